@@ -1,0 +1,38 @@
+// Byte sizes as people write and read them: 512, 64K, 1.5GiB, 20%, unlimited. Pure functions, no state, no allocation.
+// K, M, G and T always mean powers of 1024, with or without "B" or "iB" behind them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace cupool {
+
+inline constexpr uint64_t kKiB = uint64_t{1} << 10;
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+inline constexpr uint64_t kGiB = uint64_t{1} << 30;
+inline constexpr uint64_t kUnlimited = UINT64_MAX;
+
+// An amount of memory, or a part of a whole that is not known yet when it is parsed (a device's memory).
+struct Size {
+  uint64_t bytes = 0;  // with `percent`: hundredths of a percent
+  bool percent = false;
+
+  uint64_t of(uint64_t whole) const {
+    return percent ? static_cast<uint64_t>(static_cast<unsigned __int128>(whole) * bytes / 10000) : bytes;
+  }
+  bool operator==(const Size&) const = default;
+};
+
+std::optional<Size> parse_size(std::string_view text);
+
+// "1.5 GiB" in a buffer of its own, so that it can be an argument of a log line.
+struct SizeText {
+  char text[24];
+};
+SizeText print_bytes(uint64_t bytes);
+
+// The shortest text that parse_size reads back as the same value: "1536M", "20%", "unlimited".
+SizeText print_size(Size size);
+
+}  // namespace cupool

@@ -1,0 +1,34 @@
+// One line to stderr, by a single write(2), with the prefix "cupool: ". It owns nothing but the level, takes no lock and
+// allocates nothing: it may run inside an allocation, under any lock, in a forked child. It must never change errno, for
+// the program reads that after us.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cupool::log {
+
+enum class Level : uint8_t { kQuiet, kNormal, kVerbose };
+
+void set_level(Level level);
+
+[[gnu::format(printf, 1, 2)]] void line(const char* format, ...);
+
+// Only seen with CUPOOL_LOG=verbose.
+[[gnu::format(printf, 1, 2)]] void detail(const char* format, ...);
+
+// Writes as it is, with no prefix, however low the level: for what the user asked to be printed.
+void raw(const char* text, unsigned long size);
+
+// A message that is worth saying the first time only: `if (once.first()) log::line(...)`.
+class Once {
+ public:
+  bool first() {
+    return !said_.load(std::memory_order_relaxed) && !said_.exchange(true, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<bool> said_{false};
+};
+
+}  // namespace cupool::log

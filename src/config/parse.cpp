@@ -1,0 +1,191 @@
+// See parse.hpp.
+#include "config/parse.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include "config/kinds.hpp"
+
+namespace cupool::config {
+namespace {
+
+constexpr std::string_view kPrefix = "CUPOOL_";
+constexpr std::string_view kSimPrefix = "CUPOOL_SIM_";
+constexpr size_t kMaxName = 48;
+
+class Reader {
+ public:
+  explicit Reader(Complain complain) : complain_(complain) {}
+
+  [[gnu::format(printf, 2, 3)]] void say(const char* format, ...) const {
+    char sentence[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    complain_(sentence);
+  }
+
+  template <typename T>
+  void take(T& field, const char* name, const char* value, uint64_t low, uint64_t high) const {
+    T parsed = field;
+    if (!parse(value, parsed)) {
+      const char* const kind = describe(field);
+      const char* const article = strchr(kind, '|') != nullptr ? "one of" : "a";
+      say("%s=%.64s is not %s %s; using %s instead", name, value, article, kind, print(field).text);
+    } else if (!in_range(parsed, low, high)) {
+      say("%s=%.64s is outside %s to %s; using %s instead", name, value, print(bound(field, low)).text,
+          print(bound(field, high)).text, print(field).text);
+    } else {
+      field = parsed;
+    }
+  }
+
+ private:
+  template <typename T>
+  static bool in_range(const T& value, uint64_t low, uint64_t high) {
+    if constexpr (std::is_same_v<T, uint64_t>) return value >= low && value <= high;
+    if constexpr (std::is_same_v<T, Size>) return value.percent || (value.bytes >= low && value.bytes <= high);
+    return true;
+  }
+  template <typename T>
+  static T bound(const T& field, uint64_t value) {
+    if constexpr (std::is_same_v<T, uint64_t>) return value;
+    if constexpr (std::is_same_v<T, Size>) return Size{value, false};
+    return field;
+  }
+
+  Complain complain_;
+};
+
+void take_entry(Options& options, const Reader& reader, std::string_view name, const char* value) {
+#define CUPOOL_OPTION(type, field, option, fallback, low, high, doc) \
+  if (name == option) return reader.take(options.field, option, value, low, high);
+#include "config/options.def"
+  const char* const near = nearest_name(name);
+  const int size = static_cast<int>(std::min(name.size(), kMaxName));
+  if (near != nullptr) {
+    reader.say("%.*s is not an option, %s is; ignoring it", size, name.data(), near);
+  } else {
+    reader.say("%.*s is not an option; ignoring it (CUPOOL_HELP=1 lists them)", size, name.data());
+  }
+}
+
+void require_power_of_two(Size& field, const char* name, const Size& fallback, const Reader& reader) {
+  if (!field.percent && std::has_single_bit(field.bytes)) return;
+  reader.say("%s=%s is not a power of two; using %s instead", name, print(field).text, print(fallback).text);
+  field = fallback;
+}
+
+// Options that are fine one by one but not together.
+void settle_contradictions(Options& options, const Reader& reader) {
+  const Options plain = defaults();
+  require_power_of_two(options.min_block, "CUPOOL_MIN_BLOCK", plain.min_block, reader);
+  require_power_of_two(options.large_round, "CUPOOL_LARGE_ROUND", plain.large_round, reader);
+  if (options.segment_min.bytes > options.segment_max.bytes && !options.segment_max.percent) {
+    reader.say("CUPOOL_SEGMENT_MIN=%s is above CUPOOL_SEGMENT_MAX=%s; using %s for both", print(options.segment_min).text,
+               print(options.segment_max).text, print(options.segment_max).text);
+    options.segment_min = options.segment_max;
+  }
+  if (options.min_block.bytes > options.small_limit.bytes) {
+    reader.say("CUPOOL_MIN_BLOCK=%s is above CUPOOL_SMALL_LIMIT=%s; using the defaults for both",
+               print(options.min_block).text, print(options.small_limit).text);
+    options.min_block = plain.min_block;
+    options.small_limit = plain.small_limit;
+  }
+  if (*options.only != '\0' && *options.except != '\0') {
+    reader.say("CUPOOL_ONLY and CUPOOL_EXCEPT contradict each other; using CUPOOL_ONLY=%.64s", options.only);
+    options.except = plain.except;
+  }
+}
+
+// Levenshtein's distance; `a` and `b` are cut to kMaxName characters.
+unsigned distance(std::string_view a, std::string_view b) {
+  a = a.substr(0, kMaxName);
+  b = b.substr(0, kMaxName);
+  unsigned row[kMaxName + 1];
+  for (unsigned j = 0; j <= b.size(); ++j) row[j] = j;
+  for (unsigned i = 1; i <= a.size(); ++i) {
+    unsigned diagonal = row[0];
+    row[0] = i;
+    for (unsigned j = 1; j <= b.size(); ++j) {
+      const unsigned changed = diagonal + (a[i - 1] != b[j - 1] ? 1 : 0);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
+    }
+  }
+  return row[b.size()];
+}
+
+// Whether `text` fits `pattern`; on a mismatch the last star takes one character more.
+bool matches(std::string_view pattern, std::string_view text) {
+  size_t p = 0;
+  size_t t = 0;
+  size_t star = std::string_view::npos;
+  size_t resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+}  // namespace
+
+Options defaults() {
+  Options options;
+#define CUPOOL_OPTION(type, field, name, fallback, low, high, doc) parse(fallback, options.field);
+#include "config/options.def"
+  return options;
+}
+
+Options read_environment(const char* const* environment, Complain complain) {
+  Options options = defaults();
+  const Reader reader(complain);
+  for (const char* const* entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (!text.starts_with(kPrefix) || text.starts_with(kSimPrefix) || equals == std::string_view::npos) continue;
+    take_entry(options, reader, text.substr(0, equals), *entry + equals + 1);
+  }
+  settle_contradictions(options, reader);
+  return options;
+}
+
+const char* nearest_name(std::string_view name) {
+  const char* nearest = nullptr;
+  // Half of the letters behind the prefix may be wrong; beyond that a suggestion is a guess.
+  size_t best = (name.size() - std::min(name.size(), kPrefix.size())) / 2 + 1;
+#define CUPOOL_OPTION(type, field, option, fallback, low, high, doc) \
+  if (const unsigned d = distance(name, option); d < best) {         \
+    best = d;                                                        \
+    nearest = option;                                                \
+  }
+#include "config/options.def"
+  return nearest;
+}
+
+bool matches_any(std::string_view patterns, std::string_view program) {
+  while (!patterns.empty()) {
+    const size_t comma = std::min(patterns.find(','), patterns.size());
+    if (matches(patterns.substr(0, comma), program)) return true;
+    patterns.remove_prefix(std::min(comma + 1, patterns.size()));
+  }
+  return false;
+}
+
+}  // namespace cupool::config

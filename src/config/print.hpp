@@ -1,0 +1,29 @@
+// Options for people: the table that CUPOOL_HELP and `cupool options` print, and the page docs/options.md.
+#pragma once
+
+#include <utility>
+
+#include "config/kinds.hpp"
+#include "config/options.hpp"
+
+namespace cupool::config {
+
+struct OptionInfo {
+  const char* name;
+  const char* type;
+  const char* fallback;
+  const char* doc;
+};
+
+// Calls f(OptionInfo, printed value) for every option, in the order of the table.
+template <typename F>
+void visit(const Options& options, F&& f) {
+#define CUPOOL_OPTION(type, field, name, fallback, low, high, doc) \
+  f(OptionInfo{name, describe(options.field), fallback, doc}, print(options.field).text);
+#include "config/options.def"
+}
+
+// To stderr, without a prefix.
+void print_help(const Options& options);
+
+}  // namespace cupool::config

@@ -1,0 +1,43 @@
+// The one place that includes cuda.h. With the two macros the header declares every symbol of the ABI under its own name
+// (old versions and per-thread forms too), renames none of them, and gives them default visibility, so that a hook's
+// definition is checked against the driver's own prototype.
+#pragma once
+
+#define __CUDA_API_VERSION_INTERNAL
+#define __CUDA_API_PUSH_VISIBILITY_DEFAULT
+#include <cuda.h>
+
+namespace cupool::cuda {
+
+// How a row of api.def is hooked.
+enum class Kind {
+  kReal,
+  kLate,
+  kBody,
+  kStream,
+  kStreamPerThread,
+  kDefault,
+  kDefaultPerThread,
+  kConfig,
+  kConfigPerThread,
+  kList,
+  kDoubt,
+};
+
+constexpr bool is_hooked(Kind kind) { return kind != Kind::kReal && kind != Kind::kLate; }
+
+}  // namespace cupool::cuda
+
+extern "C" {
+#pragma GCC visibility push(default)
+
+// Exported by the driver, declared nowhere.
+decltype(cuGetProcAddress) cuGetProcAddress_ptsz;
+decltype(cuGetProcAddress_v2) cuGetProcAddress_v2_ptsz;
+
+// Their arguments are types of graphics headers, and we never look at them: such a call is passed on by a jump.
+#define CUPOOL_DOUBT(name) CUresult name();
+#include "cuda/api.def"
+
+#pragma GCC visibility pop
+}

@@ -1,0 +1,82 @@
+#include "cuda/cuda_driver.hpp"
+
+#include "base/reentry.hpp"
+#include "cuda/real.hpp"
+
+namespace cupool::cuda {
+
+using driver::Status;
+
+namespace {
+
+CUcontext native(driver::Context context) { return reinterpret_cast<CUcontext>(context); }
+CUevent native(driver::Event event) { return reinterpret_cast<CUevent>(event); }
+
+// Makes a context current for one call, if it is not.
+template <typename Call>
+Status within(driver::Context context, Call&& call) {
+  const Reentry guard;
+  CUcontext current = nullptr;
+  real.cuCtxGetCurrent(&current);
+  if (current == native(context)) return call();
+  if (const CUresult pushed = real.cuCtxPushCurrent_v2(native(context)); pushed != CUDA_SUCCESS) return pushed;
+  const Status status = call();
+  real.cuCtxPopCurrent_v2(&current);
+  return status;
+}
+
+}  // namespace
+
+Status CudaDriver::allocate(size_t bytes, driver::Address* out) {
+  const Reentry guard;
+  CUdeviceptr start = 0;
+  const Status status = real.cuMemAlloc_v2(&start, bytes);
+  *out = start;
+  return status;
+}
+
+Status CudaDriver::release(driver::Address start) {
+  const Reentry guard;
+  return real.cuMemFree_v2(start);
+}
+
+Status CudaDriver::release_in(driver::Context context, driver::Address start) {
+  return within(context, [&] { return real.cuMemFree_v2(start); });
+}
+
+Status CudaDriver::memory(size_t* free, size_t* total) {
+  const Reentry guard;
+  return real.cuMemGetInfo_v2(free, total);
+}
+
+bool CudaDriver::has_context_events() const { return real.cuCtxRecordEvent.present() && real.cuCtxWaitEvent.present(); }
+
+Status CudaDriver::create_event(driver::Context context, driver::Event* out) {
+  return within(context, [&] { return real.cuEventCreate(reinterpret_cast<CUevent*>(out), CU_EVENT_DISABLE_TIMING); });
+}
+
+Status CudaDriver::record(driver::Context context, driver::Event event) {
+  const Reentry guard;
+  return real.cuCtxRecordEvent(native(context), native(event));
+}
+
+Status CudaDriver::query(driver::Event event) {
+  const Reentry guard;
+  return real.cuEventQuery(native(event));
+}
+
+Status CudaDriver::order_after(driver::Context context, driver::Event event) {
+  const Reentry guard;
+  return real.cuCtxWaitEvent(native(context), native(event));
+}
+
+Status CudaDriver::wait(driver::Event event) {
+  const Reentry guard;
+  return real.cuEventSynchronize(native(event));
+}
+
+Status CudaDriver::synchronize(driver::Context context) {
+  return within(context, [] { return real.cuCtxSynchronize(); });
+}
+
+}  // namespace cupool::cuda

@@ -1,0 +1,24 @@
+// The Driver seam over the real table. Every call goes to the driver's own functions under the re-entry guard, so that a
+// library which the driver calls back (UCX) finds the driver, not us. No state of its own.
+#pragma once
+
+#include "driver/driver.hpp"
+
+namespace cupool::cuda {
+
+class CudaDriver final : public driver::Driver {
+ public:
+  driver::Status allocate(size_t bytes, driver::Address* out) override;
+  driver::Status release(driver::Address start) override;
+  driver::Status release_in(driver::Context context, driver::Address start) override;
+  driver::Status memory(size_t* free, size_t* total) override;
+  bool has_context_events() const override;
+  driver::Status create_event(driver::Context context, driver::Event* out) override;
+  driver::Status record(driver::Context context, driver::Event event) override;
+  driver::Status query(driver::Event event) override;
+  driver::Status order_after(driver::Context context, driver::Event event) override;
+  driver::Status wait(driver::Event event) override;
+  driver::Status synchronize(driver::Context context) override;
+};
+
+}  // namespace cupool::cuda

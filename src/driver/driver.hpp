@@ -1,0 +1,55 @@
+// The seam to the system underneath: all that pool/ and order/ ever ask of a CUDA driver, without a CUDA header. Three
+// implementations: cuda/ (the real one), the simulated libcuda under it, and scripted ones in unit tests.
+// Contract: 0 is success, any other number is the driver's own error and means that nothing happened, unless said
+// otherwise below. No function throws. Every call may block or call back into the process: hold no pool lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cupool::driver {
+
+using Status = int;
+inline constexpr Status kSuccess = 0;
+inline constexpr Status kInvalidValue = 1;
+inline constexpr Status kOutOfMemory = 2;
+inline constexpr Status kInvalidContext = 201;
+inline constexpr Status kNotReady = 600;
+inline constexpr Status kNotSupported = 801;
+
+using Address = uint64_t;
+using Context = struct ContextTag*;
+using Event = struct EventTag*;
+
+class Driver {
+ public:
+  // Device memory of the current context, aligned to at least 512 bytes; above 1 MiB to 2 MiB.
+  virtual Status allocate(size_t bytes, Address* out) = 0;
+  // Waits for all work of the memory's context, then gives the memory back.
+  // pre: `start` came from allocate() and nothing refers to it any more.
+  virtual Status release(Address start) = 0;
+  // As release(), from any thread: makes `context` current for the call.
+  virtual Status release_in(Context context, Address start) = 0;
+  // Free and total bytes of the current context's device.
+  virtual Status memory(size_t* free, size_t* total) = 0;
+
+  // Whether record() and order_after() exist (CUDA 12.5). Without them order/ can only synchronise.
+  virtual bool has_context_events() const = 0;
+  // An event of `context`, which need not be current in this thread.
+  virtual Status create_event(Context context, Event* out) = 0;
+  // The event is done when all work submitted to any stream of `context` before this call is.
+  virtual Status record(Context context, Event event) = 0;
+  // kSuccess: done. kNotReady: not yet.
+  virtual Status query(Event event) = 0;
+  // All work submitted to any stream of `context` after this call runs after `event`.
+  virtual Status order_after(Context context, Event event) = 0;
+  // Waits on the host until `event` is done.
+  virtual Status wait(Event event) = 0;
+  // Waits on the host for all work of `context`.
+  virtual Status synchronize(Context context) = 0;
+
+ protected:
+  ~Driver() = default;
+};
+
+}  // namespace cupool::driver

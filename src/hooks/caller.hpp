@@ -1,0 +1,9 @@
+// Who calls: libcuda itself and UCX's libucm must get the driver's own functions, or they would end up in a circle.
+#pragma once
+
+namespace cupool::hooks {
+
+// Whether this return address lies in one of them.
+bool is_below_us(const void* return_address);
+
+}  // namespace cupool::hooks

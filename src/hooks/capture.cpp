@@ -1,0 +1,99 @@
+// Stream capture begins and ends, and a graph that is uploaded as it is instantiated. While a stream captures we make no
+// record, wait, query or synchronise of our own: it would break the program's capture.
+#include "hooks/captures.hpp"
+#include "hooks/forward.hpp"
+#include "hooks/submit.hpp"
+
+using cupool::cuda::real;
+using cupool::hooks::DefaultStream;
+using cupool::hooks::forward;
+using cupool::hooks::named;
+using cupool::hooks::submit;
+using cupool::stats::Event;
+
+namespace {
+
+CUstream upload_stream(const CUDA_GRAPH_INSTANTIATE_PARAMS* params, DefaultStream zero) {
+  return named(params->hUploadStream, zero);
+}
+
+template <typename Call>
+CUresult begins(CUstream stream, Call&& call) {
+  if (!cupool::hooks::is_serving()) return call();
+  cupool::hooks::capture_begins(stream);
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS) cupool::hooks::capture_ended(stream);
+  return result;
+}
+
+// A capture that was broken is over too once its end was asked for; one that another thread must end is not.
+template <typename Call>
+CUresult ends(CUstream stream, Call&& call) {
+  const CUresult result = call();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (cupool::hooks::is_serving() && real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+      status == CU_STREAM_CAPTURE_STATUS_NONE) {
+    cupool::hooks::capture_ended(stream);
+  }
+  return result;
+}
+
+bool uploads(const CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  return params != nullptr && (params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0;
+}
+
+}  // namespace
+
+CUresult cuStreamBeginCapture(CUstream stream) { return begins(named(stream, DefaultStream::kLegacy), [&] {
+    return forward(Event::captures, real.cuStreamBeginCapture, stream);
+  }); }
+
+CUresult cuStreamBeginCapture_ptsz(CUstream stream) {
+  return begins(named(stream, DefaultStream::kPerThread), [&] {
+    return forward(Event::captures, real.cuStreamBeginCapture_ptsz, stream);
+  });
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  return begins(named(stream, DefaultStream::kLegacy), [&] {
+    return forward(Event::captures, real.cuStreamBeginCapture_v2, stream, mode);
+  });
+}
+
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
+  return begins(named(stream, DefaultStream::kPerThread), [&] {
+    return forward(Event::captures, real.cuStreamBeginCapture_v2_ptsz, stream, mode);
+  });
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes,
+                                     const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
+  return begins(named(stream, DefaultStream::kLegacy), [&] {
+    return forward(Event::captures, real.cuStreamBeginCaptureToGraph, stream, graph, nodes, edges, count, mode);
+  });
+}
+
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode* nodes,
+                                          const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
+  return begins(named(stream, DefaultStream::kPerThread), [&] {
+    return forward(Event::captures, real.cuStreamBeginCaptureToGraph_ptsz, stream, graph, nodes, edges, count, mode);
+  });
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) { return ends(named(stream, DefaultStream::kLegacy), [&] { return forward(real.cuStreamEndCapture, stream, graph); }); }
+
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
+  return ends(named(stream, DefaultStream::kPerThread), [&] { return forward(real.cuStreamEndCapture_ptsz, stream, graph); });
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  if (!uploads(params)) return forward(real.cuGraphInstantiateWithParams, exec, graph, params);
+  return submit(upload_stream(params, DefaultStream::kLegacy),
+                [&] { return real.cuGraphInstantiateWithParams(exec, graph, params); });
+}
+
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  if (!uploads(params)) return forward(real.cuGraphInstantiateWithParams_ptsz, exec, graph, params);
+  return submit(upload_stream(params, DefaultStream::kPerThread),
+                [&] { return real.cuGraphInstantiateWithParams_ptsz(exec, graph, params); });
+}

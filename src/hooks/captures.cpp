@@ -1,0 +1,50 @@
+// See captures.hpp.
+#include "hooks/captures.hpp"
+
+#include <vector>
+
+#include "hooks/serving.hpp"
+
+namespace cupool::hooks {
+
+namespace {
+
+struct Capture {
+  order::Lane lane;
+  driver::Context context;
+};
+
+constinit Lock lock;
+constinit NoDestroy<std::vector<Capture>> list CUPOOL_GUARDED_BY(lock);
+
+template <typename Ended>
+void remove(Ended&& ended) {
+  Guard hold(lock);
+  const size_t gone = std::erase_if(list.value, ended);
+  for (size_t i = 0; i < gone; ++i) pools.order().end_capture();
+}
+
+}  // namespace
+
+void capture_begins(CUstream stream) {
+  const driver::Context context = current_context();
+  Guard hold(lock);
+  list.value.push_back({lane_of(stream), context});
+  pools.order().begin_capture();
+}
+
+void capture_ended(CUstream stream) {
+  const order::Lane lane = lane_of(stream);
+  remove([&](const Capture& capture) { return capture.lane == lane; });
+}
+
+void captures_ended_with(driver::Context context) {
+  remove([&](const Capture& capture) { return capture.context == context; });
+}
+
+void forget_captures_after_fork() {
+  lock.reset_after_fork();
+  list.value.clear();
+}
+
+}  // namespace cupool::hooks

@@ -1,0 +1,18 @@
+// Which streams capture at this moment. order/ only counts them; here they have names, so that each is counted once
+// however it ends: by its end, broken, with its stream or with its context. Under a lock of its own.
+#pragma once
+
+#include "cuda/real.hpp"
+#include "driver/driver.hpp"
+
+namespace cupool::hooks {
+
+// Before the driver begins a capture: a barrier that is owed is made now, for none can be made until the end.
+void capture_begins(CUstream stream);
+// The driver refused, or `stream` captures no more.
+void capture_ended(CUstream stream);
+// Every capture of a context that is going away.
+void captures_ended_with(driver::Context context);
+void forget_captures_after_fork();
+
+}  // namespace cupool::hooks

@@ -1,0 +1,167 @@
+// Contexts as they come and go, and which of them reach each other. A context that ends takes its memory along, so what
+// we know of it is dropped before the driver acts. Every context is told to order/ when the program gets it: work of one
+// can touch memory of another, so a fence must cover them all.
+#include "hooks/captures.hpp"
+#include "hooks/forward.hpp"
+
+using cupool::cuda::real;
+using cupool::driver::Context;
+using cupool::hooks::forward;
+using cupool::hooks::is_serving;
+using cupool::hooks::pools;
+using cupool::stats::Event;
+
+namespace {
+
+Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
+
+// The call leaves a context in `context`, if it succeeds.
+template <typename Call>
+CUresult gets(CUcontext* context, Call&& call) {
+  const CUresult result = call();
+  cupool::hooks::forget_context();
+  if (result == CUDA_SUCCESS && context != nullptr && is_serving()) pools.order().join(ours(*context));
+  return result;
+}
+
+template <typename Call>
+CUresult changes_current(Call&& call) {
+  cupool::hooks::forget_context();
+  return call();
+}
+
+void drop(CUcontext context) {
+  cupool::hooks::forget_context();
+  if (!is_serving() || context == nullptr) return;
+  cupool::hooks::captures_ended_with(ours(context));
+  pools.close(ours(context));
+}
+
+bool primary_is_active(CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  return real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+// The handle of a device's primary context, if it has one now. Asked by taking a reference and giving it back.
+CUcontext primary(CUdevice device) {
+  const cupool::Reentry guard;
+  CUcontext context = nullptr;
+  if (!primary_is_active(device) || real.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) return nullptr;
+  real.cuDevicePrimaryCtxRelease_v2(device);
+  return context;
+}
+
+template <typename Call>
+CUresult destroys(CUcontext context, Call&& call) {
+  drop(context);
+  return call();
+}
+
+// The last reference takes the context along; only the driver knows which one that is.
+template <typename Call>
+CUresult releases(CUdevice device, Call&& call) {
+  if (!is_serving()) return call();
+  CUcontext const context = primary(device);
+  const CUresult result = call();
+  if (context != nullptr && !primary_is_active(device)) drop(context);
+  return result;
+}
+
+template <typename Call>
+CUresult resets(CUdevice device, Call&& call) {
+  if (is_serving()) drop(primary(device));
+  return call();
+}
+
+}  // namespace
+
+CUresult cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device) {
+  return gets(context, [&] { return forward(real.cuCtxCreate, context, flags, device); });
+}
+
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device) {
+  return gets(context, [&] { return forward(real.cuCtxCreate_v2, context, flags, device); });
+}
+
+CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params, int count, unsigned flags, CUdevice device) {
+  return gets(context, [&] { return forward(real.cuCtxCreate_v3, context, params, count, flags, device); });
+}
+
+CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned flags, CUdevice device) {
+  return gets(context, [&] { return forward(real.cuCtxCreate_v4, context, params, flags, device); });
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  return gets(context, [&] { return forward(real.cuDevicePrimaryCtxRetain, context, device); });
+}
+
+CUresult cuCtxDestroy(CUcontext context) {
+  return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDestroy, context); });
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+  return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDestroy_v2, context); });
+}
+
+CUresult cuCtxDetach(CUcontext context) {
+  return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDetach, context); });
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+  return changes_current([&] { return forward(real.cuCtxSetCurrent, context); });
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+  return changes_current([&] { return forward(real.cuCtxPushCurrent, context); });
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  return changes_current([&] { return forward(real.cuCtxPushCurrent_v2, context); });
+}
+
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  return changes_current([&] { return forward(real.cuCtxPopCurrent, context); });
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  return changes_current([&] { return forward(real.cuCtxPopCurrent_v2, context); });
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+  return resets(device, [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxReset, device); });
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  return resets(device, [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxReset_v2, device); });
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  return releases(device, [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxRelease, device); });
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  return releases(device, [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxRelease_v2, device); });
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+  if (is_serving()) pools.order().distrust("peer access was enabled");
+  return forward(Event::peer_changes, real.cuCtxEnablePeerAccess, peer, flags);
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+  return forward(Event::peer_changes, real.cuCtxDisablePeerAccess, peer);
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {
+  if (is_serving()) pools.order().distrust("a green context was created");
+  return forward(real.cuGreenCtxCreate, context, resources, device, flags);
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx context) {
+  return forward(Event::contexts_ended, real.cuGreenCtxDestroy, context);
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
+  return gets(context, [&] { return forward(real.cuCtxFromGreenCtx, context, green); });
+}

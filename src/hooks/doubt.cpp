@@ -1,0 +1,21 @@
+// See doubt.hpp.
+#include "hooks/doubt.hpp"
+
+#include "base/log.hpp"
+#include "hooks/serving.hpp"
+#include "stats/counters.hpp"
+
+namespace cupool::hooks {
+
+void note_unknown_entry_point(const char* name) {
+  stats::count(stats::Event::unknown_entry_points);
+  log::detail("the driver handed out %s, which cupool does not know", name);
+  pools.order().distrust("an entry point that cupool does not know was handed out");
+}
+
+void note_untracked_work() {
+  stats::count(stats::Event::untracked_work);
+  pools.order().distrust("work went through a graphics interface");
+}
+
+}  // namespace cupool::hooks

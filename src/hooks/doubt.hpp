@@ -1,0 +1,23 @@
+// When a program may do work that our notes do not see. Fences never depended on notes; lanes do, and stop here.
+#pragma once
+
+#include "cuda/real.hpp"
+
+namespace cupool::hooks {
+
+// A name that stands in no list of ours was handed out by cuGetProcAddress.
+void note_unknown_entry_point(const char* name);
+
+// A function was called that submits work in ways we do not follow.
+void note_untracked_work();
+
+// The function to jump to after the note; called by the trampolines of such functions.
+using DoubtTarget = void* (*)();
+template <typename Self>
+void* doubt_target() {
+  note_untracked_work();
+  cuda::find_driver(cuda::Search::kLoad);
+  return Self::entry().address();
+}
+
+}  // namespace cupool::hooks

@@ -1,0 +1,145 @@
+// The two places where we must leave by a jump, with every argument as it came and the caller's own return address:
+// dlsym, because RTLD_NEXT is answered by who calls; and functions whose arguments we cannot name. Nothing here may touch
+// a register that carries an argument, but to save and restore it.
+
+#if defined(__x86_64__)
+
+#if defined(__CET__)
+#include <cet.h>
+#else
+#define _CET_ENDBR
+#endif
+
+    .text
+    .balign 16
+    .globl dlsym
+    .type dlsym, @function
+dlsym:
+    .cfi_startproc
+    _CET_ENDBR
+    mov (%rsp), %rdx
+    push %rdi
+    .cfi_adjust_cfa_offset 8
+    push %rsi
+    .cfi_adjust_cfa_offset 8
+    sub $8, %rsp
+    .cfi_adjust_cfa_offset 8
+    call cupool_find_symbol
+    add $8, %rsp
+    .cfi_adjust_cfa_offset -8
+    pop %rsi
+    .cfi_adjust_cfa_offset -8
+    pop %rdi
+    .cfi_adjust_cfa_offset -8
+    test %rdx, %rdx
+    jne 1f
+    jmp *%rax
+1:  ret
+    .cfi_endproc
+    .size dlsym, . - dlsym
+
+    .balign 16
+    .globl cupool_doubt_jump
+    .hidden cupool_doubt_jump
+    .type cupool_doubt_jump, @function
+cupool_doubt_jump:
+    .cfi_startproc
+    push %rdi
+    .cfi_adjust_cfa_offset 8
+    push %rsi
+    .cfi_adjust_cfa_offset 8
+    push %rdx
+    .cfi_adjust_cfa_offset 8
+    push %rcx
+    .cfi_adjust_cfa_offset 8
+    push %r8
+    .cfi_adjust_cfa_offset 8
+    push %r9
+    .cfi_adjust_cfa_offset 8
+    sub $8, %rsp
+    .cfi_adjust_cfa_offset 8
+    call *%r11
+    mov %rax, %r11
+    add $8, %rsp
+    .cfi_adjust_cfa_offset -8
+    pop %r9
+    .cfi_adjust_cfa_offset -8
+    pop %r8
+    .cfi_adjust_cfa_offset -8
+    pop %rcx
+    .cfi_adjust_cfa_offset -8
+    pop %rdx
+    .cfi_adjust_cfa_offset -8
+    pop %rsi
+    .cfi_adjust_cfa_offset -8
+    pop %rdi
+    .cfi_adjust_cfa_offset -8
+    jmp *%r11
+    .cfi_endproc
+    .size cupool_doubt_jump, . - cupool_doubt_jump
+
+#elif defined(__aarch64__)
+
+    .text
+    .balign 16
+    .globl dlsym
+    .type dlsym, %function
+dlsym:
+    .cfi_startproc
+    hint #34
+    stp x29, x30, [sp, #-32]!
+    .cfi_def_cfa_offset 32
+    .cfi_offset x29, -32
+    .cfi_offset x30, -24
+    mov x29, sp
+    stp x0, x1, [sp, #16]
+    mov x2, x30
+    bl cupool_find_symbol
+    mov x16, x0
+    mov x17, x1
+    ldp x0, x1, [sp, #16]
+    ldp x29, x30, [sp], #32
+    .cfi_restore x29
+    .cfi_restore x30
+    .cfi_def_cfa_offset 0
+    cbnz x17, 1f
+    br x16
+1:  mov x0, x16
+    ret
+    .cfi_endproc
+    .size dlsym, . - dlsym
+
+    .balign 16
+    .globl cupool_doubt_jump
+    .hidden cupool_doubt_jump
+    .type cupool_doubt_jump, %function
+cupool_doubt_jump:
+    .cfi_startproc
+    stp x29, x30, [sp, #-96]!
+    .cfi_def_cfa_offset 96
+    .cfi_offset x29, -96
+    .cfi_offset x30, -88
+    mov x29, sp
+    stp x0, x1, [sp, #16]
+    stp x2, x3, [sp, #32]
+    stp x4, x5, [sp, #48]
+    stp x6, x7, [sp, #64]
+    str x8, [sp, #80]
+    blr x16
+    mov x16, x0
+    ldp x0, x1, [sp, #16]
+    ldp x2, x3, [sp, #32]
+    ldp x4, x5, [sp, #48]
+    ldp x6, x7, [sp, #64]
+    ldr x8, [sp, #80]
+    ldp x29, x30, [sp], #96
+    .cfi_restore x29
+    .cfi_restore x30
+    .cfi_def_cfa_offset 0
+    br x16
+    .cfi_endproc
+    .size cupool_doubt_jump, . - cupool_doubt_jump
+
+#endif
+
+    .section .note.GNU-stack, "", %progbits

@@ -1,0 +1,11 @@
+// The life of the process: its first use of CUDA, its forks, its end. Nothing happens before the first use, so a process
+// without CUDA pays nothing and leaves no trace. In a forked child the pool never serves: CUDA does not survive a fork, and
+// what the child inherited is not its own.
+#pragma once
+
+namespace cupool::hooks {
+
+// Whether this process has used CUDA, and is not a forked child of one that did.
+bool is_alive();
+
+}  // namespace cupool::hooks

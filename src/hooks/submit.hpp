@@ -1,0 +1,119 @@
+// What every submission of work passes through, whichever function made it: a note before the real call and one after.
+// One place for all, so that the rules of order/ are applied the same way to a launch, a copy and a callback. Nothing is
+// held across the real call: it may block, and it may call back.
+#pragma once
+
+#include <tuple>
+#include <utility>
+
+#include "cuda/real.hpp"
+#include "hooks/serving.hpp"
+#include "stats/counters.hpp"
+
+namespace cupool::hooks {
+
+// Which stream the handle 0 stands for.
+enum class DefaultStream { kLegacy, kPerThread };
+
+inline CUstream named(CUstream stream, DefaultStream zero) {
+  if (stream != nullptr) [[likely]] return stream;
+  return zero == DefaultStream::kLegacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
+}
+
+inline void before_submit(order::Lane lane) { pools.order().before_submit(lane); }
+
+// A call that failed may have submitted something all the same: the note is made in any case.
+inline void after_submit(order::Lane lane, CUresult result) {
+  pools.order().after_submit(lane);
+  stats::count(stats::Counter::submissions);
+  note_result(result);
+}
+
+// `stream` is named already; `call` makes the real call.
+// `overlaps`: the work may start before what precedes it in the stream has ended.
+template <typename Call>
+inline CUresult submit(CUstream stream, Call&& call, bool overlaps = false) {
+  if (!is_serving()) [[unlikely]] return call();
+  const order::Lane lane = lane_of(stream);
+  before_submit(overlaps ? order::Lane::kOverlapping : lane);
+  CUresult result;
+  {
+    const Reentry guard;
+    result = call();
+  }
+  after_submit(lane, result);
+  return result;
+}
+
+inline bool overlaps(const CUlaunchConfig* config) {
+  if (config == nullptr) return false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+        attribute.value.programmaticStreamSerializationAllowed != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The hook of a row that submits work. `Self` names its entry in the real table.
+template <cuda::Kind kind, int place, typename Self, typename Function>
+struct SubmitHook;
+
+template <cuda::Kind kind, int place, typename Self, typename... Args>
+struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
+  static CUresult call(Args... args) {
+    return submit(stream_of(args...), [&] { return Self::entry()(args...); }, may_overlap(args...));
+  }
+
+ private:
+  static constexpr DefaultStream kZero = kind == cuda::Kind::kStreamPerThread || kind == cuda::Kind::kConfigPerThread ||
+                                                 kind == cuda::Kind::kDefaultPerThread
+                                             ? DefaultStream::kPerThread
+                                             : DefaultStream::kLegacy;
+
+  static bool may_overlap([[maybe_unused]] const Args&... args) {
+    if constexpr (kind == cuda::Kind::kConfig || kind == cuda::Kind::kConfigPerThread) {
+      return overlaps(std::get<0>(std::tie(args...)));
+    }
+    return false;
+  }
+
+  static CUstream stream_of(const Args&... args) {
+    const auto all = std::tie(args...);
+    if constexpr (kind == cuda::Kind::kStream || kind == cuda::Kind::kStreamPerThread) {
+      static_assert(std::is_same_v<std::tuple_element_t<place, std::tuple<Args...>>, CUstream>,
+                    "api.def names the wrong place for the stream of this function");
+      return named(std::get<place>(all), kZero);
+    } else if constexpr (kind == cuda::Kind::kConfig || kind == cuda::Kind::kConfigPerThread) {
+      const CUlaunchConfig* const config = std::get<0>(all);
+      return named(config != nullptr ? config->hStream : nullptr, kZero);
+    } else {
+      return named(nullptr, kZero);
+    }
+  }
+};
+
+// A list of launches, each with a stream of its own.
+template <int place, typename Self>
+struct SubmitHook<cuda::Kind::kList, place, Self, decltype(&cuLaunchCooperativeKernelMultiDevice)> {
+  static CUresult call(CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) {
+    if (!is_serving() || launches == nullptr) return Self::entry()(launches, count, flags);
+    for (unsigned i = 0; i < count; ++i) before_submit(lane(launches[i]));
+    CUresult result;
+    {
+      const Reentry guard;
+      result = Self::entry()(launches, count, flags);
+    }
+    for (unsigned i = 0; i < count; ++i) after_submit(lane(launches[i]), result);
+    return result;
+  }
+
+ private:
+  static order::Lane lane(const CUDA_LAUNCH_PARAMS& launch) {
+    return lane_of(named(launch.hStream, DefaultStream::kLegacy));
+  }
+};
+
+}  // namespace cupool::hooks

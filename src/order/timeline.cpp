@@ -1,0 +1,226 @@
+#include "order/timeline.hpp"
+
+#include <algorithm>
+
+#include "stats/counters.hpp"
+
+namespace cupool::order {
+
+using driver::kSuccess;
+
+Lane Timeline::in_use_locked() const {
+  if (distrusted_because() != nullptr || seals_.contexts() > 1) return Lane::kMany;
+  return unite(noted_.load(std::memory_order_relaxed), seals_.lanes());
+}
+
+// The one word the hot path of an allocation looks at, made anew whenever something it depends on changed.
+void Timeline::refresh_locked() {
+  const Lane in_use = in_use_locked();
+  const Lane guard = guard_.load(std::memory_order_relaxed);
+  const bool guarded = guard == in_use && (!kGuardEpoch || guard_epoch_ == open_.load(std::memory_order_relaxed));
+  const bool grant = !is_capturing() && in_use != Lane::kMany && (in_use == Lane::kNone || guarded);
+  grant_.store(grant || !kFence, std::memory_order_release);
+}
+
+void Timeline::clear_guard_locked() { guard_.store(Lane::kNone, std::memory_order_release); }
+
+void Timeline::raise_safe_locked() {
+  safe_.store(std::max(ordered_, completed_.load(std::memory_order_relaxed)), std::memory_order_release);
+}
+
+void Timeline::note(Lane lane) {
+  Guard hold(lock_);
+  const Lane was = noted_.load(std::memory_order_relaxed);
+  noted_.store(unite(was, lane), std::memory_order_release);
+  if (was != Lane::kNone) stats::count(stats::Event::lane_changes);
+  refresh_locked();
+}
+
+// The first submission to another stream after an unordered hand-out: what was handed out may be used there.
+void Timeline::leave_guarded_lane(Lane lane) {
+  Guard hold(lock_);
+  const Lane guard = guard_.load(std::memory_order_relaxed);
+  if (guard == Lane::kNone || guard == lane) return;
+  stats::count(stats::Event::guard_trips);
+  barrier_locked();
+}
+
+bool Timeline::request_grant() {
+  Guard hold(lock_);
+  const Lane in_use = in_use_locked();
+  if (is_capturing() || in_use == Lane::kMany) return false;
+  const Lane guard = guard_.load(std::memory_order_relaxed);
+  if (in_use != Lane::kNone) {
+    if (guard != Lane::kNone && guard != in_use && !barrier_locked()) return false;
+    guard_.store(in_use, std::memory_order_release);
+    guard_epoch_ = open_.load(std::memory_order_relaxed);
+  }
+  refresh_locked();
+  return grant_.load(std::memory_order_relaxed);
+}
+
+// Closes the open epoch and returns its number; 0 when there is no room for another seal. The lanes noted so far go
+// with it, and the number goes up before anything is recorded: work that the record misses is freed with a new stamp.
+Epoch Timeline::open_next_locked() {
+  if (seals_.is_full()) poll_locked();
+  const Epoch epoch = open_.load(std::memory_order_relaxed);
+  if (!seals_.push(epoch, noted_.load(std::memory_order_relaxed))) return 0;
+  grant_.store(!kFence, std::memory_order_release);
+  noted_.store(Lane::kNone, std::memory_order_release);
+  open_.store(epoch + 1, std::memory_order_release);
+  return epoch;
+}
+
+bool Timeline::seal_locked() {
+  if (is_capturing() || seals_.contexts() == 0 || !seals_.driver()->has_context_events()) return false;
+  const Epoch epoch = open_next_locked();
+  if (epoch == 0) return false;
+  stats::count(stats::Event::seals);
+  const bool recorded = seals_.record_newest();
+  if (!recorded) noted_.store(unite(noted_.load(std::memory_order_relaxed), seals_.abandon(epoch)));
+  refresh_locked();
+  return recorded;
+}
+
+bool Timeline::barrier_locked() {
+  if (!seal_locked()) return false;
+  const Epoch epoch = open_.load(std::memory_order_relaxed) - 1;
+  stats::count(stats::Event::barriers);
+  if (!seals_.order_after_newest()) {
+    // Contexts that cannot wait for each other on the device: the host waits, as the program's own free would have.
+    if (!seals_.wait_newest()) return false;
+    complete_locked(epoch);
+    return true;
+  }
+  ordered_ = epoch;
+  raise_safe_locked();
+  seals_.forget_lanes();
+  clear_guard_locked();
+  refresh_locked();
+  return true;
+}
+
+void Timeline::complete_locked(Epoch epoch) {
+  if (epoch <= completed_.load(std::memory_order_relaxed)) return;
+  seals_.retire(epoch);
+  completed_.store(epoch, std::memory_order_release);
+  raise_safe_locked();
+  if (guard_epoch_ <= epoch) clear_guard_locked();
+  refresh_locked();
+}
+
+void Timeline::poll_locked() {
+  if (!is_capturing()) complete_locked(seals_.newest_done());
+}
+
+void Timeline::advance(bool seal) {
+  if (!lock_.try_lock()) return;
+  poll_locked();
+  if ((seal || seals_.empty()) && seal_locked()) poll_locked();
+  lock_.unlock();
+}
+
+bool Timeline::barrier() {
+  {
+    Guard hold(lock_);
+    if (barrier_locked()) return true;
+  }
+  return wait_for_all();
+}
+
+bool Timeline::wait_for_all() {
+  if (is_capturing()) return false;
+  std::vector<driver::Context> contexts;
+  Epoch epoch = 0;
+  {
+    Guard hold(lock_);
+    contexts = seals_.context_list();
+    epoch = open_next_locked();
+    refresh_locked();
+  }
+  bool over = epoch != 0;
+  for (driver::Context context : contexts) over = seals_.driver()->synchronize(context) == kSuccess && over;
+  end_wait(epoch, over);
+  return over;
+}
+
+Epoch Timeline::begin_wait(Lane lane) {
+  Guard hold(lock_);
+  if (is_capturing()) return 0;
+  // A context's own wait says nothing of another context's work.
+  if (seals_.contexts() > 1) return 0;
+  if (lane != Lane::kMany && in_use_locked() != lane) return 0;
+  const Epoch epoch = open_next_locked();
+  refresh_locked();
+  return epoch;
+}
+
+void Timeline::end_wait(Epoch epoch, bool succeeded) {
+  if (epoch == 0) return;
+  Guard hold(lock_);
+  if (succeeded) {
+    complete_locked(epoch);
+    return;
+  }
+  noted_.store(unite(noted_.load(std::memory_order_relaxed), seals_.abandon(epoch)), std::memory_order_release);
+  refresh_locked();
+}
+
+void Timeline::destroy_stream(Lane lane) {
+  Guard hold(lock_);
+  if (!kDestroyBarrier) return;
+  const bool noted = in_use_locked() == lane || in_use_locked() == Lane::kMany;
+  if (!noted && guard_.load(std::memory_order_relaxed) != lane) return;
+  if (barrier_locked()) return;
+  // No barrier during a capture: then nothing may lean on this handle any more.
+  noted_.store(Lane::kMany, std::memory_order_release);
+  refresh_locked();
+}
+
+void Timeline::begin_capture() {
+  Guard hold(lock_);
+  // While something captures no barrier can be made, so none may be owed.
+  if (guard_.load(std::memory_order_relaxed) != Lane::kNone) barrier_locked();
+  captures_.fetch_add(1, std::memory_order_release);
+  refresh_locked();
+}
+
+void Timeline::end_capture() {
+  Guard hold(lock_);
+  if (captures_.load(std::memory_order_relaxed) != 0) captures_.fetch_sub(1, std::memory_order_release);
+  refresh_locked();
+}
+
+void Timeline::join(driver::Context context) {
+  Guard hold(lock_);
+  seals_.join(context);
+  // From now on lanes cannot be told apart; what leans on the old guard gets its order here.
+  if (seals_.contexts() > 1 && guard_.load(std::memory_order_relaxed) != Lane::kNone) barrier_locked();
+  refresh_locked();
+}
+
+void Timeline::leave(driver::Context context) {
+  Guard hold(lock_);
+  seals_.leave(context);
+  refresh_locked();
+}
+
+void Timeline::distrust(const char* reason) {
+  Guard hold(lock_);
+  if (distrusted_because() != nullptr) return;
+  if (guard_.load(std::memory_order_relaxed) != Lane::kNone) barrier_locked();
+  distrusted_.store(reason, std::memory_order_release);
+  refresh_locked();
+}
+
+void Timeline::forget_after_fork() {
+  lock_.reset_after_fork();
+  Guard hold(lock_);
+  seals_.forget_all();
+  captures_.store(0, std::memory_order_relaxed);
+  noted_.store(Lane::kNone, std::memory_order_relaxed);
+  clear_guard_locked();
+  refresh_locked();
+}
+
+}  // namespace cupool::order

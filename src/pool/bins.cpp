@@ -1,0 +1,69 @@
+#include "pool/bins.hpp"
+
+#include <algorithm>
+
+namespace cupool::pool {
+
+void Bins::insert(Range* range) {
+  const size_t bin = bin_of(range->bytes);
+  range->bin_prev = nullptr;
+  range->bin_next = heads_[bin];
+  if (heads_[bin] != nullptr) heads_[bin]->bin_prev = range;
+  heads_[bin] = range;
+  filled_[bin / 64] |= uint64_t{1} << (bin % 64);
+}
+
+void Bins::remove(Range* range) {
+  const size_t bin = bin_of(range->bytes);
+  if (range->bin_prev != nullptr) {
+    range->bin_prev->bin_next = range->bin_next;
+  } else {
+    heads_[bin] = range->bin_next;
+  }
+  if (range->bin_next != nullptr) range->bin_next->bin_prev = range->bin_prev;
+  if (heads_[bin] == nullptr) filled_[bin / 64] &= ~(uint64_t{1} << (bin % 64));
+  range->bin_prev = range->bin_next = nullptr;
+}
+
+size_t Bins::next_bin(size_t from) const {
+  if (from >= kBins) return kBins;
+  size_t word = from / 64;
+  uint64_t bits = filled_[word] & (~uint64_t{0} << (from % 64));
+  while (bits == 0) {
+    if (++word == filled_.size()) return kBins;
+    bits = filled_[word];
+  }
+  return word * 64 + static_cast<size_t>(std::countr_zero(bits));
+}
+
+Range* Bins::best_in(size_t bin, uint64_t bytes, uint64_t most, Epoch limit) const {
+  Range* best = nullptr;
+  int compared = 0;
+  for (Range* range = heads_[bin]; range != nullptr && compared < kMostCompared; range = range->bin_next, ++compared) {
+    if (range->bytes < bytes || range->bytes > most || range->stamp > limit) continue;
+    const bool better = best == nullptr || range->bytes < best->bytes ||
+                        (range->bytes == best->bytes && range->start < best->start);
+    if (better) best = range;
+  }
+  return best;
+}
+
+Range* Bins::best_fit(uint64_t bytes, uint64_t most, Epoch limit) const {
+  for (size_t bin = next_bin(bin_of(bytes)); bin < kBins; bin = next_bin(bin + 1)) {
+    if (Range* range = best_in(bin, bytes, most, limit)) return range;
+  }
+  return nullptr;
+}
+
+uint64_t Bins::largest() const {
+  size_t last = kBins;
+  for (size_t bin = next_bin(0); bin < kBins; bin = next_bin(bin + 1)) last = bin;
+  uint64_t largest = 0;
+  if (last == kBins) return 0;
+  for (const Range* range = heads_[last]; range != nullptr; range = range->bin_next) {
+    largest = std::max(largest, range->bytes);
+  }
+  return largest;
+}
+
+}  // namespace cupool::pool

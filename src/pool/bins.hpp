@@ -1,0 +1,44 @@
+// Free ranges by size, for best fit in a few steps: 32 bins of one granule each, then 32 bins an octave, with bitmaps of
+// the ones that are not empty. Owns no memory: ranges are linked through their own fields. The caller's lock protects it.
+#pragma once
+
+#include <array>
+#include <bit>
+
+#include "pool/range.hpp"
+
+namespace cupool::pool {
+
+class Bins {
+ public:
+  constexpr Bins() = default;
+
+  void insert(Range* range);
+  void remove(Range* range);
+  // The smallest range of at least `bytes`, and at most `most`, whose stamp is at most `limit`; of equals, the lowest.
+  Range* best_fit(uint64_t bytes, uint64_t most, Epoch limit) const;
+  uint64_t largest() const;
+
+ private:
+  static constexpr unsigned kSubBits = 5;
+  static constexpr size_t kSub = size_t{1} << kSubBits;
+  static constexpr size_t kBins = kSub * 32;
+  // Equal and nearly equal ranges beyond this many are not compared: the first ones do.
+  static constexpr int kMostCompared = 64;
+
+  static size_t bin_of(uint64_t bytes) {
+    const uint64_t granules = bytes >> kGranuleShift;
+    if (granules < kSub) return granules;
+    const unsigned octave = static_cast<unsigned>(std::bit_width(granules)) - 1;
+    const uint64_t sub = (granules >> (octave - kSubBits)) & (kSub - 1);
+    const size_t bin = (octave - kSubBits + 1) * kSub + sub;
+    return bin < kBins ? bin : kBins - 1;
+  }
+  Range* best_in(size_t bin, uint64_t bytes, uint64_t most, Epoch limit) const;
+  size_t next_bin(size_t from) const;  // the first that is not empty, or kBins
+
+  std::array<Range*, kBins> heads_{};
+  std::array<uint64_t, kBins / 64> filled_{};
+};
+
+}  // namespace cupool::pool

@@ -1,0 +1,54 @@
+// Host memory for the pool's own records. Objects of one type come from chunks that are never given back to the system
+// and never used for another type: a look-up that races with the end of a segment (a wild pointer, a double free) reads
+// an old record, not unmapped memory. The caller's lock protects an ObjectStore.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <new>
+
+namespace cupool::pool {
+
+// Zeroed pages, or null. Counted nowhere: the kernel does that (RSS).
+inline void* map_pages(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+template <typename T>
+class ObjectStore {
+ public:
+  constexpr ObjectStore() = default;
+
+  // A default-constructed object, or null when the host has no memory.
+  T* take() {
+    if (idle_ != nullptr) {
+      T* object = idle_;
+      idle_ = object->next_idle;
+      object->reset();
+      return object;
+    }
+    if (left_ == 0) {
+      chunk_ = static_cast<T*>(map_pages(kChunkBytes));
+      if (chunk_ == nullptr) return nullptr;
+      left_ = kChunkBytes / sizeof(T);
+    }
+    --left_;
+    return new (chunk_++) T();
+  }
+
+  void give(T* object) {
+    object->next_idle = idle_;
+    idle_ = object;
+  }
+
+ private:
+  static constexpr size_t kChunkBytes = sizeof(T) > 512 ? size_t{1} << 20 : size_t{64} << 10;
+
+  T* idle_ = nullptr;
+  T* chunk_ = nullptr;
+  size_t left_ = 0;
+};
+
+}  // namespace cupool::pool

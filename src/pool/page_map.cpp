@@ -1,0 +1,70 @@
+#include "pool/page_map.hpp"
+
+namespace cupool::pool {
+
+constinit PageMap page_map;
+
+bool PageMap::enter_page(Address address) {
+  if (address >> kAddressBits != 0) return false;
+  auto& top = top_[address >> (kPageShift + kLeafBits)];
+  Leaf* leaf = top.load(std::memory_order_relaxed);
+  if (leaf == nullptr) {
+    leaf = static_cast<Leaf*>(map_pages(sizeof(Leaf)));
+    if (leaf == nullptr) return false;
+    top.store(leaf, std::memory_order_release);
+  }
+  auto& entry = (*leaf)[(address >> kPageShift) & ((size_t{1} << kLeafBits) - 1)];
+  // Two segments in one page cannot be told apart: the caller must leave the second one alone.
+  if (entry.load(std::memory_order_relaxed) != nullptr) return false;
+  Page* page = pages_.take();
+  if (page == nullptr) return false;
+  entry.store(page, std::memory_order_release);
+  return true;
+}
+
+bool PageMap::enter(Address start, uint64_t bytes) {
+  Address at = start;
+  {
+    Guard hold(lock_);
+    while (at < start + bytes && enter_page(at)) at += kPageBytes;
+  }
+  if (at == start + bytes) return true;
+  remove(start, at - start);
+  return false;
+}
+
+void PageMap::set_segment(Segment* segment) {
+  for (Address at = segment->start; at < segment->start + segment->bytes; at += kPageBytes) {
+    page_of(at)->segment.store(segment, std::memory_order_release);
+  }
+}
+
+void PageMap::remove(Address start, uint64_t bytes) {
+  Guard hold(lock_);
+  for (Address at = start; at < start + bytes; at += kPageBytes) {
+    Leaf& leaf = *top_[at >> (kPageShift + kLeafBits)].load(std::memory_order_relaxed);
+    auto& entry = leaf[(at >> kPageShift) & ((size_t{1} << kLeafBits) - 1)];
+    pages_.give(entry.exchange(nullptr, std::memory_order_acq_rel));
+  }
+}
+
+void PageMap::forget_after_fork() {
+  lock_.reset_after_fork();
+  for (auto& leaf : top_) leaf.store(nullptr, std::memory_order_relaxed);
+}
+
+Range* PageMap::find_containing(Address address) const {
+  const Page* page = page_of(address);
+  if (page == nullptr) return nullptr;
+  for (size_t slot = slot_of(address) + 1; slot-- > 0;) {
+    Range* range = page->slots[slot].load(std::memory_order_acquire);
+    if (range != nullptr) return range->end() > address ? range : nullptr;
+  }
+  // It started in an earlier page.
+  const Segment* segment = page->segment.load(std::memory_order_acquire);
+  Range* range = segment == nullptr ? nullptr : segment->first;
+  while (range != nullptr && range->end() <= address) range = range->after;
+  return range;
+}
+
+}  // namespace cupool::pool

@@ -1,0 +1,76 @@
+// From a device address to the range that holds it, without a lock: two levels of 2 MiB pages, then one slot a granule.
+// A slot names the range that starts there; every granule of a slab names the slab's range. Process-wide. Slots are
+// written under the range lock of the pool that owns the page; pages enter and leave under the map's own lock.
+// A page leaves the map before its memory goes back to the driver.
+#pragma once
+
+#include <array>
+#include <atomic>
+
+#include "base/lock.hpp"
+#include "pool/metadata.hpp"
+#include "pool/range.hpp"
+
+namespace cupool::pool {
+
+struct Page {
+  std::array<std::atomic<Range*>, kGranulesPerPage> slots{};
+  std::atomic<Segment*> segment{nullptr};
+  Page* next_idle = nullptr;
+
+  void reset() {
+    for (auto& slot : slots) slot.store(nullptr, std::memory_order_relaxed);
+    segment.store(nullptr, std::memory_order_relaxed);
+  }
+};
+
+class PageMap {
+ public:
+  constexpr PageMap() = default;
+
+  // The range whose slot this address falls into, or null: then the address is not ours.
+  Range* find(Address address) const {
+    const Page* page = page_of(address);
+    return page == nullptr ? nullptr : page->slots[slot_of(address)].load(std::memory_order_acquire);
+  }
+  bool is_ours(Address address) const { return page_of(address) != nullptr; }
+
+  // False: no host memory, and nothing was entered. pre: start and bytes are multiples of a page.
+  bool enter(Address start, uint64_t bytes);
+  void set_segment(Segment* segment);
+  void remove(Address start, uint64_t bytes);
+
+  void set(Address address, Range* range) {
+    page_of(address)->slots[slot_of(address)].store(range, std::memory_order_release);
+  }
+  void set_all(const Range& range, Range* value) {
+    for (Address at = range.start; at < range.end(); at += kGranule) set(at, value);
+  }
+  // The range that contains any address of ours. pre: the range lock is held, for neighbours are walked.
+  Range* find_containing(Address address) const;
+  void forget_after_fork();
+
+ private:
+  static constexpr unsigned kLeafBits = 14;
+  static constexpr unsigned kTopBits = 14;
+  static constexpr unsigned kAddressBits = kPageShift + kLeafBits + kTopBits;
+  using Leaf = std::array<std::atomic<Page*>, size_t{1} << kLeafBits>;
+
+  static size_t slot_of(Address address) { return (address >> kGranuleShift) & (kGranulesPerPage - 1); }
+  Page* page_of(Address address) const {
+    if (address >> kAddressBits != 0) return nullptr;
+    const Leaf* leaf = top_[address >> (kPageShift + kLeafBits)].load(std::memory_order_acquire);
+    if (leaf == nullptr) return nullptr;
+    return (*leaf)[(address >> kPageShift) & ((size_t{1} << kLeafBits) - 1)].load(std::memory_order_acquire);
+  }
+  bool enter_page(Address address) CUPOOL_REQUIRES(lock_);
+
+  std::array<std::atomic<Leaf*>, size_t{1} << kTopBits> top_{};
+  Lock lock_;
+  ObjectStore<Page> pages_ CUPOOL_GUARDED_BY(lock_);
+};
+
+// The one map of the process.
+extern constinit PageMap page_map;
+
+}  // namespace cupool::pool

@@ -1,0 +1,210 @@
+#include "pool/pool.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <new>
+
+#include "pool/page_map.hpp"
+#include "stats/counters.hpp"
+
+namespace cupool::pool {
+
+using driver::kOutOfMemory;
+using driver::kSuccess;
+
+Pool::Pool(driver::Context context, uint64_t device_bytes, driver::Driver& driver, order::Timeline& order)
+    : context_(context),
+      device_bytes_(device_bytes),
+      driver_(driver),
+      order_(order),
+      settings_(Settings::from(config::options(), device_bytes)),
+      sizes_(settings_.min_block, settings_.small_limit, settings_.large_round),
+      slabs_(sizes_),
+      ranges_(this) {
+  ranges_.set_split_limit(settings_.split_max);
+}
+
+Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out) {
+  if (sizes_.is_small(size_class)) return find_small(cache, size_class, out);
+  if (bytes > uint64_t{1} << 48) return kOutOfMemory;
+  Status status = kSuccess;
+  Range* range = find_range(cache, sizes_.rounded(bytes), &status);
+  if (range == nullptr) return status;
+  range->size_class.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
+  *out = {range->start, range, range->stamp};
+  stats::count(stats::Counter::range_hits);
+  return kSuccess;
+}
+
+// Small blocks, in the order of what they cost: the thread's own (a lane may have changed), a slab with room, what a seal
+// has released, a new slab.
+Status Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out) {
+  if (fetch_small(cache, size_class, out)) return kSuccess;
+  if (order_.request_grant() && fetch_small(cache, size_class, out)) return kSuccess;
+  if (!order_.is_granted() && !order_.is_capturing()) {
+    order_.advance(cache.seal_is_due());
+    if (fetch_small(cache, size_class, out)) return kSuccess;
+  }
+  Status status = kSuccess;
+  Range* range = find_range(cache, slabs_.slab_bytes(size_class), &status);
+  if (range == nullptr) return status;
+  std::array<Entry, ThreadCache::kMostBlocks> entries;
+  const size_t wanted = std::max<size_t>(1, cache.batch(size_class));
+  const size_t taken = slabs_.add(size_class, range, wanted, entries.data());
+  if (taken == 0) {
+    give_range(range, range->stamp);
+    return kOutOfMemory;
+  }
+  *out = entries[0];
+  cache.enter();
+  cache.put_oldest(size_class, entries.data() + 1, taken - 1);
+  cache.exit();
+  return kSuccess;
+}
+
+bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out) {
+  cache.enter();
+  const bool hit = cache.take(size_class, order_, out);
+  cache.exit();
+  if (hit) return true;
+  std::array<Entry, ThreadCache::kMostBlocks> entries;
+  cache.enter();
+  const uint32_t room = cache.prepare(size_class);
+  const size_t wanted = std::max<size_t>(1, std::min(room / 2, room - cache.shelf(size_class).count));
+  cache.exit();
+  const size_t taken = slabs_.take(size_class, wanted, limit(), entries.data());
+  if (taken == 0) return false;
+  *out = entries[0];
+  cache.enter();
+  cache.put_oldest(size_class, entries.data() + 1, taken - 1);
+  cache.exit();
+  stats::count(stats::Counter::slab_hits);
+  return true;
+}
+
+// A range of `bytes`: one that may be handed out; else find out what stands in the way, time or room.
+Range* Pool::find_range(ThreadCache& cache, uint64_t bytes, Status* status) {
+  if (Range* range = ranges_.take(bytes, limit())) return range;
+  if (order_.request_grant()) {
+    if (Range* range = ranges_.take(bytes, limit())) return range;
+  } else if (ranges_.fits(bytes)) {
+    if (!order_.is_capturing()) order_.advance(cache.seal_is_due());
+    if (Range* range = ranges_.take(bytes, limit())) return range;
+    if (may_grow_unsafe(bytes)) return grow(bytes, status);
+    order_.barrier();
+    if (Range* range = ranges_.take(bytes, limit())) return range;
+    return grow(bytes, status);
+  }
+  empty_thread_caches();
+  if (Range* range = ranges_.take(bytes, limit())) return range;
+  // Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint low.
+  const uint64_t freed = order_.is_capturing() ? 0 : release_free_segments(0);
+  const bool thrashes = freed > 0 && released_segments_.load(std::memory_order_relaxed) * 5 >
+                                         allocated_segments_.load(std::memory_order_relaxed) * 2 + 20;
+  if (thrashes) {
+    // What comes and goes all the time had better be one large segment.
+    if (Range* range = add_segment(std::max(segment_bytes(bytes), freed), bytes, status)) return range;
+  }
+  return grow(bytes, status);
+}
+
+// Under many streams memory that is not yet safe may lie idle while more is taken, up to a budget: a barrier is cheap,
+// but it makes all streams wait for each other.
+bool Pool::may_grow_unsafe(uint64_t bytes) {
+  const uint64_t live = live_bytes();
+  const uint64_t reserved = ranges_.reserved();
+  return reserved + bytes <= live + settings_.many_budget;
+}
+
+// The next segment: as large as the block if that is large, else growing slowly with what there is.
+uint64_t Pool::segment_bytes(uint64_t need) const {
+  const uint64_t exact = round_up(need, kPageBytes);
+  if (need >= settings_.segment_exact) return exact;
+  const uint64_t reserved = ranges_.reserved();
+  const double root = std::sqrt(static_cast<double>(reserved) * (4.0 * (1 << 20)));
+  uint64_t wanted = std::max(settings_.segment_min, static_cast<uint64_t>(root));
+  if (need <= 1 << 20) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
+  wanted = std::min(wanted, settings_.segment_max) & ~(kPageBytes - 1);
+  return std::max(exact, wanted);
+}
+
+Range* Pool::grow(uint64_t bytes, Status* status) {
+  if (Range* range = add_segment(segment_bytes(bytes), bytes, status)) return range;
+  if (*status != kOutOfMemory) return nullptr;
+  stats::count(stats::Event::out_of_memory_retries);
+  if (Range* range = add_segment(round_up(bytes, kPageBytes), bytes, status)) return range;
+  if (order_.is_capturing()) return nullptr;
+  order_.wait_for_all();
+  empty_thread_caches();
+  if (Range* range = ranges_.take(bytes, limit())) return range;
+  release_free_segments(0);
+  return add_segment(round_up(bytes, kPageBytes), bytes, status);
+}
+
+Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Status* status) {
+  if (ranges_.reserved() + bytes > settings_.limit) {
+    *status = kOutOfMemory;
+    return nullptr;
+  }
+  Address start = 0;
+  *status = driver_.allocate(bytes, &start);
+  if (*status != kSuccess) return nullptr;
+  stats::count(stats::Event::segments_allocated);
+  allocated_segments_.fetch_add(1, std::memory_order_relaxed);
+  if ((start & (kPageBytes - 1)) == 0 && page_map.enter(start, bytes)) {
+    if (Range* range = ranges_.add(start, bytes, taken)) return range;
+    page_map.remove(start, bytes);
+  }
+  // Memory that the page map cannot hold cannot be pooled.
+  driver_.release(start);
+  *status = kOutOfMemory;
+  return nullptr;
+}
+
+void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, limit()); }
+
+bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
+  cache.enter();
+  cache.prepare(size_class);
+  const bool kept = cache.put(size_class, entry, sizes_.bytes(size_class));
+  cache.exit();
+  return kept;
+}
+
+void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
+  if (size_class == SizeClasses::kNotKept) {
+    give_range(entry.range, entry.stamp);
+  } else if (!keep(cache, size_class, entry)) {
+    spill(cache, size_class, cache.shelf(size_class).room / 2);
+    if (!keep(cache, size_class, entry)) {
+      // Other classes fill the cache, and this thread does not use them now.
+      for (unsigned other = 0; other < SizeClasses::kMostClasses; ++other) spill(cache, other, 0);
+      if (!keep(cache, size_class, entry)) give_blocks(size_class, &entry, 1);
+    }
+  }
+  trim_to_limit();
+}
+
+// Moves the oldest blocks of one class out of the calling thread's cache until `keep` are left.
+void Pool::spill(ThreadCache& cache, unsigned size_class, uint32_t keep) {
+  std::array<Entry, ThreadCache::kMostBlocks> entries;
+  cache.enter();
+  const size_t count = cache.remove_oldest(size_class, keep, entries.data());
+  cache.exit();
+  give_blocks(size_class, entries.data(), count);
+}
+
+void Pool::give_blocks(unsigned size_class, const Entry* entries, size_t count) {
+  if (!sizes_.is_small(size_class)) {
+    for (size_t i = 0; i < count; ++i) give_range(entries[i].range, entries[i].stamp);
+    return;
+  }
+  for (size_t given = 0; given < count;) {
+    Range* emptied = nullptr;
+    given += slabs_.give(size_class, entries + given, count - given, &emptied);
+    if (emptied != nullptr) give_range(emptied, emptied->stamp);
+  }
+}
+
+}  // namespace cupool::pool

@@ -1,0 +1,78 @@
+// The records of device memory, all on the host. A segment is one allocation of the driver; ranges tile it without gaps;
+// a range is free, one block, or a slab of equal small blocks. Records are written under the owning pool's range lock;
+// what a look-up reads without a lock is atomic, and the rest does not change while the application holds the block.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "driver/driver.hpp"
+#include "order/lane.hpp"
+
+namespace cupool::pool {
+
+using driver::Address;
+using order::Epoch;
+
+class Pool;
+struct Segment;
+struct Slab;
+
+inline constexpr uint64_t kPageShift = 21;
+inline constexpr uint64_t kPageBytes = uint64_t{1} << kPageShift;  // the driver's step, and the page map's
+inline constexpr uint64_t kGranuleShift = 14;
+inline constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;  // ranges start and end on these
+inline constexpr uint64_t kGranulesPerPage = kPageBytes / kGranule;
+
+enum class Use : uint8_t { kFree, kPending, kBlock, kSlab };
+
+struct Range {
+  Address start = 0;
+  uint64_t bytes = 0;
+  Pool* pool = nullptr;
+  std::atomic<Slab*> slab{nullptr};   // not null: a slab
+  std::atomic<uint64_t> asked{0};     // a block: the bytes the application asked for; 0: nobody holds it
+  std::atomic<uint8_t> size_class{0};  // of a block that thread caches may keep
+  Use use = Use::kFree;
+  bool tainted = false;  // never handed to another owner
+  Epoch stamp = 0;  // free: when its last block was freed
+  Segment* segment = nullptr;
+  Range* before = nullptr;  // neighbours in the segment
+  Range* after = nullptr;
+  Range* bin_prev = nullptr;  // in a bin of free ranges, or in the list of pending ones
+  Range* bin_next = nullptr;
+  Range* next_idle = nullptr;
+
+  void reset() {
+    start = bytes = 0;
+    pool = nullptr;
+    slab.store(nullptr, std::memory_order_relaxed);
+    asked.store(0, std::memory_order_relaxed);
+    size_class.store(0, std::memory_order_relaxed);
+    use = Use::kFree;
+    tainted = false;
+    stamp = 0;
+    segment = nullptr;
+    before = after = bin_prev = bin_next = next_idle = nullptr;
+  }
+
+  Address end() const { return start + bytes; }
+};
+
+struct Segment {
+  Address start = 0;
+  uint64_t bytes = 0;
+  Pool* pool = nullptr;
+  Range* first = nullptr;  // the lowest range
+  bool tainted = false;    // gives out nothing new; goes back to the driver with its last block
+  Segment* prev = nullptr;  // all segments of the pool
+  Segment* next = nullptr;
+  Segment* next_idle = nullptr;
+
+  void reset() { *this = Segment{}; }
+
+  // Whether it is one free range from end to end.
+  bool is_free() const { return first->use == Use::kFree && first->bytes == bytes; }
+};
+
+}  // namespace cupool::pool

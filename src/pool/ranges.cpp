@@ -1,0 +1,201 @@
+#include "pool/ranges.hpp"
+
+#include <algorithm>
+
+#include "pool/page_map.hpp"
+#include "stats/counters.hpp"
+
+namespace cupool::pool {
+
+// A range above the split limit serves only blocks that are themselves above it, or that leave nothing over.
+uint64_t Ranges::most_for(uint64_t bytes) const {
+  return bytes > split_limit_ ? ~uint64_t{0} : std::max(split_limit_, bytes);
+}
+
+Range* Ranges::take(uint64_t bytes, Epoch limit) {
+  Guard hold(lock_);
+  drain_locked(limit);
+  Range* range = bins_.best_fit(bytes, most_for(bytes), limit);
+  if (range == nullptr) return nullptr;
+  bins_.remove(range);
+  if (range->bytes > bytes) cut_locked(range, bytes);
+  hand_out_locked(range);
+  return range;
+}
+
+bool Ranges::fits(uint64_t bytes) {
+  Guard hold(lock_);
+  if (bins_.best_fit(bytes, most_for(bytes), kAnyStamp) != nullptr) return true;
+  for (const Range* range = pending_first_; range != nullptr; range = range->bin_next) {
+    if (range->bytes >= bytes) return true;
+  }
+  return false;
+}
+
+void Ranges::hand_out_locked(Range* range) {
+  range->use = Use::kBlock;
+  free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
+}
+
+// The upper part becomes a free range of its own. Without host memory for its record the block keeps all of it.
+void Ranges::cut_locked(Range* range, uint64_t bytes) {
+  Range* rest = range_store_.take();
+  if (rest == nullptr) return;
+  rest->pool = pool_;
+  rest->segment = range->segment;
+  rest->start = range->start + bytes;
+  rest->bytes = range->bytes - bytes;
+  rest->stamp = range->stamp;
+  rest->before = range;
+  rest->after = range->after;
+  if (rest->after != nullptr) rest->after->before = rest;
+  range->after = rest;
+  range->bytes = bytes;
+  page_map.set(rest->start, rest);
+  bins_.insert(rest);
+  stats::count(stats::Counter::splits);
+}
+
+void Ranges::give(Range* range, Epoch stamp, Epoch limit) {
+  Guard hold(lock_);
+  range->stamp = stamp;
+  free_.store(free_bytes() + range->bytes, std::memory_order_relaxed);
+  if (stamp <= limit) {
+    merge_locked(range);
+    return;
+  }
+  range->use = Use::kPending;
+  range->bin_prev = pending_last_;
+  range->bin_next = nullptr;
+  (pending_last_ != nullptr ? pending_last_->bin_next : pending_first_) = range;
+  pending_last_ = range;
+}
+
+void Ranges::unlink_pending_locked(Range* range) {
+  (range->bin_prev != nullptr ? range->bin_prev->bin_next : pending_first_) = range->bin_next;
+  (range->bin_next != nullptr ? range->bin_next->bin_prev : pending_last_) = range->bin_prev;
+  range->bin_prev = range->bin_next = nullptr;
+}
+
+void Ranges::drain_locked(Epoch limit) {
+  while (pending_first_ != nullptr && pending_first_->stamp <= limit) {
+    Range* range = pending_first_;
+    unlink_pending_locked(range);
+    merge_locked(range);
+  }
+}
+
+void Ranges::absorb_next_locked(Range* range) {
+  Range* gone = range->after;
+  range->bytes += gone->bytes;
+  range->stamp = std::max(range->stamp, gone->stamp);
+  range->after = gone->after;
+  if (gone->after != nullptr) gone->after->before = range;
+  page_map.set(gone->start, nullptr);
+  range_store_.give(gone);
+  stats::count(stats::Counter::merges);
+}
+
+void Ranges::merge_locked(Range* range) {
+  range->use = Use::kFree;
+  range->asked.store(0, std::memory_order_relaxed);
+  if (range->after != nullptr && range->after->use == Use::kFree) {
+    bins_.remove(range->after);
+    absorb_next_locked(range);
+  }
+  if (range->before != nullptr && range->before->use == Use::kFree) {
+    range = range->before;
+    bins_.remove(range);
+    absorb_next_locked(range);
+  }
+  bins_.insert(range);
+}
+
+Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken) {
+  Guard hold(lock_);
+  Segment* segment = segment_store_.take();
+  Range* range = range_store_.take();
+  if (segment == nullptr || range == nullptr) return nullptr;
+  segment->start = start;
+  segment->bytes = bytes;
+  segment->pool = pool_;
+  segment->first = range;
+  segment->next = segments_;
+  if (segments_ != nullptr) segments_->prev = segment;
+  segments_ = segment;
+  range->start = start;
+  range->bytes = bytes;
+  range->pool = pool_;
+  range->segment = segment;
+  page_map.set_segment(segment);
+  page_map.set(start, range);
+  reserved_.store(reserved() + bytes, std::memory_order_relaxed);
+  free_.store(free_bytes() + bytes, std::memory_order_relaxed);
+  if (bytes_taken == 0) {
+    bins_.insert(range);
+  } else {
+    if (range->bytes > bytes_taken) cut_locked(range, bytes_taken);
+    hand_out_locked(range);
+  }
+  return range;
+}
+
+Segment* Ranges::detach(uint64_t most) {
+  Guard hold(lock_);
+  // What is not yet safe may go back all the same: the driver's free waits for all work.
+  drain_locked(kAnyStamp);
+  Segment* segment = segments_;
+  while (segment != nullptr && (!segment->is_free() || segment->bytes > most)) segment = segment->next;
+  if (segment == nullptr) return nullptr;
+  bins_.remove(segment->first);
+  (segment->prev != nullptr ? segment->prev->next : segments_) = segment->next;
+  if (segment->next != nullptr) segment->next->prev = segment->prev;
+  reserved_.store(reserved() - segment->bytes, std::memory_order_relaxed);
+  free_.store(free_bytes() - segment->bytes, std::memory_order_relaxed);
+  page_map.remove(segment->start, segment->bytes);
+  return segment;
+}
+
+void Ranges::forget(Segment* segment) {
+  Guard hold(lock_);
+  range_store_.give(segment->first);
+  segment_store_.give(segment);
+}
+
+void Ranges::drop_all() {
+  Guard hold(lock_);
+  for (Segment* segment = segments_; segment != nullptr;) {
+    page_map.remove(segment->start, segment->bytes);
+    for (Range* range = segment->first; range != nullptr;) {
+      Range* after = range->after;
+      range->asked.store(0, std::memory_order_relaxed);
+      range_store_.give(range);
+      range = after;
+    }
+    Segment* next = segment->next;
+    segment_store_.give(segment);
+    segment = next;
+  }
+  segments_ = nullptr;
+  pending_first_ = pending_last_ = nullptr;
+  bins_ = Bins{};
+  reserved_.store(0, std::memory_order_relaxed);
+  free_.store(0, std::memory_order_relaxed);
+}
+
+Ranges::Figures Ranges::figures() {
+  Guard hold(lock_);
+  Figures figures;
+  figures.reserved = reserved();
+  figures.free = free_bytes();
+  figures.largest_free = bins_.largest();
+  for (const Segment* segment = segments_; segment != nullptr; segment = segment->next) {
+    ++figures.segments;
+    if (!segment->is_free()) continue;
+    ++figures.free_segments;
+    figures.free_segment_bytes += segment->bytes;
+  }
+  return figures;
+}
+
+}  // namespace cupool::pool

@@ -1,0 +1,81 @@
+// Device memory of one pool above the slabs: segments from the driver, tiled by ranges that are split on allocation and
+// merged when free. Owns the segment and range records, all under `lock_`. Never calls the driver: segments are brought
+// in by add() and taken out by detach(), and the driver is called between, with no lock held.
+#pragma once
+
+#include "base/lock.hpp"
+#include "pool/bins.hpp"
+#include "pool/metadata.hpp"
+#include "pool/range.hpp"
+
+namespace cupool::pool {
+
+inline constexpr Epoch kAnyStamp = ~Epoch{0};
+
+inline uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) & ~(step - 1); }
+
+class Ranges {
+ public:
+  struct Figures {
+    uint64_t reserved = 0;      // bytes of all segments
+    uint64_t free = 0;          // of these in free ranges, pending ones too
+    uint64_t largest_free = 0;  // filled by figures() only
+    uint64_t segments = 0;
+    uint64_t free_segments = 0;
+    uint64_t free_segment_bytes = 0;
+  };
+
+  constexpr explicit Ranges(Pool* pool) : pool_(pool) {}
+
+  // The best fit of `bytes`, cut to size, whose stamp is at most `limit`; null when there is none.
+  // pre: bytes is a multiple of a granule.
+  Range* take(uint64_t bytes, Epoch limit);
+  // Whether time alone stands in the way: some range would fit if its stamp were safe.
+  bool fits(uint64_t bytes);
+  // Back from its owner. Merged at once if `stamp` is at most `limit`, else kept apart until it is: a fresh stamp must
+  // not make a large old range wait.
+  void give(Range* range, Epoch stamp, Epoch limit);
+  // A new segment of the driver's, already in the page map, whose first `bytes_taken` bytes are handed out at once
+  // (0: none). Null: no host memory; nothing was entered.
+  Range* add(Address start, uint64_t bytes, uint64_t bytes_taken);
+
+  // Takes one wholly free segment out of everything, the page map too; null when there is none. At most `most` bytes.
+  Segment* detach(uint64_t most = ~uint64_t{0});
+  // Once the driver has it back. (A refused release: add() it again.)
+  void forget(Segment* segment);
+  // Every segment, live or not: the context is gone. Nothing goes back to the driver.
+  void drop_all();
+
+  uint64_t reserved() const { return reserved_.load(std::memory_order_relaxed); }
+  uint64_t free_bytes() const { return free_.load(std::memory_order_relaxed); }
+  Figures figures();
+
+  // For questions about addresses inside blocks, and for walks.
+  Lock& lock() CUPOOL_RETURN_CAPABILITY(lock_) { return lock_; }
+  Segment* first_segment() CUPOOL_REQUIRES(lock_) { return segments_; }
+
+  void set_split_limit(uint64_t bytes) { split_limit_ = bytes; }
+
+ private:
+  void merge_locked(Range* range) CUPOOL_REQUIRES(lock_);
+  void drain_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
+  void cut_locked(Range* range, uint64_t bytes) CUPOOL_REQUIRES(lock_);
+  void absorb_next_locked(Range* range) CUPOOL_REQUIRES(lock_);
+  void unlink_pending_locked(Range* range) CUPOOL_REQUIRES(lock_);
+  void hand_out_locked(Range* range) CUPOOL_REQUIRES(lock_);
+  uint64_t most_for(uint64_t bytes) const;
+
+  Pool* pool_;
+  uint64_t split_limit_ = ~uint64_t{0};
+  std::atomic<uint64_t> reserved_{0};
+  std::atomic<uint64_t> free_{0};
+  Lock lock_;
+  Bins bins_ CUPOOL_GUARDED_BY(lock_);
+  Range* pending_first_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // freed, not yet safe; in order of stamps
+  Range* pending_last_ CUPOOL_GUARDED_BY(lock_) = nullptr;
+  Segment* segments_ CUPOOL_GUARDED_BY(lock_) = nullptr;
+  ObjectStore<Range> range_store_ CUPOOL_GUARDED_BY(lock_);
+  ObjectStore<Segment> segment_store_ CUPOOL_GUARDED_BY(lock_);
+};
+
+}  // namespace cupool::pool

@@ -1,0 +1,47 @@
+// Which sizes are kept together. Small blocks have classes of their own, eight to an octave, and are cut from slabs;
+// above them every multiple of a granule up to the largest size that threads keep is a class by itself, one range a
+// block. Built once from the options, then read only.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "pool/range.hpp"
+
+namespace cupool::pool {
+
+class SizeClasses {
+ public:
+  static constexpr size_t kMostSmall = 64;
+  static constexpr size_t kMostClasses = kMostSmall + 64 + 1;
+  static constexpr uint64_t kUnit = 256;
+  static constexpr uint64_t kLargestSmall = 256 << 10;  // a block's slack must fit 16 bits
+  static constexpr uint64_t kLargestKept = 1 << 20;
+  static constexpr unsigned kNotKept = 255;  // too large: never in a thread's cache
+
+  // pre: min_block is a power of two, at least kUnit; small_limit at most kLargestSmall.
+  SizeClasses(uint64_t min_block, uint64_t small_limit, uint64_t round);
+
+  // The class of a block of `bytes`, or kNotKept. pre: bytes > 0.
+  unsigned of(uint64_t bytes) const {
+    if (bytes <= small_limit_) return small_[(bytes + kUnit - 1) / kUnit];
+    return bytes <= kLargestKept ? static_cast<unsigned>(kMostSmall + (rounded(bytes) >> kGranuleShift)) : kNotKept;
+  }
+  bool is_small(unsigned size_class) const { return size_class < kMostSmall; }
+  uint64_t bytes(unsigned size_class) const {
+    return is_small(size_class) ? bytes_[size_class] : (size_class - kMostSmall) << kGranuleShift;
+  }
+  size_t small_classes() const { return count_; }
+  // What a block that is a range of its own takes.
+  uint64_t rounded(uint64_t bytes) const { return (bytes + round_ - 1) & ~(round_ - 1); }
+
+ private:
+  std::array<uint8_t, kLargestSmall / kUnit + 1> small_{};
+  std::array<uint64_t, kMostSmall> bytes_{};
+  size_t count_ = 0;
+  uint64_t small_limit_;
+  uint64_t round_;
+};
+
+}  // namespace cupool::pool

@@ -1,0 +1,167 @@
+#include "pool/slabs.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "pool/page_map.hpp"
+
+namespace cupool::pool {
+
+namespace {
+constexpr uint64_t kSmallestSlab = 32 << 10;
+constexpr uint64_t kLargestSlab = 2 << 20;
+constexpr uint64_t kFewestBlocks = 8;
+// How far a slab is sorted in among the slabs with room.
+constexpr int kMostCompared = 32;
+constexpr size_t kChunkBytes = 256 << 10;
+}  // namespace
+
+uint64_t Slabs::slab_bytes(unsigned size_class) const {
+  const uint64_t block = classes_.bytes(size_class);
+  const uint64_t grown = classes_state_[size_class].bytes.load(std::memory_order_relaxed) / 8;
+  const uint64_t wanted = std::max({kSmallestSlab, block * kFewestBlocks, std::min(grown, kLargestSlab)});
+  return std::bit_ceil(wanted);
+}
+
+Slab* Slabs::new_slab(uint32_t blocks) {
+  const unsigned bucket = static_cast<unsigned>(std::bit_width(blocks - 1));
+  const size_t room = size_t{1} << bucket;
+  Guard hold(store_.lock);
+  Slab* slab = store_.idle[bucket];
+  if (slab != nullptr) {
+    store_.idle[bucket] = slab->next;
+  } else {
+    const size_t words = (room + 63) / 64;
+    const size_t bytes = (sizeof(Slab) + words * 8 + room * 2 + 15) & ~size_t{15};
+    if (store_.left < bytes) {
+      store_.chunk = static_cast<char*>(map_pages(kChunkBytes));
+      store_.left = store_.chunk == nullptr ? 0 : kChunkBytes;
+      if (store_.chunk == nullptr) return nullptr;
+    }
+    slab = new (store_.chunk) Slab();
+    slab->free_bits = reinterpret_cast<uint64_t*>(slab + 1);
+    slab->tags = reinterpret_cast<std::atomic<uint16_t>*>(slab->free_bits + words);
+    slab->bucket = static_cast<uint8_t>(bucket);
+    store_.chunk += bytes;
+    store_.left -= bytes;
+  }
+  slab->blocks = slab->free_blocks = blocks;
+  slab->prev = slab->next = nullptr;
+  for (uint32_t i = 0; i < blocks; ++i) slab->tags[i].store(0, std::memory_order_relaxed);
+  for (uint32_t i = 0; i < blocks; i += 64) {
+    slab->free_bits[i / 64] = blocks - i >= 64 ? ~uint64_t{0} : (uint64_t{1} << (blocks - i)) - 1;
+  }
+  return slab;
+}
+
+void Slabs::list(Class& c, Slab* slab) {
+  // Low addresses are filled first, so that high slabs get a chance to empty.
+  Slab* before = nullptr;
+  Slab* after = c.first;
+  for (int i = 0; i < kMostCompared && after != nullptr && after->range->start < slab->range->start; ++i) {
+    before = after;
+    after = after->next;
+  }
+  slab->prev = before;
+  slab->next = after;
+  (before != nullptr ? before->next : c.first) = slab;
+  if (after != nullptr) after->prev = slab;
+}
+
+void Slabs::unlist(Class& c, Slab* slab) {
+  (slab->prev != nullptr ? slab->prev->next : c.first) = slab->next;
+  if (slab->next != nullptr) slab->next->prev = slab->prev;
+}
+
+size_t Slabs::take_from(Slab* slab, size_t count, Entry* out) {
+  size_t taken = 0;
+  for (uint32_t word = 0; taken < count && slab->free_blocks != 0; ++word) {
+    while (slab->free_bits[word] != 0 && taken < count) {
+      const uint32_t index = word * 64 + static_cast<uint32_t>(std::countr_zero(slab->free_bits[word]));
+      slab->free_bits[word] &= slab->free_bits[word] - 1;
+      --slab->free_blocks;
+      out[taken++] = {slab->range->start + uint64_t{index} * slab->block_bytes, slab->range, slab->stamp};
+    }
+  }
+  return taken;
+}
+
+size_t Slabs::take(unsigned size_class, size_t count, Epoch limit, Entry* out) {
+  Class& c = classes_state_[size_class];
+  Guard hold(c.lock);
+  size_t taken = 0;
+  for (Slab* slab = c.first; slab != nullptr && taken < count;) {
+    Slab* next = slab->next;
+    if (slab->stamp <= limit) {
+      taken += take_from(slab, count - taken, out + taken);
+      if (slab->free_blocks == 0) unlist(c, slab);
+    }
+    slab = next;
+  }
+  return taken;
+}
+
+size_t Slabs::add(unsigned size_class, Range* range, size_t count, Entry* out) {
+  const uint64_t block = classes_.bytes(size_class);
+  Slab* slab = new_slab(static_cast<uint32_t>(range->bytes / block));
+  if (slab == nullptr) return 0;
+  slab->range = range;
+  slab->block_bytes = static_cast<uint32_t>(block);
+  slab->reciprocal = static_cast<uint32_t>((uint64_t{1} << 32) / (block / SizeClasses::kUnit) +
+                                           ((uint64_t{1} << 32) % (block / SizeClasses::kUnit) != 0));
+  slab->stamp = range->stamp;
+  slab->size_class = static_cast<uint8_t>(size_class);
+  range->use = Use::kSlab;
+  range->slab.store(slab, std::memory_order_release);
+  page_map.set_all(*range, range);
+  Class& c = classes_state_[size_class];
+  Guard hold(c.lock);
+  c.bytes.fetch_add(range->bytes, std::memory_order_relaxed);
+  const size_t taken = take_from(slab, count, out);
+  if (slab->free_blocks != 0) list(c, slab);
+  return taken;
+}
+
+size_t Slabs::give(unsigned size_class, const Entry* entries, size_t count, Range** emptied) {
+  Class& c = classes_state_[size_class];
+  *emptied = nullptr;
+  Guard hold(c.lock);
+  for (size_t i = 0; i < count; ++i) {
+    Slab* slab = entries[i].range->slab.load(std::memory_order_relaxed);
+    const uint32_t index = slab->index_of(entries[i].address - entries[i].range->start);
+    slab->free_bits[index / 64] |= uint64_t{1} << (index % 64);
+    slab->stamp = std::max(slab->stamp, entries[i].stamp);
+    if (++slab->free_blocks == 1) list(c, slab);
+    if (slab->free_blocks != slab->blocks) continue;
+    *emptied = slab->range;
+    retire(c, slab);
+    return i + 1;
+  }
+  return count;
+}
+
+// The slab's record becomes idle; its range is handed to the caller with the slab's stamp.
+void Slabs::retire(Class& c, Slab* slab) {
+  unlist(c, slab);
+  Range* range = slab->range;
+  c.bytes.fetch_sub(range->bytes, std::memory_order_relaxed);
+  range->stamp = slab->stamp;
+  range->slab.store(nullptr, std::memory_order_release);
+  page_map.set_all(*range, nullptr);
+  page_map.set(range->start, range);
+  Guard hold(store_.lock);
+  slab->next = store_.idle[slab->bucket];
+  store_.idle[slab->bucket] = slab;
+}
+
+void Slabs::drop_all() {
+  // Full slabs are in no list; their records stay behind. A context ends seldom, and they are small.
+  for (size_t i = 0; i < classes_.small_classes(); ++i) {
+    Class& c = classes_state_[i];
+    Guard hold(c.lock);
+    c.first = nullptr;
+    c.bytes.store(0, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace cupool::pool

@@ -1,0 +1,89 @@
+// Small blocks of one pool: slabs of equal blocks, one list of slabs with room per size class, each under its own lock.
+// A block taken here belongs to the caller (a thread cache or the application); a block given back is only a bit and the
+// slab's stamp. Slabs are made of ranges, which the pool brings and takes away: nothing here calls the driver.
+#pragma once
+
+#include <array>
+
+#include "base/lock.hpp"
+#include "pool/metadata.hpp"
+#include "pool/range.hpp"
+#include "pool/size_classes.hpp"
+
+namespace cupool::pool {
+
+// A block that nobody holds, on its way between a slab, a thread and the application.
+struct Entry {
+  Address address;
+  Range* range;
+  Epoch stamp;
+};
+
+// The record of one slab. Its tags say which blocks the application holds, and what it asked for: 0 is nobody's, else
+// one more than the bytes of the block that were not asked for. Only tags are touched without the class's lock.
+struct Slab {
+  Range* range = nullptr;
+  uint32_t block_bytes = 0;
+  uint32_t blocks = 0;
+  uint32_t free_blocks = 0;
+  uint32_t reciprocal = 0;  // of block_bytes in units, for dividing by it
+  Epoch stamp = 0;          // the newest of the blocks given back
+  uint8_t size_class = 0;
+  uint8_t bucket = 0;
+  Slab* prev = nullptr;
+  Slab* next = nullptr;
+  uint64_t* free_bits = nullptr;
+  std::atomic<uint16_t>* tags = nullptr;
+
+  // The block that starts at `offset`, or `blocks` when none does.
+  uint32_t index_of(uint64_t offset) const {
+    const uint64_t index = ((offset / SizeClasses::kUnit) * reciprocal) >> 32;
+    return index < blocks && index * block_bytes == offset ? static_cast<uint32_t>(index) : blocks;
+  }
+  uint32_t index_containing(uint64_t offset) const {
+    return static_cast<uint32_t>(((offset / SizeClasses::kUnit) * reciprocal) >> 32);
+  }
+};
+
+class Slabs {
+ public:
+  constexpr explicit Slabs(const SizeClasses& classes) : classes_(classes) {}
+
+  // Up to `count` blocks whose slab's stamp is at most `limit`; how many there were.
+  size_t take(unsigned size_class, size_t count, Epoch limit, Entry* out);
+  // Gives blocks of one class back, and returns how many went in: it stops at a slab that is thereby empty, whose range
+  // comes out in `emptied` and must go back to Ranges. Call again with the rest.
+  size_t give(unsigned size_class, const Entry* entries, size_t count, Range** emptied);
+
+  // The size of the next slab of this class: larger as the class grows.
+  uint64_t slab_bytes(unsigned size_class) const;
+  // Makes `range` a slab and takes up to `count` of its blocks at once. 0: no host memory, the range is still the caller's.
+  size_t add(unsigned size_class, Range* range, size_t count, Entry* out);
+  void drop_all();
+
+ private:
+  struct Class {
+    Lock lock;
+    Slab* first CUPOOL_GUARDED_BY(lock) = nullptr;  // slabs with room, by address
+    std::atomic<uint64_t> bytes{0};  // of all slabs of the class
+  };
+  // Records by how many blocks they have room for, each kind reused only for itself.
+  struct Store {
+    Lock lock;
+    std::array<Slab*, 16> idle CUPOOL_GUARDED_BY(lock) = {};
+    char* chunk CUPOOL_GUARDED_BY(lock) = nullptr;
+    size_t left CUPOOL_GUARDED_BY(lock) = 0;
+  };
+
+  Slab* new_slab(uint32_t blocks);
+  void retire(Class& c, Slab* slab) CUPOOL_REQUIRES(c.lock);
+  static void list(Class& c, Slab* slab) CUPOOL_REQUIRES(c.lock);
+  static void unlist(Class& c, Slab* slab) CUPOOL_REQUIRES(c.lock);
+  static size_t take_from(Slab* slab, size_t count, Entry* out);
+
+  const SizeClasses& classes_;
+  std::array<Class, SizeClasses::kMostSmall> classes_state_{};
+  Store store_;
+};
+
+}  // namespace cupool::pool

@@ -1,0 +1,143 @@
+// What one thread keeps of one pool: per size class a ring of freed blocks, oldest first. A block has no owner thread;
+// whoever frees it keeps it, up to a bound. Used by its own thread without a lock. Another thread may empty it (out of
+// memory, end of the thread) through stop(): the owner announces itself with plain stores, and the one who stops pays
+// for the ordering with a membarrier.
+#pragma once
+
+#include <atomic>
+
+#include "order/timeline.hpp"
+#include "pool/size_classes.hpp"
+#include "pool/slabs.hpp"
+
+namespace cupool::pool {
+
+// Freed blocks of one class. Stamps do not decrease from the oldest to the newest.
+struct Shelf {
+  Entry* ring = nullptr;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  uint32_t room = 0;  // a power of two, or 0 before the first use
+
+  Entry& at(uint32_t i) { return ring[(first + i) & (room - 1)]; }
+  Entry pop_newest() { return at(--count); }
+  Entry pop_oldest() {
+    const Entry entry = at(0);
+    first = (first + 1) & (room - 1);
+    --count;
+    return entry;
+  }
+  void push_newest(const Entry& entry) { at(count++) = entry; }
+  void push_oldest(const Entry& entry) {
+    first = (first - 1) & (room - 1);
+    ring[first] = entry;
+    ++count;
+  }
+};
+
+class ThreadCache {
+ public:
+  static constexpr uint32_t kMostBlocks = 64;
+  static constexpr uint64_t kMostShelfBytes = 256 << 10;
+  static constexpr uint32_t kFreesASeal = 32;
+  static constexpr uint64_t kBytesASeal = 8 << 20;
+
+  // Between these two calls the cache belongs to the calling thread, which must be its owner.
+  void enter() {
+    busy_.store(true, std::memory_order_relaxed);
+    order_for_stop();
+    if (stop_.load(std::memory_order_acquire)) wait_until_started();
+  }
+  void exit() { busy_.store(false, std::memory_order_release); }
+
+  // A block that may be handed out now; false when there is none.
+  bool take(unsigned size_class, const order::Timeline& order, Entry* out) {
+    Shelf& shelf = shelves_[size_class];
+    if (shelf.count == 0) return false;
+    if (order.is_granted()) {
+      *out = shelf.pop_newest();
+    } else {
+      if (!order.is_safe(shelf.at(0).stamp)) return false;
+      *out = shelf.pop_oldest();
+    }
+    bytes_ -= sizes_.bytes(size_class);
+    return true;
+  }
+  // False: the shelf or the whole cache is full; spill() first.
+  bool put(unsigned size_class, const Entry& entry, uint64_t block_bytes) {
+    Shelf& shelf = shelves_[size_class];
+    if (shelf.count == shelf.room || bytes_ + block_bytes > most_bytes_) return false;
+    shelf.push_newest(entry);
+    bytes_ += block_bytes;
+    return true;
+  }
+  // Blocks that came from a slab: older than all that are kept.
+  void put_oldest(unsigned size_class, const Entry* entries, size_t count);
+  // How many blocks of this class it is worth fetching at once.
+  uint32_t batch(unsigned size_class) { return prepare(size_class) / 2; }
+  // Makes a shelf; its room is 0 when this class is not kept at all.
+  uint32_t prepare(unsigned size_class);
+
+  // Bytes handed to the application by this thread less those it took back; may be negative. Read by others.
+  void held(int64_t change) {
+    held_.store(held_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
+  }
+  int64_t held() const { return held_.load(std::memory_order_relaxed); }
+  // Whether enough was freed since the last time this said yes that a seal is worth its cost.
+  bool seal_is_due() {
+    if (frees_ < kFreesASeal && freed_bytes_ < kBytesASeal) return false;
+    frees_ = 0;
+    freed_bytes_ = 0;
+    return true;
+  }
+  void freed(uint64_t bytes) {
+    ++frees_;
+    freed_bytes_ += bytes;
+  }
+
+  // Moves blocks to `out`, which has room for kMostBlocks, until `keep` are left; how many. For the one who stopped it too.
+  size_t remove_oldest(unsigned size_class, uint32_t keep, Entry* out);
+
+  const Shelf& shelf(unsigned size_class) const { return shelves_[size_class]; }
+  Pool* pool() const { return pool_; }
+
+  // From any thread: the owner stays out until start(). Two threads must not stop the same cache (the pool's lock).
+  void stop();
+  void start();
+
+  ThreadCache(Pool* pool, const SizeClasses& sizes, uint64_t most_bytes)
+      : pool_(pool), sizes_(sizes), most_bytes_(most_bytes) {}
+
+  ThreadCache* next_of_pool = nullptr;    // under the pool's cache lock
+  ThreadCache* next_of_thread = nullptr;  // the owner's own
+  bool abandoned = false;                 // its thread has ended; under the pool's cache lock
+
+ private:
+  static void order_for_stop() {
+    if (heavy_) {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    } else {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+  }
+  void wait_until_started();
+
+  friend void prepare_thread_caches();
+  static bool heavy_;  // no membarrier on this system: the owner orders its own stores
+
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> stop_{false};
+  std::atomic<int64_t> held_{0};
+  uint32_t frees_ = 0;
+  uint64_t freed_bytes_ = 0;
+  Pool* pool_;
+  const SizeClasses& sizes_;
+  uint64_t bytes_ = 0;
+  uint64_t most_bytes_;
+  std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
+};
+
+// Once, before the first cache: asks the kernel for membarrier.
+void prepare_thread_caches();
+
+}  // namespace cupool::pool

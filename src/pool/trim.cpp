@@ -1,0 +1,140 @@
+// Giving memory back: thread caches to their slabs and ranges, whole free segments to the driver. Every release is a real
+// cuMemFree, which stops the device: it happens before growing, above the user's limits and when memory runs out, never on
+// the way of an ordinary free.
+#include <array>
+#include <new>
+
+#include "pool/page_map.hpp"
+#include "pool/pool.hpp"
+#include "stats/counters.hpp"
+
+namespace cupool::pool {
+
+void Pool::empty_thread_caches() {
+  std::array<Entry, ThreadCache::kMostBlocks> entries;
+  Guard hold(caches_lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    stats::count(stats::Event::thread_caches_emptied);
+    cache->stop();
+    for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) {
+      give_blocks(size_class, entries.data(), cache->remove_oldest(size_class, 0, entries.data()));
+    }
+    cache->start();
+  }
+}
+
+uint64_t Pool::release_free_segments(uint64_t keep) {
+  uint64_t released = 0;
+  while (ranges_.free_bytes() > keep) {
+    Segment* segment = ranges_.detach();
+    if (segment == nullptr) break;
+    // The driver's free waits for all work, which proves as much as the program's own wait would.
+    const Epoch epoch = order_.begin_wait(order::Lane::kMany);
+    const Status status = driver_.release_in(context(), segment->start);
+    order_.end_wait(epoch, status == driver::kSuccess);
+    stats::count(stats::Event::segments_released);
+    released_segments_.fetch_add(1, std::memory_order_relaxed);
+    released += segment->bytes;
+    ranges_.forget(segment);
+  }
+  return released;
+}
+
+uint64_t Pool::release_everything() {
+  if (context() == nullptr || order_.is_capturing()) return 0;
+  empty_thread_caches();
+  return release_free_segments(0);
+}
+
+void Pool::trim_to_limit() {
+  if (ranges_.free_bytes() > settings_.max_cached && !order_.is_capturing()) release_free_segments(settings_.max_cached);
+}
+
+uint64_t Pool::releasable_bytes() {
+  uint64_t bytes = 0;
+  Guard hold(ranges_.lock());
+  for (const Segment* segment = ranges_.first_segment(); segment != nullptr; segment = segment->next) {
+    bool held = false;
+    for (const Range* range = segment->first; range != nullptr && !held; range = range->after) held = is_held(*range);
+    if (!held) bytes += segment->bytes;
+  }
+  return bytes;
+}
+
+bool Pool::is_held(const Range& range) {
+  const Slab* slab = range.slab.load(std::memory_order_acquire);
+  if (slab == nullptr) return range.asked.load(std::memory_order_relaxed) != 0;
+  for (uint32_t i = 0; i < slab->blocks; ++i) {
+    if (slab->tags[i].load(std::memory_order_relaxed) != 0) return true;
+  }
+  return false;
+}
+
+bool Pool::find_held(Address address, Held* out) {
+  Guard hold(ranges_.lock());
+  const Range* range = page_map.find_containing(address);
+  if (range == nullptr || range->pool != this) return false;
+  if (const Slab* slab = range->slab.load(std::memory_order_acquire)) {
+    const uint32_t index = slab->index_containing(address - range->start);
+    const uint16_t tag = index < slab->blocks ? slab->tags[index].load(std::memory_order_relaxed) : 0;
+    if (tag == 0) return false;
+    *out = {range->start + uint64_t{index} * slab->block_bytes, slab->block_bytes + 1u - tag, false};
+  } else {
+    *out = {range->start, range->asked.load(std::memory_order_relaxed), range->bytes == range->segment->bytes};
+  }
+  // The end of a block is not the block: the driver, too, answers for the bytes that were asked for.
+  return out->bytes != 0 && address - out->start < out->bytes;
+}
+
+uint64_t Pool::live_bytes() {
+  int64_t live = 0;
+  Guard hold(caches_lock_);
+  for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) live += cache->held();
+  return live > 0 ? static_cast<uint64_t>(live) : 0;
+}
+
+ThreadCache* Pool::adopt_cache() {
+  Guard hold(caches_lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    if (!cache->abandoned) continue;
+    cache->abandoned = false;
+    return cache;
+  }
+  auto* cache = new (std::nothrow) ThreadCache(this, sizes_, settings_.thread_cache);
+  if (cache == nullptr) return nullptr;
+  cache->next_of_pool = caches_;
+  caches_ = cache;
+  return cache;
+}
+
+void Pool::abandon_cache(ThreadCache* cache) {
+  if (context() != nullptr) {
+    for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) spill(*cache, size_class, 0);
+  }
+  Guard hold(caches_lock_);
+  cache->abandoned = true;
+}
+
+void Pool::close() {
+  context_.store(nullptr, std::memory_order_relaxed);
+  std::array<Entry, ThreadCache::kMostBlocks> entries;
+  Guard hold(caches_lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    cache->stop();
+    for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) cache->remove_oldest(c, 0, entries.data());
+    cache->held(-cache->held());
+    cache->start();
+  }
+  slabs_.drop_all();
+  ranges_.drop_all();
+}
+
+bool Pool::reopen(driver::Context context, uint64_t device_bytes) {
+  if (this->context() != nullptr || device_bytes != device_bytes_) return false;
+  allocated_segments_.store(0, std::memory_order_relaxed);
+  released_segments_.store(0, std::memory_order_relaxed);
+  context_.store(context, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace cupool::pool

@@ -1,0 +1,66 @@
+// Every piece of memory the driver can name: device, pitched, managed, stream-ordered, mapped, imported, and
+// pinned host memory, in one map by address. Sizes are to the byte as asked for.
+// Guarded by the state mutex. Frees here do not wait: waiting is the entry point's business.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "sim/model.hpp"
+
+namespace cupool::sim {
+
+enum class MemoryKind { kDevice, kManaged, kPooled, kMapped, kImported, kPinned, kRegistered };
+
+struct Allocation {
+  CUdeviceptr base = 0;
+  std::uint64_t size = 0;      // as asked for
+  std::uint64_t granules = 0;  // 0: cut from a slab of its context
+  MemoryKind kind = MemoryKind::kDevice;
+  std::uint64_t context_id = 0;
+  CUcontext context = nullptr;
+  int device = 0;
+  std::uint64_t buffer_id = 0;
+  unsigned flags = 0;
+  bool sync_memops = false;
+  CUmemoryPool pool = nullptr;
+  CUmemGenericAllocationHandle physical = 0;  // kMapped
+  std::uint64_t physical_offset = 0;          // kMapped
+  unsigned opens = 0;                         // kImported
+  std::uint64_t import_slack = 0;             // kImported: bytes between the mapping's start and `base`
+  std::uint64_t file_device = 0;              // kImported: which foreign file
+  std::uint64_t file_inode = 0;
+  void* host = nullptr;  // kPinned, kRegistered
+  CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;  // kMapped
+};
+
+class Allocations {
+ public:
+  // Memory for a context by the driver's rules; null when the device is full.
+  Allocation* create(Context& context, std::uint64_t bytes, MemoryKind kind);
+  // Records memory whose addresses somebody else arranged.
+  Allocation* adopt(const Allocation& allocation);
+  // Gives the memory back to the device and forgets it.
+  void destroy(CUdeviceptr base);
+  void forget(CUdeviceptr base) { by_base_.erase(base); }
+  // All that belongs to a context that goes away.
+  void destroy_context(Context& context);
+
+  Allocation* exact(CUdeviceptr base);
+  Allocation* holding(CUdeviceptr p);  // the allocation that p lies in
+  bool holds(CUdeviceptr p, std::uint64_t bytes);
+
+  template <typename F>
+  void each(F&& visit) {
+    for (auto& entry : by_base_) visit(entry.second);
+  }
+
+ private:
+  std::map<CUdeviceptr, Allocation> by_base_;
+  std::uint64_t next_buffer_id_ = 1;
+};
+
+}  // namespace cupool::sim

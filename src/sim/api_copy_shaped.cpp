@@ -1,0 +1,91 @@
+// Entry points that copy rectangles and boxes, described by structures. Each structure side becomes one Side:
+// an address with pitches, or an array with offsets.
+#include <cuda.h>
+
+#include "sim/copies.hpp"
+#include "sim/entry.hpp"
+
+using namespace cupool::sim;
+
+namespace {
+
+// What the structures have in common on one side.
+struct Description {
+  CUmemorytype type;
+  CUdeviceptr device;
+  const void* host;
+  CUarray array;
+  std::uint64_t x;
+  std::uint64_t y;
+  std::uint64_t z;
+  std::uint64_t pitch;
+  std::uint64_t height;
+};
+
+CUresult make_side(const Description& d, std::uint64_t width, Side& side) {
+  if (d.type == CU_MEMORYTYPE_ARRAY) {
+    side.array = state().arrays.find(d.array);
+    if (side.array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    side.offset = d.x + (d.y + d.z * side.array->rows) * side.array->row;
+    return CUDA_SUCCESS;
+  }
+  side.address = d.type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(d.host) : d.device;
+  side.pitch = d.pitch != 0 ? d.pitch : width;
+  side.slice = side.pitch * d.height;
+  side.offset = d.x + d.y * side.pitch + d.z * side.slice;
+  return d.pitch != 0 && d.pitch < width ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult copy(Site& site, CUstream stream, const Description& to, const Description& from, const Box& box,
+              Waits waits) {
+  return on_stream(site, stream, [&](const StreamPtr& s) -> CUresult {
+    Side to_side;
+    Side from_side;
+    CUresult result = make_side(to, box.width, to_side);
+    if (result == CUDA_SUCCESS) result = make_side(from, box.width, from_side);
+    return result != CUDA_SUCCESS ? result : submit_copy(s, site.name(), to_side, from_side, box, waits);
+  });
+}
+
+CUresult copy_2d(Site& site, CUstream stream, const CUDA_MEMCPY2D* c, Waits waits) {
+  if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Description to{c->dstMemoryType, c->dstDevice, c->dstHost, c->dstArray, c->dstXInBytes, c->dstY, 0,
+                       c->dstPitch,      0};
+  const Description from{c->srcMemoryType, c->srcDevice, c->srcHost, c->srcArray, c->srcXInBytes, c->srcY, 0,
+                         c->srcPitch,      0};
+  return copy(site, stream, to, from, Box{c->WidthInBytes, c->Height, 1}, waits);
+}
+
+template <typename Copy>
+CUresult copy_3d(Site& site, CUstream stream, const Copy* c, Waits waits) {
+  if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Description to{c->dstMemoryType, c->dstDevice, c->dstHost, c->dstArray, c->dstXInBytes, c->dstY, c->dstZ,
+                       c->dstPitch,      c->dstHeight};
+  const Description from{c->srcMemoryType, c->srcDevice, c->srcHost, c->srcArray, c->srcXInBytes, c->srcY, c->srcZ,
+                         c->srcPitch,      c->srcHeight};
+  return copy(site, stream, to, from, Box{c->WidthInBytes, c->Height, c->Depth}, waits);
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* c) { return copy_2d(SIM_SITE(cuMemcpy2D_v2), nullptr, c, Waits::kSync); }
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* c) {
+  return copy_2d(SIM_SITE(cuMemcpy2DUnaligned_v2), nullptr, c, Waits::kSync);
+}
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* c, CUstream stream) {
+  return copy_2d(SIM_SITE(cuMemcpy2DAsync_v2), stream, c, Waits::kAsync);
+}
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* c) { return copy_3d(SIM_SITE(cuMemcpy3D_v2), nullptr, c, Waits::kSync); }
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* c, CUstream stream) {
+  return copy_3d(SIM_SITE(cuMemcpy3DAsync_v2), stream, c, Waits::kAsync);
+}
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* c) {
+  return copy_3d(SIM_SITE(cuMemcpy3DPeer), nullptr, c, Waits::kSync);
+}
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* c, CUstream stream) {
+  return copy_3d(SIM_SITE(cuMemcpy3DPeerAsync), stream, c, Waits::kAsync);
+}
+
+}  // extern "C"

@@ -1,0 +1,61 @@
+// Entry points that launch kernels. A function of a module launches in its own context only; a library's
+// kernel in any. Arguments are read during the call, through kernelParams.
+#include <cuda.h>
+
+#include "sim/entry.hpp"
+#include "sim/kernels.hpp"
+
+using namespace cupool::sim;
+
+namespace {
+
+struct Shape {
+  unsigned grid[3];
+  unsigned threads[3];
+};
+
+bool sound(const Shape& shape) {
+  for (int i = 0; i < 3; ++i) {
+    if (shape.grid[i] == 0 || shape.threads[i] == 0) return false;
+  }
+  return static_cast<std::uint64_t>(shape.threads[0]) * shape.threads[1] * shape.threads[2] <= 1024;
+}
+
+CUresult launch(Site& site, CUfunction handle, const Shape& shape, CUstream stream_handle, void** parameters,
+                void** extra) {
+  return on_stream(site, stream_handle, [&](const StreamPtr& stream) -> CUresult {
+    const auto function = state().functions.find(handle);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const bool foreign = function->context_id != 0 && function->context_id != stream->context->id;
+    if (foreign) return CUDA_ERROR_INVALID_HANDLE;
+    if (!sound(shape) || extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    auto work = kernel_work(function->kernel, parameters, *stream->context);
+    return work == nullptr ? CUDA_ERROR_INVALID_VALUE : submit(stream, std::move(work));
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+                        unsigned int by, unsigned int bz, unsigned int, CUstream stream, void** parameters,
+                        void** extra) {
+  return launch(SIM_SITE(cuLaunchKernel), f, Shape{{gx, gy, gz}, {bx, by, bz}}, stream, parameters, extra);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** parameters, void** extra) {
+  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Shape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
+                    {config->blockDimX, config->blockDimY, config->blockDimZ}};
+  return launch(SIM_SITE(cuLaunchKernelEx), f, shape, config->hStream, parameters, extra);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+                                   unsigned int by, unsigned int bz, unsigned int, CUstream stream,
+                                   void** parameters) {
+  return launch(SIM_SITE(cuLaunchCooperativeKernel), f, Shape{{gx, gy, gz}, {bx, by, bz}}, stream, parameters,
+                nullptr);
+}
+
+}  // extern "C"

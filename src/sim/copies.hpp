@@ -1,0 +1,48 @@
+// Copies and memsets of every shape, as one box of bytes between two sides, submitted as one operation.
+// Who waits for what follows the documented table: synchronous copies with the host wait, copies between
+// device memories and memsets do not, a copy to pageable memory always does. Under the state mutex.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "sim/arrays.hpp"
+#include "sim/streams.hpp"
+
+namespace cupool::sim {
+
+// One side of a copy: an address (device or host, told apart by where it lies) or an array.
+struct Side {
+  CUdeviceptr address = 0;
+  std::shared_ptr<SimArray> array;
+  std::uint64_t offset = 0;  // bytes to the first element
+  std::uint64_t pitch = 0;   // bytes from row to row
+  std::uint64_t slice = 0;   // bytes from slice to slice
+};
+
+struct Box {
+  std::uint64_t width = 0;  // bytes
+  std::uint64_t height = 1;
+  std::uint64_t depth = 1;
+};
+
+inline Side linear(CUdeviceptr p) {
+  Side side;
+  side.address = p;
+  return side;
+}
+inline Side linear(const void* p) { return linear(reinterpret_cast<CUdeviceptr>(p)); }
+
+enum class Waits { kAsync, kSync };
+
+CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to, const Side& from, const Box& box,
+                     Waits waits);
+// `pattern` has `unit` bytes (1, 2 or 4); width counts units. Null: the memory is not there to be set.
+std::shared_ptr<const Work> memset_work(const char* what, CUdeviceptr p, std::uint64_t pitch, unsigned pattern,
+                                        unsigned unit, std::uint64_t width, std::uint64_t height);
+CUresult submit_memset(const StreamPtr& stream, const char* what, CUdeviceptr p, std::uint64_t pitch, unsigned pattern,
+                       unsigned unit, std::uint64_t width, std::uint64_t height);
+
+}  // namespace cupool::sim

@@ -1,0 +1,86 @@
+// What every entry point does first, in one place: injected faults, "is the driver up", the lock, the current
+// context, its sticky error, and a chance for the device to move on. An entry point is its argument checks
+// and a lambda. SIM_SITE names the entry point for faults; the body runs under the state mutex.
+#pragma once
+
+#include <cuda.h>
+
+#include <mutex>
+#include <utility>
+
+#include "sim/contexts.hpp"
+#include "sim/faults.hpp"
+#include "sim/scheduler.hpp"
+#include "sim/state.hpp"
+#include "sim/streams.hpp"
+
+namespace cupool::sim {
+
+inline CUresult driver_up() {
+  if (driver_life.load(std::memory_order_acquire) != Life::kRunning) return CUDA_ERROR_NOT_INITIALIZED;
+  // Host functions may not call the driver: the real one answers so.
+  return thread_state.in_callback ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+}
+
+// The state mutex, with a note for the fault handler that this thread has it.
+class Inside {
+ public:
+  Inside() {
+    state().mutex.lock();
+    thread_state.inside = true;
+  }
+  ~Inside() {
+    thread_state.inside = false;
+    state().mutex.unlock();
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
+// The driver must be initialised; no context needed.
+template <typename Body>
+CUresult in_driver(Site& site, Body&& body) {
+  CUresult refused = site.enter();
+  if (refused == CUDA_SUCCESS) refused = driver_up();
+  if (refused != CUDA_SUCCESS) return refused;
+  const Inside lock;
+  return body();
+}
+
+// A usable current context is needed: body(Context&).
+template <typename Body>
+CUresult in_context(Site& site, Body&& body) {
+  return in_driver(site, [&]() -> CUresult {
+    ContextPtr context;
+    const CUresult found = current_context(context);
+    if (found != CUDA_SUCCESS) return found;
+    tick();
+    if (context->error != CUDA_SUCCESS) return context->error;
+    return body(*context);
+  });
+}
+
+// In the current context, with the stream a handle means: body(const StreamPtr&).
+template <typename Body>
+CUresult on_stream(Site& site, CUstream handle, Body&& body) {
+  return in_context(site, [&](Context& context) -> CUresult {
+    const auto stream = find_stream(context, handle);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->context->error != CUDA_SUCCESS) return stream->context->error;
+    return body(stream);
+  });
+}
+
+// Marks a call as coming through a per-thread-default-stream entry point.
+class PerThreadScope {
+ public:
+  PerThreadScope() : before_(std::exchange(thread_state.per_thread_default, true)) {}
+  ~PerThreadScope() { thread_state.per_thread_default = before_; }
+  PerThreadScope(const PerThreadScope&) = delete;
+  PerThreadScope& operator=(const PerThreadScope&) = delete;
+
+ private:
+  bool before_;
+};
+
+}  // namespace cupool::sim

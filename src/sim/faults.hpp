@@ -1,0 +1,54 @@
+// Injected faults: named calls fail at named counts.
+//   CUPOOL_SIM_FAULTS = rule[,rule…]        rule = NAME@WHEN=CODE
+//   NAME  an ABI name, e.g. cuMemAlloc_v2 (the _ptsz/_ptds form of a call counts under its plain name)
+//   WHEN  3 (the third call alone), 5+ (from the fifth on), * (always); counts begin at 1
+//   CODE  the CUresult to return, in decimal, e.g. 2 for CUDA_ERROR_OUT_OF_MEMORY
+// Example: cuMemAlloc_v2@3=2,cuCtxRecordEvent@*=999,cuEventQuery@5+=719
+// A faulted call has no effect at all. Counts are atomic, no lock is taken.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+
+// The site of an entry point: SIM_SITE(cuMemAlloc_v2).
+#define SIM_SITE(name)                     \
+  ([]() -> ::cupool::sim::Site& {          \
+    static ::cupool::sim::Site site(#name); \
+    return site;                           \
+  }())
+
+namespace cupool::sim {
+
+struct FaultRule {
+  std::uint64_t from = 1;
+  std::uint64_t to = UINT64_MAX;
+  CUresult code = CUDA_SUCCESS;
+  const FaultRule* next = nullptr;
+};
+
+// One per entry point, a function-local static: knows its name and counts its calls.
+class Site {
+ public:
+  explicit Site(const char* name);
+  const char* name() const { return name_; }
+  // Counts this call; CUDA_SUCCESS when it may go on.
+  CUresult enter();
+
+ private:
+  const char* name_;
+  const FaultRule* rules_;
+  std::atomic<std::uint64_t> calls_{0};
+};
+
+inline CUresult Site::enter() {
+  if (rules_ == nullptr) return CUDA_SUCCESS;
+  const std::uint64_t n = calls_.fetch_add(1, std::memory_order_relaxed) + 1;
+  for (const FaultRule* rule = rules_; rule != nullptr; rule = rule->next) {
+    if (n >= rule->from && n <= rule->to) return rule->code;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace cupool::sim

@@ -1,0 +1,111 @@
+// What the kernels do to memory. A touch of memory nobody allocated fails as on a GPU: by whole pages, and
+// the context never recovers. Under the state mutex.
+#include "sim/kernels.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "sim/state.hpp"
+
+namespace cupool::sim {
+namespace {
+
+template <typename T>
+T parameter(void** parameters, int index) {
+  T value;
+  std::memcpy(&value, parameters[index], sizeof value);
+  return value;
+}
+
+CUresult run_fill(CUdeviceptr p, std::uint64_t bytes, unsigned value, std::uint64_t context_id) {
+  if (bytes == 0) return CUDA_SUCCESS;
+  std::uint8_t* const memory = device_bytes(p, bytes, context_id);
+  if (memory == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  std::memset(memory, static_cast<int>(value & 0xff), bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult run_check(CUdeviceptr p, std::uint64_t bytes, unsigned value, CUdeviceptr errors, std::uint64_t context_id) {
+  std::uint64_t wrong = 0;
+  if (bytes > 0) {
+    const std::uint8_t* const memory = device_bytes(p, bytes, context_id);
+    if (memory == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    const auto expected = static_cast<std::uint8_t>(value);
+    wrong = bytes - static_cast<std::uint64_t>(std::count(memory, memory + bytes, expected));
+  }
+  std::uint8_t* const sum = device_bytes(errors, sizeof wrong, context_id);
+  if (sum == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  std::uint64_t total;
+  std::memcpy(&total, sum, sizeof total);
+  total += wrong;
+  std::memcpy(sum, &total, sizeof total);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+bool kernel_by_name(const char* name, KernelKind& kind) {
+  for (const KernelKind candidate : {KernelKind::kFill, KernelKind::kCheck, KernelKind::kSpin}) {
+    if (std::strcmp(name, kernel_name(candidate)) == 0) {
+      kind = candidate;
+      return true;
+    }
+  }
+  return false;
+}
+
+const char* kernel_name(KernelKind kind) {
+  switch (kind) {
+    case KernelKind::kFill: return "fill";
+    case KernelKind::kCheck: return "check";
+    case KernelKind::kSpin: return "spin";
+  }
+  return "";
+}
+
+std::shared_ptr<const Work> kernel_work(KernelKind kind, void** parameters, const Context& context) {
+  if (parameters == nullptr) return nullptr;
+  auto work = std::make_shared<Work>();
+  work->what = kernel_name(kind);
+  work->kernel = true;
+  const std::uint64_t id = context.id;
+  if (kind == KernelKind::kSpin) {
+    const auto ns = parameter<unsigned long long>(parameters, 0);
+    work->steps = static_cast<unsigned>(2 + std::min<unsigned long long>(ns / 1000, 30));
+    return work;
+  }
+  const auto p = parameter<CUdeviceptr>(parameters, 0);
+  const auto bytes = parameter<std::size_t>(parameters, 1);
+  const auto value = parameter<unsigned>(parameters, 2);
+  work->touches.push_back(Span{p, p + bytes});
+  if (kind == KernelKind::kFill) {
+    work->run = [=] { return run_fill(p, bytes, value, id); };
+    return work;
+  }
+  const auto errors = parameter<CUdeviceptr>(parameters, 3);
+  work->touches.push_back(Span{errors, errors + sizeof(std::uint64_t)});
+  work->run = [=] { return run_check(p, bytes, value, errors, id); };
+  return work;
+}
+
+std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id) {
+  State& s = state();
+  Arena* const arena = s.arena_of(p);
+  if (arena == nullptr) {
+    // Pinned and registered host memory is reachable under its own address.
+    return s.allocations.holds(p, bytes) ? reinterpret_cast<std::uint8_t*>(p) : nullptr;
+  }
+  if (!arena->mapped(p, bytes)) return nullptr;
+  const auto context = s.context_by_id(context_id);
+  if (context == nullptr || arena == &s.arena(context->device)) return arena->bytes_at(p);
+  // Another device's memory: managed always, mapped by its own access rights, the rest by peer access.
+  const Allocation* const owner = s.allocations.holding(p);
+  if (owner == nullptr) return nullptr;
+  const bool open = owner->kind == MemoryKind::kManaged || owner->kind == MemoryKind::kMapped ||
+                    owner->kind == MemoryKind::kPooled || owner->kind == MemoryKind::kImported;
+  const auto& peers = context->peers;
+  if (!open && std::find(peers.begin(), peers.end(), owner->context_id) == peers.end()) return nullptr;
+  return arena->bytes_at(p);
+}
+
+}  // namespace cupool::sim

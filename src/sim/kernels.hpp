@@ -1,0 +1,25 @@
+// The three kernels that the simulated device knows, whatever image is loaded:
+//   fill(CUdeviceptr p, size_t bytes, unsigned value)    every byte becomes the low byte of value
+//   check(CUdeviceptr p, size_t bytes, unsigned value, CUdeviceptr errors)
+//                                                        adds the number of wrong bytes to the 64-bit word there
+//   spin(unsigned long long ns)                          takes scheduler steps, touches nothing
+// Arguments come through kernelParams. Under the state mutex when they run.
+#pragma once
+
+#include <cuda.h>
+
+#include <memory>
+
+#include "sim/model.hpp"
+
+namespace cupool::sim {
+
+bool kernel_by_name(const char* name, KernelKind& kind);
+const char* kernel_name(KernelKind kind);
+// Null when parameters are missing.
+std::shared_ptr<const Work> kernel_work(KernelKind kind, void** parameters, const Context& context);
+
+// Device memory an operation may touch, or null: then the access is illegal. For kernels and copies alike.
+std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id);
+
+}  // namespace cupool::sim

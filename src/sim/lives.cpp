@@ -1,0 +1,71 @@
+// The two sources of lives, and the calls the observer makes. The observer is recognised by a symbol it
+// exports, looked up when the driver starts: then only the observer's word counts. Under the state mutex.
+#include "sim/lives.hpp"
+
+#include <dlfcn.h>
+
+#include <mutex>
+
+#include "sim/contexts.hpp"
+#include "sim/managed.hpp"
+#include "sim/memory_pools.hpp"
+#include "sim/options.hpp"
+#include "sim/state.hpp"
+
+namespace cupool::sim {
+namespace {
+
+bool observer_present = false;
+
+bool watching() { return driver_life.load() == Life::kRunning && options().oracle; }
+
+}  // namespace
+
+void look_for_observer() { observer_present = dlsym(RTLD_DEFAULT, "cupool_observer_present") != nullptr; }
+
+bool observed() { return observer_present; }
+
+void own_life_begins(const Allocation& allocation, const char* call) {
+  if (observed() || !options().oracle) return;
+  state().oracle.begin(allocation.base, allocation.size, call, allocation.context_id);
+}
+
+void own_life_ends(const Allocation& allocation, const char* call) {
+  if (!options().oracle) return;
+  if (!observed()) state().oracle.end(allocation.base);
+  state().oracle.memory_gone(allocation.base, allocation.base + allocation.size, call);
+}
+
+void free_pooled_or_owned(CUdeviceptr p) {
+  const Allocation* const known = state().allocations.exact(p);
+  if (known->kind == MemoryKind::kPooled) {
+    return_to_pool(*known, state().host);
+  } else {
+    state().allocations.destroy(p);
+  }
+}
+
+}  // namespace cupool::sim
+
+using namespace cupool::sim;
+
+void cupoolSimLifeBegin(CUdeviceptr p, unsigned long long bytes, const char* kind) {
+  if (!watching()) return;
+  std::lock_guard<std::mutex> lock(state().mutex);
+  ContextPtr context;
+  const bool current = current_context(context) == CUDA_SUCCESS;
+  state().oracle.begin(p, bytes, kind, current ? context->id : 0);
+  protect_managed(p, bytes);
+}
+
+int cupoolSimLifeEnd(CUdeviceptr p) {
+  if (!watching()) return 0;
+  std::lock_guard<std::mutex> lock(state().mutex);
+  return state().oracle.end(p) ? 1 : 0;
+}
+
+void cupoolSimLifeGoesOn(CUdeviceptr p) {
+  if (!watching()) return;
+  std::lock_guard<std::mutex> lock(state().mutex);
+  state().oracle.revive(p);
+}

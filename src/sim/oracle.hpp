@@ -1,0 +1,91 @@
+// The oracle: a race detector over lives. A life runs from an allocation of the application to its free; an
+// operation belongs to the lives whose bytes it touches. An operation of a new life on bytes for which an
+// older life has an operation that is not ordered before it is a hazard, whatever the schedule did.
+// Guarded by the state mutex. Judges at submission, from clocks alone: it must never look at what has run,
+// save through the host clock, which is what the program itself has seen finished.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "sim/clock.hpp"
+
+namespace cupool::sim {
+
+struct Span;
+struct Stream;
+struct Work;
+
+class Oracle {
+ public:
+  // A new life; `kind` names the call that began it.
+  void begin(CUdeviceptr p, std::uint64_t bytes, const char* kind, std::uint64_t context_id);
+  // The application frees: told before the free goes down, taken back by revive() if that fails. False when
+  // nothing lives there: then there is nothing to take back either.
+  bool end(CUdeviceptr p);
+  void revive(CUdeviceptr p);
+  void end_context(std::uint64_t context_id);
+
+  // Operation `position` of the stream's timeline, ordered after `after`, is being submitted.
+  void operation(const Stream& stream, std::uint64_t position, const VectorClock& after, const Work& work,
+                 const VectorClock& host);
+  // The host itself touches managed bytes, having seen `host` finished.
+  void host_touch(CUdeviceptr lo, CUdeviceptr hi, const VectorClock& host);
+  // Memory went back to the device: nobody may still be living there.
+  void memory_gone(CUdeviceptr lo, CUdeviceptr hi, const char* how);
+
+  std::uint64_t hazards() const { return hazards_; }
+  std::uint64_t lives() const { return next_number_ - 1; }
+  std::uint64_t strays() const { return strays_; }
+  const std::vector<std::string>& stories() const { return stories_; }
+
+ private:
+  struct Access {
+    TimelineId timeline = 0;
+    std::uint64_t position = 0;
+    CUdeviceptr lo = 0;
+    CUdeviceptr hi = 0;
+    std::shared_ptr<const VectorClock> after;
+    std::shared_ptr<const std::string> story;
+  };
+  struct Life {
+    std::uint64_t number = 0;
+    CUdeviceptr lo = 0;
+    CUdeviceptr hi = 0;
+    const char* kind = "";
+    std::uint64_t context_id = 0;
+    std::vector<Access> accesses;
+  };
+  using LifePtr = std::shared_ptr<Life>;
+
+  template <typename F>
+  void each_live(CUdeviceptr lo, CUdeviceptr hi, F&& visit);
+  template <typename F>
+  void each_ended(CUdeviceptr lo, CUdeviceptr hi, F&& visit);
+  void bury(const LifePtr& life);
+  void exhume(const LifePtr& life);
+  void drop_dominated(const Life& life);
+  void judge(const Life& life, CUdeviceptr lo, CUdeviceptr hi, const VectorClock& after, const std::string& story,
+             const VectorClock& host);
+  void note(Life& life, Access access);
+  void report(const std::string& story);
+  static std::string describe(const Life& life);
+
+  std::map<CUdeviceptr, LifePtr> live_;
+  std::unordered_map<std::uint64_t, std::vector<LifePtr>> ended_;  // by 2 MiB page, while they have accesses
+  std::map<CUdeviceptr, LifePtr> last_ended_;                      // for revive()
+  std::map<std::pair<std::uint64_t, std::uint64_t>, bool> told_;   // pairs of lives already reported
+  std::vector<std::string> stories_;
+  std::uint64_t hazards_ = 0;
+  std::uint64_t strays_ = 0;
+  std::uint64_t next_number_ = 1;
+};
+
+}  // namespace cupool::sim

@@ -1,0 +1,173 @@
+// Steps, directed and random. A wait mostly drives what it needs and leaves other streams lagging, which is
+// where careless reuse shows; now and then it lets anything run. Under the state mutex.
+#include "sim/scheduler.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/memory_pools.hpp"
+#include "sim/state.hpp"
+#include "sim/streams.hpp"
+
+namespace cupool::sim {
+namespace {
+
+constexpr std::uint64_t kStepNs = 100;
+
+bool reached(const VectorClock& clock) {
+  const State& s = state();
+  for (std::size_t i = 0; i < clock.size(); ++i) {
+    if (s.timelines[i].completed < clock.at(static_cast<TimelineId>(i))) return false;
+  }
+  return true;
+}
+
+bool runnable(const Stream& stream) {
+  if (stream.queue.empty() || stream.in_host_function) return false;
+  const Op& head = stream.queue.front();
+  if (!reached(head.after)) return false;
+  return head.work->ready == nullptr || stream.context->error != CUDA_SUCCESS || head.work->ready();
+}
+
+void finish_head(const StreamPtr& stream) {
+  State& s = state();
+  stream->queue.pop_front();
+  --s.queued;
+  ++s.timelines[stream->timeline].completed;
+  if (!stream->queue.empty()) return;
+  s.busy.erase(std::find(s.busy.begin(), s.busy.end(), stream));
+  if (stream->destroyed) retire_stream(stream);
+}
+
+// The program's function may take its own locks, which another thread may hold across a driver call.
+void run_host_function(const StreamPtr& stream, const WorkPtr& work) {
+  stream->in_host_function = true;
+  thread_state.in_callback = true;
+  thread_state.inside = false;
+  state().mutex.unlock();
+  work->host();
+  state().mutex.lock();
+  thread_state.inside = true;
+  thread_state.in_callback = false;
+  stream->in_host_function = false;
+}
+
+void step(const StreamPtr& stream) {
+  State& s = state();
+  s.now_ns += kStepNs;
+  Op& head = stream->queue.front();
+  if (--head.steps_left > 0) return;
+  const WorkPtr work = head.work;
+  Context& context = *stream->context;
+  if (context.error == CUDA_SUCCESS) {
+    if (work->host != nullptr) run_host_function(stream, work);
+    if (work->run != nullptr) {
+      const CUresult result = work->run();
+      if (result != CUDA_SUCCESS) context.error = result;
+    }
+  }
+  finish_head(stream);
+}
+
+bool random_step() {
+  State& s = state();
+  if (s.busy.empty()) return false;
+  const std::size_t start = s.random() % s.busy.size();
+  for (std::size_t i = 0; i < s.busy.size(); ++i) {
+    const StreamPtr stream = s.busy[(start + i) % s.busy.size()];
+    if (!runnable(*stream)) continue;
+    step(stream);
+    return true;
+  }
+  return false;
+}
+
+StreamPtr busy_on(TimelineId timeline) {
+  for (const StreamPtr& stream : state().busy) {
+    if (stream->timeline == timeline) return stream;
+  }
+  return nullptr;
+}
+
+// One step towards `target`: follow what is behind until something can run.
+bool directed_step(const VectorClock& target) {
+  const State& s = state();
+  const VectorClock* behind = &target;
+  for (std::size_t hops = 0; hops <= s.timelines.size(); ++hops) {
+    StreamPtr stream;
+    for (std::size_t i = 0; i < behind->size() && stream == nullptr; ++i) {
+      const auto id = static_cast<TimelineId>(i);
+      if (s.timelines[i].completed < behind->at(id)) stream = busy_on(id);
+    }
+    if (stream == nullptr) return false;
+    if (runnable(*stream)) {
+      step(stream);
+      return true;
+    }
+    if (stream->in_host_function || reached(stream->queue.front().after)) return false;
+    behind = &stream->queue.front().after;
+  }
+  return false;
+}
+
+// Somebody else must move first: a host function in another thread, or a value the host will write.
+void wait_for_others() {
+  state().mutex.unlock();
+  usleep(20);
+  state().mutex.lock();
+}
+
+void advance(const VectorClock& target) {
+  State& s = state();
+  const bool wander = s.chance(s.eagerness / 2);
+  if (wander ? (random_step() || directed_step(target)) : (directed_step(target) || random_step())) return;
+  wait_for_others();
+}
+
+}  // namespace
+
+void tick() {
+  State& s = state();
+  while (s.queued > 0 && s.chance(s.eagerness)) {
+    if (!random_step()) return;
+  }
+}
+
+void tick_for_query() {
+  State& s = state();
+  if (s.queued > 0 && s.chance(25)) random_step();
+  tick();
+}
+
+bool done(const VectorClock& target) { return reached(target); }
+
+void host_saw(const VectorClock& target) { state().host.join(target); }
+
+void complete(const VectorClock& target) {
+  while (!reached(target)) advance(target);
+  host_saw(target);
+  trim_pools_after_wait();
+}
+
+void shorten_queue(const std::shared_ptr<Stream>& stream, std::size_t length) {
+  while (stream->queue.size() > length) {
+    VectorClock head;
+    head.raise(stream->timeline, state().timelines[stream->timeline].completed + 1);
+    advance(head);
+  }
+}
+
+void retire_stream(const std::shared_ptr<Stream>& stream) {
+  State& s = state();
+  s.timelines[stream->timeline].in_use = false;
+  Context& context = *stream->context;
+  // The stream is gone, its work is not: later context events and legacy work still come after it.
+  context.gone.join(stream->clock);
+  if (stream->blocking()) context.gone_blocking.join(stream->clock);
+  auto& all = context.streams;
+  all.erase(std::remove(all.begin(), all.end(), stream), all.end());
+}
+
+}  // namespace cupool::sim

@@ -1,0 +1,29 @@
+// The device's own pace. Queued operations run late, in steps, on whichever thread happens to be inside a
+// driver call: a seeded generator decides how many steps a call lets pass and which stream takes them.
+// Nothing runs before all it is ordered after. All under the state mutex, which is released only around a
+// program's own host functions and while waiting for something another thread must do.
+#pragma once
+
+#include <memory>
+
+#include "sim/clock.hpp"
+#include "sim/model.hpp"
+
+namespace cupool::sim {
+
+// Called by every entry point that reaches the device: maybe some work gets done meanwhile.
+void tick();
+// As tick, but never nothing for ever: polling loops end.
+void tick_for_query();
+
+bool done(const VectorClock& target);
+// Runs until everything in `target` has finished; the host has then seen it.
+void complete(const VectorClock& target);
+// The host found `target` done: later submissions of any thread come after it.
+void host_saw(const VectorClock& target);
+
+void shorten_queue(const std::shared_ptr<Stream>& stream, std::size_t length);
+// A destroyed stream whose last operation is done leaves its context.
+void retire_stream(const std::shared_ptr<Stream>& stream);
+
+}  // namespace cupool::sim

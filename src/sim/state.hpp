@@ -1,0 +1,111 @@
+// The one state of the simulated driver and its one mutex. Started by cuInit, never torn down: programs call
+// the driver from exit handlers. What a thread has of its own (current contexts, default stream, capture
+// mode) is thread-local and needs no lock.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "sim/allocations.hpp"
+#include "sim/arena.hpp"
+#include "sim/clock.hpp"
+#include "sim/handles.hpp"
+#include "sim/model.hpp"
+#include "sim/oracle.hpp"
+
+namespace cupool::sim {
+
+struct Graph;
+struct GraphExec;
+struct PhysicalMemory;
+struct SimArray;
+
+struct Counters {
+  std::uint64_t alloc_calls = 0;
+  std::uint64_t free_calls = 0;
+  std::uint64_t peak_bytes = 0;
+  std::uint64_t launches = 0;
+  std::uint64_t operations = 0;
+  std::uint64_t streams_created = 0;
+  std::uint64_t context_records = 0;
+  std::uint64_t context_waits = 0;
+};
+
+struct Timeline {
+  std::uint64_t submitted = 0;
+  std::uint64_t completed = 0;
+  bool in_use = false;
+};
+
+struct State {
+  State();
+
+  std::mutex mutex;
+  Counters counters;
+  std::vector<Device> devices;
+  std::vector<std::unique_ptr<Arena>> arenas;
+  Allocations allocations;
+  Oracle oracle;
+
+  HandleTable<Context, CUcontext> contexts{0x6100'0000'0000};
+  HandleTable<Stream, CUstream> streams{0x6200'0000'0000};
+  HandleTable<Event, CUevent> events{0x6300'0000'0000};
+  HandleTable<Module, CUmodule> modules{0x6400'0000'0000};
+  HandleTable<Module, CUlibrary> libraries{0x6500'0000'0000};
+  HandleTable<Function, CUfunction> functions{0x6600'0000'0000};
+  HandleTable<Graph, CUgraph> graphs{0x6700'0000'0000};
+  HandleTable<GraphExec, CUgraphExec> graph_execs{0x6800'0000'0000};
+  HandleTable<MemPool, CUmemoryPool> pools{0x6900'0000'0000};
+  HandleTable<SimArray, CUarray> arrays{0x6a00'0000'0000};
+  HandleTable<SimArray, CUmipmappedArray> mipmaps{0x6b00'0000'0000};
+
+  std::vector<Timeline> timelines;
+  VectorClock host;  // what some thread has seen finished: precedes every later submission of any thread
+  std::vector<std::shared_ptr<Stream>> busy;  // streams with queued operations
+  std::uint64_t queued = 0;
+  std::uint64_t now_ns = 1000;  // simulated time: moves with the scheduler's steps
+  std::mt19937_64 random;
+  unsigned eagerness = 50;  // per cent chance that a call lets the device take a step, drawn from the seed
+  std::uint64_t next_id = 1;
+
+  Arena& arena(int device) { return *arenas[static_cast<std::size_t>(device)]; }
+  Arena* arena_of(CUdeviceptr p);
+  std::shared_ptr<Context> context_by_id(std::uint64_t id);
+  std::uint64_t used_bytes() const;
+  void note_usage();
+  bool chance(unsigned percent) { return random() % 100 < percent; }
+};
+
+enum class Life { kBefore, kRunning, kForked };
+extern std::atomic<Life> driver_life;
+
+State& state();
+bool start_driver();  // cuInit: false when a child of a forked driver asks
+
+struct CurrentContext {
+  CUcontext handle;
+  std::uint64_t id;
+};
+
+constexpr int kContextDepth = 32;
+
+struct ThreadState {
+  CurrentContext stack[kContextDepth];
+  int depth;
+  std::uint64_t id;
+  bool per_thread_default;  // inside a _ptsz/_ptds entry point
+  bool in_callback;
+  bool inside;  // holds the state mutex
+  CUstreamCaptureMode capture_mode;
+};
+
+extern thread_local ThreadState thread_state;
+std::uint64_t thread_id();
+
+}  // namespace cupool::sim

@@ -1,0 +1,129 @@
+// The order rules of CUDA streams, written as joins of clocks. The legacy stream orders with blocking streams
+// both ways and never with non-blocking ones; a context wait lies under every stream, later ones included.
+// Under the state mutex.
+#include "sim/streams.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/capture.hpp"
+#include "sim/scheduler.hpp"
+#include "sim/state.hpp"
+
+namespace cupool::sim {
+namespace {
+
+// A queue this long makes the submitting call wait, as the real driver's does.
+constexpr std::size_t kQueueDepth = 1024;
+
+// A timeline may be used again only when the host has seen all of it: else the newcomer would seem ordered
+// after the old stream's work.
+TimelineId take_timeline() {
+  State& s = state();
+  for (std::size_t i = 0; i < s.timelines.size(); ++i) {
+    Timeline& t = s.timelines[i];
+    const auto id = static_cast<TimelineId>(i);
+    if (!t.in_use && t.completed == t.submitted && s.host.at(id) >= t.submitted) {
+      t.in_use = true;
+      return id;
+    }
+  }
+  s.timelines.push_back(Timeline{0, 0, true});
+  return static_cast<TimelineId>(s.timelines.size() - 1);
+}
+
+}  // namespace
+
+StreamPtr create_stream(Context& context, StreamKind kind, unsigned flags, int priority) {
+  State& s = state();
+  auto stream = std::make_shared<Stream>();
+  stream->id = s.next_id++;
+  stream->timeline = take_timeline();
+  stream->context = &context;
+  stream->kind = kind;
+  stream->flags = flags;
+  stream->priority = priority;
+  context.streams.push_back(stream);
+  if (kind == StreamKind::kUser) {
+    stream->handle = s.streams.insert(stream);
+    ++s.counters.streams_created;
+  }
+  return stream;
+}
+
+void destroy_stream(const StreamPtr& stream) {
+  State& s = state();
+  leave_capture(*stream);
+  if (stream->handle != nullptr) s.streams.remove(stream->handle);
+  stream->destroyed = true;
+  if (stream->queue.empty()) retire_stream(stream);
+}
+
+StreamPtr find_stream(Context& context, CUstream handle) {
+  const bool per_thread =
+      handle == CU_STREAM_PER_THREAD || (handle == nullptr && thread_state.per_thread_default);
+  if (per_thread) {
+    StreamPtr& own = context.per_thread[thread_id()];
+    if (own == nullptr) own = create_stream(context, StreamKind::kPerThread, 0, 0);
+    return own;
+  }
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) return context.legacy;
+  return state().streams.find(handle);
+}
+
+void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_after) {
+  State& s = state();
+  Context& context = *stream->context;
+  VectorClock after = stream->clock;
+  after.join(s.host);
+  after.join(context.floor);
+  after.join(also_after);
+  if (stream->kind == StreamKind::kLegacy) {
+    for (const StreamPtr& other : context.streams) {
+      if (other->blocking()) after.join(other->clock);
+    }
+    after.join(context.gone_blocking);
+  } else if (stream->blocking()) {
+    after.join(context.legacy->clock);
+  }
+  Timeline& timeline = s.timelines[stream->timeline];
+  const std::uint64_t position = ++timeline.submitted;
+  stream->clock = after;
+  stream->clock.raise(stream->timeline, position);
+  ++s.counters.operations;
+  if (work->kernel) ++s.counters.launches;
+  s.oracle.operation(*stream, position, after, *work, s.host);
+  if (stream->queue.empty()) s.busy.push_back(stream);
+  const unsigned steps = work->steps;
+  stream->queue.push_back(Op{std::move(work), std::move(after), steps});
+  ++s.queued;
+  if (stream->queue.size() > kQueueDepth) shorten_queue(stream, kQueueDepth / 2);
+}
+
+CUresult submit(const StreamPtr& stream, WorkPtr work) {
+  const CUresult open = check_submission(*stream);
+  if (open != CUDA_SUCCESS) return open;
+  if (stream->capture != nullptr) return capture_work(*stream, std::move(work));
+  enqueue(stream, std::move(work));
+  return CUDA_SUCCESS;
+}
+
+VectorClock stream_target(const Stream& stream) {
+  VectorClock target = stream.clock;
+  if (stream.kind == StreamKind::kLegacy) {
+    for (const StreamPtr& other : stream.context->streams) {
+      if (other->blocking()) target.join(other->clock);
+    }
+    target.join(stream.context->gone_blocking);
+  }
+  return target;
+}
+
+VectorClock context_target(const Context& context) {
+  VectorClock target = context.floor;
+  target.join(context.gone);
+  for (const StreamPtr& stream : context.streams) target.join(stream->clock);
+  return target;
+}
+
+}  // namespace cupool::sim

@@ -1,0 +1,121 @@
+// The registry of thread blocks. Blocks come from mmap, not malloc: a thread may count for the first time while the
+// program's allocator is in any state, and a block outlives its thread. The lock is never held across foreign code.
+#include "stats/counters.hpp"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <new>
+
+#include "base/lock.hpp"
+
+namespace cupool::stats {
+namespace {
+
+constexpr size_t kArenaBytes = 64 * 1024;
+
+class Registry {
+ public:
+  Block* take() CUPOOL_EXCLUDES(lock_) {
+    const Guard guard(lock_);
+    if (!has_key_) has_key_ = pthread_key_create(&key_, thread_ends) == 0;
+    Block* block = find_idle();
+    if (block == nullptr) block = carve();
+    if (block == nullptr) return nullptr;
+    block->in_use = true;
+    if (has_key_) pthread_setspecific(key_, block);
+    return block;
+  }
+
+  void retire(Block* block) CUPOOL_EXCLUDES(lock_) {
+    const Guard guard(lock_);
+    for (size_t i = 0; i < kCounters; ++i) {
+      retired_[i] += block->counts[i].load(std::memory_order_relaxed);
+      block->counts[i].store(0, std::memory_order_relaxed);
+    }
+    block->in_use = false;
+  }
+
+  std::array<uint64_t, kCounters> add_up() CUPOOL_EXCLUDES(lock_) {
+    const Guard guard(lock_);
+    std::array<uint64_t, kCounters> total = retired_;
+    for (const Block* block = first_; block != nullptr; block = block->next) {
+      for (size_t i = 0; i < kCounters; ++i) total[i] += block->counts[i].load(std::memory_order_relaxed);
+    }
+    return total;
+  }
+
+  void forget_after_fork(const Block* own) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+    lock_.reset_after_fork();
+    retired_ = {};
+    for (Block* block = first_; block != nullptr; block = block->next) {
+      for (auto& word : block->counts) word.store(0, std::memory_order_relaxed);
+      block->in_use = block == own;
+    }
+  }
+
+ private:
+  static void thread_ends(void* block);
+
+  Block* find_idle() CUPOOL_REQUIRES(lock_) {
+    for (Block* block = first_; block != nullptr; block = block->next) {
+      if (!block->in_use) return block;
+    }
+    return nullptr;
+  }
+
+  Block* carve() CUPOOL_REQUIRES(lock_) {
+    if (arena_left_ < sizeof(Block)) {
+      void* const fresh = mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (fresh == MAP_FAILED) return nullptr;
+      arena_ = static_cast<char*>(fresh);
+      arena_left_ = kArenaBytes;
+    }
+    auto* const block = new (arena_) Block;
+    arena_ += sizeof(Block);
+    arena_left_ -= sizeof(Block);
+    block->next = first_;
+    first_ = block;
+    return block;
+  }
+
+  Lock lock_;
+  Block* first_ CUPOOL_GUARDED_BY(lock_) = nullptr;
+  std::array<uint64_t, kCounters> retired_ CUPOOL_GUARDED_BY(lock_) = {};
+  char* arena_ CUPOOL_GUARDED_BY(lock_) = nullptr;
+  size_t arena_left_ CUPOOL_GUARDED_BY(lock_) = 0;
+  pthread_key_t key_ CUPOOL_GUARDED_BY(lock_) = 0;
+  bool has_key_ CUPOOL_GUARDED_BY(lock_) = false;
+};
+
+constinit Registry registry;
+
+// A later destructor of the same thread may count again: it registers anew, and this runs once more.
+void Registry::thread_ends(void* block) {
+  detail::own_block = nullptr;
+  registry.retire(static_cast<Block*>(block));
+}
+
+}  // namespace
+
+Block* detail::register_thread() {
+  own_block = registry.take();
+  return own_block;
+}
+
+Sums sums() {
+  const auto total = registry.add_up();
+  Sums out;
+#define CUPOOL_COUNTER(name, doc) out.name = total[static_cast<size_t>(Counter::name)];
+#define CUPOOL_EVENT(name, doc) \
+  out.name = detail::events[static_cast<size_t>(Event::name)].load(std::memory_order_relaxed);
+#include "stats/counters.def"
+  return out;
+}
+
+void forget_after_fork() {
+  registry.forget_after_fork(detail::own_block);
+  for (auto& word : detail::events) word.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace cupool::stats

@@ -1,0 +1,81 @@
+// Counting without a shared cache line: each thread adds to a block that it alone writes, by a plain load and store. A
+// block is registered at the thread's first count; at the thread's end it is added to the retired sums and reused.
+// Readers add up all blocks under the registry's lock: they see every count that happened before them, never a torn one.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace cupool::stats {
+
+enum class Counter : unsigned {
+#define CUPOOL_COUNTER(name, doc) name,
+#include "stats/counters.def"
+};
+enum class Event : unsigned {
+#define CUPOOL_EVENT(name, doc) name,
+#include "stats/counters.def"
+};
+
+inline constexpr size_t kCounters = 0
+#define CUPOOL_COUNTER(name, doc) +1
+#include "stats/counters.def"
+    ;
+inline constexpr size_t kEvents = 0
+#define CUPOOL_EVENT(name, doc) +1
+#include "stats/counters.def"
+    ;
+
+struct alignas(128) Block {
+  std::array<std::atomic<uint64_t>, kCounters> counts{};
+  Block* next = nullptr;  // in the registry, for good; under its lock
+  bool in_use = false;    // by a living thread; under the registry's lock
+};
+
+namespace detail {
+inline constinit thread_local Block* own_block = nullptr;
+inline constinit std::array<std::atomic<uint64_t>, kEvents> events{};
+Block* register_thread();  // null when there is no memory: this count is lost
+}  // namespace detail
+
+inline void count(Counter counter, uint64_t amount = 1) {
+  Block* block = detail::own_block;
+  if (block == nullptr) [[unlikely]] {
+    block = detail::register_thread();
+    if (block == nullptr) return;
+  }
+  auto& word = block->counts[static_cast<size_t>(counter)];
+  word.store(word.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
+
+inline void count(Event event, uint64_t amount = 1) {
+  detail::events[static_cast<size_t>(event)].fetch_add(amount, std::memory_order_relaxed);
+}
+
+// Everything that was counted so far, by all threads, ended ones too.
+struct Sums {
+#define CUPOOL_COUNTER(name, doc) uint64_t name = 0;
+#define CUPOOL_EVENT(name, doc) uint64_t name = 0;
+#include "stats/counters.def"
+};
+Sums sums();
+
+struct CounterInfo {
+  const char* name;
+  const char* doc;
+};
+
+// Calls f(CounterInfo, value) for every counter, in the order of the list.
+template <typename F>
+void visit(const Sums& sums, F&& f) {
+#define CUPOOL_COUNTER(name, doc) f(CounterInfo{#name, doc}, sums.name);
+#define CUPOOL_EVENT(name, doc) f(CounterInfo{#name, doc}, sums.name);
+#include "stats/counters.def"
+}
+
+// In a forked child: the parent's counts are not this process's.
+void forget_after_fork();
+
+}  // namespace cupool::stats

@@ -1,0 +1,44 @@
+"""Reads a built library with readelf and nm: what it needs and what it exports."""
+
+import re
+import subprocess
+
+# libc and libm, and the loader itself by its name on either architecture.
+MAY_NEED = re.compile(r"^(libc\.so\.6|libm\.so\.6|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$")
+
+
+def _lines(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def needed(path):
+    """The libraries the loader must find before this one works."""
+    return [m.group(1) for line in _lines("readelf", "-dW", path) if (m := re.search(r"\(NEEDED\).*\[(.*)\]", line))]
+
+
+def exports(path):
+    """The names other objects can bind to, without their versions."""
+    return {line.split()[-1].split("@")[0] for line in _lines("nm", "-D", "--defined-only", path)}
+
+
+def versioned(path):
+    """The exported names that carry a symbol version of our own: a named node would switch the override off."""
+    return [line.split()[-1] for line in _lines("nm", "-D", "--defined-only", "--with-symbol-versions", path)
+            if "@" in line.split()[-1]]
+
+
+def has_text_relocations(path):
+    """Whether the loader would have to patch code."""
+    return any("TEXTREL" in line for line in _lines("readelf", "-dW", path))
+
+
+def faults(path, promised):
+    """One line for each way in which the library is not as promised (a set of names, cupool_* aside)."""
+    found = [f"needs {name}" for name in needed(path) if not MAY_NEED.match(name)]
+    exported = exports(path)
+    found += [f"exports {name}" for name in sorted(exported - promised) if not name.startswith("cupool_")]
+    found += [f"does not export {name}" for name in sorted(promised - exported)]
+    found += [f"{name} carries a version" for name in versioned(path)]
+    if has_text_relocations(path):
+        found.append("has text relocations")
+    return found

@@ -1,0 +1,49 @@
+"""libcupool.so needs libc, libm and the loader, and exports the table, dlsym and cupool_*; and the check can fail."""
+
+import driver_api
+import elf
+import harness
+
+SAMPLE = "int dlsym(void) { return 1; } int cuInit(void) { return 2; } int cupool_version(void) { return 3; }\n"
+
+
+class ElfTest(harness.TestCase):
+    def sample(self, text, *flags):
+        """The faults of a library built from this text, of which dlsym and cuInit are promised."""
+        library = harness.compile_shared(self.scratch, "sample.so", text, "-nostdlib", *flags)
+        return elf.faults(library, {"dlsym", "cuInit"})
+
+    def test_the_library_needs_and_exports_exactly_what_is_promised(self):
+        self.need_no_sanitizer()
+        promised = {n for n in driver_api.exported_names(harness.COMPILER, harness.SOURCE) if not n.startswith("cupool_")}
+        self.assertIn("dlsym", promised)
+        self.assertIn("cuMemAlloc_v2", promised)
+        self.assertEqual([], elf.faults(harness.LIBRARY, promised))
+
+    def test_the_old_32_bit_allocation_calls_are_not_exported(self):
+        old = {"cuMemAlloc", "cuMemFree", "cuMemAllocPitch", "cuMemGetInfo", "cuMemGetAddressRange"}
+        self.assertEqual(set(), old & elf.exports(harness.LIBRARY))
+
+    def test_the_elf_check_passes_a_library_as_promised(self):
+        self.assertEqual([], self.sample(SAMPLE))
+
+    def test_the_elf_check_sees_one_more_library_needed(self):
+        other = harness.compile_shared(self.scratch, "libother.so", "int other(void) { return 1; }\n", "-nostdlib")
+        self.assertEqual(["needs libother.so"],
+                         self.sample(SAMPLE, "-Wl,--no-as-needed", f"-L{other.parent}", "-lother"))
+
+    def test_the_elf_check_sees_one_export_too_many(self):
+        self.assertEqual(["exports helper"], self.sample(SAMPLE + "int helper(void) { return 4; }\n"))
+
+    def test_the_elf_check_sees_a_missing_export(self):
+        self.assertEqual(["does not export cuInit"], self.sample(SAMPLE.replace("cuInit", "cupool_init")))
+
+    def test_the_elf_check_sees_a_named_version_node(self):
+        script = self.scratch / "named.map"
+        script.write_text("CUPOOL_1 { global: *; };\n")
+        found = self.sample(SAMPLE, f"-Wl,--version-script={script}")
+        self.assertTrue(any("carries a version" in line for line in found), found)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,56 @@
+"""The cupool command: it says its version, and runs a program with the library in front, built or installed."""
+
+import subprocess
+
+import harness
+
+
+class CommandTest(harness.TestCase):
+    def run_through(self, command, *, env=None):
+        """Runs the plain victim's maps through a cupool command."""
+        return harness.run([command, "run", "--", "cat", "/proc/self/maps"], env=env)
+
+    def test_the_command_says_its_version(self):
+        done = harness.run([harness.BUILD / "cupool", "--version"])
+        self.assertEqual(0, done.code)
+        self.assertRegex(done.out, r"^cupool \d+\.\d+\.\d+")
+
+    def test_the_command_puts_the_built_library_in_front(self):
+        self.need_native()
+        self.need_no_sanitizer()
+        self.assertIn(str(harness.LIBRARY.resolve()), self.run_through(harness.BUILD / "cupool").out)
+
+    def test_the_command_keeps_what_was_preloaded_before(self):
+        self.need_native()
+        self.need_no_sanitizer()
+        other = harness.compile_shared(self.scratch, "libother.so", "int other(void) { return 1; }\n")
+        maps = self.run_through(harness.BUILD / "cupool", env={"LD_PRELOAD": str(other)}).out
+        self.assertIn("libother.so", maps)
+        self.assertIn("libcupool.so", maps)
+
+    def test_an_installed_command_finds_the_installed_library(self):
+        self.need_native()
+        self.need_no_sanitizer()
+        prefix = self.scratch / "prefix"
+        subprocess.run(["cmake", "--install", harness.BUILD, "--prefix", prefix], check=True, capture_output=True)
+        maps = self.run_through(prefix / "bin" / "cupool").out
+        self.assertIn(str(prefix.resolve()), maps)
+        self.assertNotIn(str(harness.LIBRARY), maps)
+
+    def test_the_command_gives_the_programs_exit_code(self):
+        self.need_native()
+        self.assertEqual(7, harness.run([harness.BUILD / "cupool", "run", "--", "sh", "-c", "exit 7"]).code)
+
+    def test_a_program_that_does_not_exist_gives_the_shells_exit_code(self):
+        done = harness.run([harness.BUILD / "cupool", "run", "--", "/no/such/program"])
+        self.assertEqual(127, done.code)
+        self.assertIn("/no/such/program", done.err)
+
+    def test_a_wrong_use_of_the_command_is_told(self):
+        done = harness.run([harness.BUILD / "cupool", "no-such-verb"])
+        self.assertEqual(2, done.code)
+        self.assertNotEqual("", done.err)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,121 @@
+"""Every victim, through every door: the same answers and results as bare, and every call counted once.
+
+Runs with the off switch (hooks forward and count) and with what is the default; the promise is the same.
+"""
+
+import harness
+
+
+class DoorsTest(harness.TestCase):
+    def under_cupool(self, command, backend, more_env=None, before=()):
+        """Runs under cupool; gives the result and the counters that the library itself reports."""
+        env = {"CUPOOL_STATS": "json", **(more_env or {})}
+        if backend:
+            env["CUPOOL_BACKEND"] = backend
+        result = harness.run(command, preload=[*before, harness.LIBRARY], env=env)
+        return result, result.take_counters()
+
+    def same_in_both_modes(self, command, **options):
+        """Bare and under cupool print the same and succeed; yields the runs under cupool with their counters."""
+        bare = harness.run(command)
+        self.assertEqual(0, bare.code, bare.out + bare.err)
+        for backend in ("off", ""):
+            result, counters = self.under_cupool(command, backend, **options)
+            with self.subTest(backend=backend or "default"):
+                self.assert_same_run(bare, result)
+            yield result, counters
+
+    def assert_counted(self, result, counters, name, *, async_frees=0):
+        """One process reported, and it saw exactly the calls the victim says it made."""
+        tally = result.tally(name)
+        self.assertEqual(1, len(counters), "one process made CUDA calls, so one reports")
+        seen = counters[0]
+        self.assertEqual(tally["allocs"], seen["allocations"])
+        self.assertEqual(tally["frees"], seen["frees"])
+        self.assertEqual(async_frees, seen["async_frees"])
+        self.assertGreaterEqual(seen["submissions"], tally["launches"])
+
+    def test_a_linked_program_has_every_call_counted_and_its_results_unchanged(self):
+        for result, counters in self.same_in_both_modes([harness.victim("linked")]):
+            self.assert_counted(result, counters, "linked", async_frees=1)
+            self.assertEqual(1, counters[0]["pitched_allocations"])
+            self.assertEqual(1, counters[0]["managed_allocations"])
+
+    def test_a_program_that_uses_dlsym_has_every_call_counted(self):
+        for result, counters in self.same_in_both_modes([harness.victim("dlsym")]):
+            self.assert_counted(result, counters, "dlsym")
+
+    def test_a_program_that_loads_like_cudart_gets_the_drivers_answers_and_is_counted(self):
+        for result, counters in self.same_in_both_modes([harness.victim("getproc")]):
+            other = result.tally("getproc per-thread")
+            tally = result.tally("getproc")
+            self.assertEqual(tally["allocs"] + other["allocs"], counters[0]["allocations"])
+            self.assertEqual(tally["frees"] + other["frees"], counters[0]["frees"])
+
+    def test_an_override_behind_us_is_not_called_in_a_loop(self):
+        bare = harness.run([harness.victim("next_host")], env=self.next_path())
+        self.assertEqual(0, bare.code, bare.out + bare.err)
+        self.assertIn("tag=71 next_agrees=1", bare.out)
+        for backend in ("off", ""):
+            result, counters = self.under_cupool([harness.victim("next_host")], backend,
+                                                 more_env=self.next_path())
+            self.assertEqual((bare.code, bare.out), (result.code, result.out))
+            self.assert_counted(result, counters, "next")
+
+    def test_an_override_preloaded_in_front_of_us_sees_every_call_and_so_do_we(self):
+        override = harness.victim("libvictim_next_override.so")
+        result, counters = self.under_cupool([harness.victim("next_host")], "off", before=[override],
+                                             more_env=self.next_path())
+        self.assertEqual(0, result.code, result.err)
+        self.assert_counted(result, counters, "next")
+        tally = result.tally("next")
+        self.assertIn(f"override: allocs={tally['allocs']} frees={tally['frees']}", result.err)
+
+    def test_a_deepbind_plug_in_passes_us_by_and_its_memory_is_still_freed(self):
+        command = [harness.victim("deepbind"), harness.victim("libvictim_plugin.so")]
+        for result, counters in self.same_in_both_modes(command):
+            self.assertEqual(1, len(counters))
+            self.assertEqual(result.tally("deepbind")["allocs"], counters[0]["allocations"])
+
+    def test_a_dlmopen_namespace_works_beside_us(self):
+        command = [harness.victim("dlmopen"), harness.victim("libvictim_plugin.so")]
+        for result, counters in self.same_in_both_modes(command):
+            self.assert_counted(result, counters, "dlmopen")
+
+    def test_forked_and_executed_children_work_and_count_for_themselves(self):
+        command = [harness.victim("fork_exec"), *(["no-exec"] if harness.EMULATOR else [])]
+        for result, counters in self.same_in_both_modes(command):
+            made = [result.tally(name)["allocs"] for name in ("child before init", "exec child", "fork_exec")
+                    if name != "exec child" or not harness.EMULATOR]
+            served = sorted(c["allocations"] for c in counters if c["allocations"] > 0)
+            # A child that leaves by _exit may not get to report: what is reported must be right.
+            self.assertIn(result.tally("fork_exec")["allocs"], served)
+            self.assertLessEqual(set(served), set(made))
+
+    def test_threads_that_hand_blocks_over_lose_no_count_and_no_byte(self):
+        for result, counters in self.same_in_both_modes([harness.victim("threads"), "4", "50"]):
+            self.assert_counted(result, counters, "threads")
+            self.assertEqual(0, result.tally("threads")["wrong"])
+
+    def test_a_program_without_cuda_sees_no_difference(self):
+        for _, counters in self.same_in_both_modes([harness.victim("plain")]):
+            self.assertEqual([], counters, "a process without CUDA reports nothing")
+
+    def test_switched_off_the_driver_sees_exactly_the_programs_calls(self):
+        if harness.DRIVER != "sim":
+            self.skipTest("only the simulated driver tells what it saw")
+        bare = harness.run([harness.victim("linked")])
+        result, _ = self.under_cupool([harness.victim("linked")], "off")
+        self.assertEqual(bare.device, result.device)
+        self.assertGreater(bare.device["alloc_calls"], 0)
+
+    def next_path(self):
+        """The override's libraries lie beside the victims, which have no run path."""
+        path = str(harness.victim(""))
+        if harness.DRIVER == "sim":
+            path = f"{harness.BUILD / 'sim'}:{path}"
+        return {"LD_LIBRARY_PATH": path}
+
+
+if __name__ == "__main__":
+    harness.main()

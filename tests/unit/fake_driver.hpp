@@ -1,0 +1,106 @@
+// A driver for unit tests, scripted by the test: memory is only numbers, events are done when the test says so. It keeps
+// account of what it was asked, so that tests can say what a promise costs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "driver/driver.hpp"
+
+namespace cupool::test {
+
+class FakeDriver final : public driver::Driver {
+ public:
+  static constexpr uint64_t kStep = 2 << 20;
+
+  uint64_t capacity = uint64_t{1} << 40;
+  bool context_events = true;
+  bool done_at_once = true;  // events are done as soon as they are recorded
+  driver::Status fail_record = driver::kSuccess;
+  driver::Status fail_order = driver::kSuccess;
+  driver::Status fail_release = driver::kSuccess;
+  driver::Status fail_synchronize = driver::kSuccess;
+
+  uint64_t allocations = 0, releases = 0, records = 0, orders = 0, queries = 0, synchronisations = 0;
+  uint64_t reserved = 0, peak = 0;
+
+  driver::Status allocate(size_t bytes, driver::Address* out) override {
+    const uint64_t taken = (bytes + kStep - 1) / kStep * kStep;
+    if (bytes > capacity || reserved + taken > capacity) return driver::kOutOfMemory;
+    // The lowest gap, so that address space is reused as the real driver does.
+    driver::Address at = kBase;
+    for (const auto& [start, size] : memory_) {
+      if (start - at >= taken) break;
+      at = start + size;
+    }
+    memory_[at] = taken;
+    reserved += taken;
+    if (reserved > peak) peak = reserved;
+    ++allocations;
+    *out = at;
+    return driver::kSuccess;
+  }
+  driver::Status release(driver::Address start) override {
+    const auto found = memory_.find(start);
+    if (found == memory_.end()) return driver::kInvalidValue;
+    if (fail_release != driver::kSuccess) return fail_release;
+    reserved -= found->second;
+    memory_.erase(found);
+    ++releases;
+    return driver::kSuccess;
+  }
+  driver::Status release_in(driver::Context, driver::Address start) override { return release(start); }
+  driver::Status memory(size_t* free, size_t* total) override {
+    *free = capacity - reserved;
+    *total = capacity;
+    return driver::kSuccess;
+  }
+
+  bool has_context_events() const override { return context_events; }
+  driver::Status create_event(driver::Context, driver::Event* out) override {
+    *out = reinterpret_cast<driver::Event>(++events_);
+    return driver::kSuccess;
+  }
+  driver::Status record(driver::Context, driver::Event event) override {
+    if (fail_record != driver::kSuccess) return fail_record;
+    ++records;
+    if (!done_at_once) pending_.push_back(event);
+    return driver::kSuccess;
+  }
+  driver::Status query(driver::Event event) override {
+    ++queries;
+    return std::count(pending_.begin(), pending_.end(), event) != 0 ? driver::kNotReady : driver::kSuccess;
+  }
+  driver::Status order_after(driver::Context, driver::Event) override {
+    if (fail_order != driver::kSuccess) return fail_order;
+    ++orders;
+    return driver::kSuccess;
+  }
+  driver::Status wait(driver::Event event) override {
+    std::erase(pending_, event);
+    return driver::kSuccess;
+  }
+  driver::Status synchronize(driver::Context) override {
+    if (fail_synchronize != driver::kSuccess) return fail_synchronize;
+    ++synchronisations;
+    pending_.clear();
+    return driver::kSuccess;
+  }
+
+  // All recorded work ends.
+  void finish() { pending_.clear(); }
+  // The work before the oldest record that is not yet done ends.
+  void finish_oldest() { pending_.erase(pending_.begin()); }
+  uint64_t calls() const { return allocations + releases + records + orders + queries + synchronisations; }
+
+ private:
+  static constexpr driver::Address kBase = 0x7f0000000000;
+
+  std::map<driver::Address, uint64_t> memory_;
+  std::vector<driver::Event> pending_;  // in the order of their records
+  uintptr_t events_ = 0;
+};
+
+}  // namespace cupool::test

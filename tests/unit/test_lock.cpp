@@ -1,0 +1,45 @@
+// The small mutex: one holder at a time, a try that does not wait, and a child that can start over.
+#include <catch2/catch.hpp>
+#include <thread>
+#include <vector>
+
+#include "base/lock.hpp"
+
+using cupool::Guard;
+using cupool::Lock;
+
+TEST_CASE("only one thread at a time is inside the lock") {
+  Lock lock;
+  constexpr int kThreads = 4, kRounds = 20000;
+  long plain = 0;  // not atomic: a second holder would lose counts
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < kRounds; ++round) {
+        const Guard guard(lock);
+        plain = plain + 1;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(plain == long{kThreads} * kRounds);
+}
+
+TEST_CASE("a try on a held lock fails and does not wait") {
+  Lock lock;
+  REQUIRE(lock.try_lock());
+  bool taken = true;
+  std::thread([&] { taken = lock.try_lock(); }).join();
+  CHECK_FALSE(taken);
+  lock.unlock();
+  CHECK(lock.try_lock());
+  lock.unlock();
+}
+
+TEST_CASE("a lock held by a thread that the child does not have can be reset") {
+  Lock lock;
+  lock.lock();
+  lock.reset_after_fork();
+  CHECK(lock.try_lock());
+  lock.unlock();
+}

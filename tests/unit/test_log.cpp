@@ -1,0 +1,75 @@
+// A log line is one write with our prefix, is cut rather than split, and leaves errno alone.
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <string>
+
+#include "base/log.hpp"
+
+using namespace cupool;
+
+namespace {
+
+// What `body` writes to stderr; the pipe is larger than any line.
+template <typename Body>
+std::string written_by(Body body) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const int saved = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  close(ends[1]);
+  body();
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
+  close(ends[0]);
+  return text;
+}
+
+struct RestoreLevel {
+  ~RestoreLevel() { log::set_level(log::Level::kNormal); }
+};
+
+}  // namespace
+
+TEST_CASE("a line carries the prefix and ends once") {
+  CHECK(written_by([] { log::line("%d blocks", 3); }) == "cupool: 3 blocks\n");
+}
+
+TEST_CASE("a line that is too long is cut and still ends") {
+  const std::string text = written_by([] { log::line("%s", std::string(5000, 'x').c_str()); });
+  CHECK(text.size() <= 1024);
+  CHECK(text.back() == '\n');
+  CHECK(text.find('\n') == text.size() - 1);
+}
+
+TEST_CASE("quiet says nothing and details are for verbose alone") {
+  const RestoreLevel restore;
+  CHECK(written_by([] { log::detail("x"); }).empty());
+  log::set_level(log::Level::kVerbose);
+  CHECK(written_by([] { log::detail("x"); }) == "cupool: x\n");
+  log::set_level(log::Level::kQuiet);
+  CHECK(written_by([] { log::line("x"); }).empty());
+  CHECK(written_by([] { log::raw("asked\n", 6); }) == "asked\n");
+}
+
+TEST_CASE("logging leaves errno as the program had it") {
+  int after = 0;
+  written_by([&] {
+    close(STDERR_FILENO);
+    errno = ENOENT;
+    log::line("nobody hears this");
+    after = errno;
+  });
+  CHECK(after == ENOENT);
+}
+
+TEST_CASE("a message worth saying once is said once") {
+  log::Once once;
+  CHECK(once.first());
+  CHECK_FALSE(once.first());
+}

@@ -1,0 +1,29 @@
+// The three kernels of every victim, with the names and parameters that the simulated driver knows.
+// They work byte by byte on purpose: a block may have any size and a wrong byte must be counted once.
+// kernels.ptx.inc is made from this file by scripts/make-ptx and checked in, so building needs no nvcc.
+
+using Bytes = unsigned long long;
+
+extern "C" __global__ void fill(Bytes p, size_t bytes, unsigned value) {
+  unsigned char* memory = reinterpret_cast<unsigned char*>(p);
+  const size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
+  for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < bytes; i += step)
+    memory[i] = static_cast<unsigned char>(value);
+}
+
+extern "C" __global__ void check(Bytes p, size_t bytes, unsigned value, Bytes errors) {
+  const unsigned char* memory = reinterpret_cast<const unsigned char*>(p);
+  const size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
+  unsigned long long wrong = 0;
+  for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < bytes; i += step)
+    wrong += memory[i] != static_cast<unsigned char>(value);
+  if (wrong != 0) atomicAdd(reinterpret_cast<unsigned long long*>(errors), wrong);
+}
+
+extern "C" __global__ void spin(unsigned long long ns) {
+  unsigned long long begin, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - begin < ns);
+}
