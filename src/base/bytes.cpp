@@ -1,4 +1,5 @@
-// See bytes.hpp. Numbers are read by hand: strtod obeys the program's locale, where "1.5" may not be a number.
+// See bytes.hpp. Numbers are read by hand: strtod obeys the program's locale, where "1.5" may not be a
+// number.
 #include "base/bytes.hpp"
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// Byte sizes as people write and read them: 512, 64K, 1.5GiB, 20%, unlimited. Pure functions, no state, no allocation.
-// K, M, G and T always mean powers of 1024, with or without "B" or "iB" behind them.
+// Byte sizes as people write and read them: 512, 64K, 1.5GiB, 20%, unlimited. Pure functions, no state, no
+// allocation. K, M, G and T always mean powers of 1024, with or without "B" or "iB" behind them.
 #pragma once
 
 #include <cstdint>

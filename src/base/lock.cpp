@@ -1,17 +1,19 @@
-// The slow half of Lock: spin, then futex. errno is kept, because a hook's caller may look at it.
+// The slow half of Lock: spin, then let others run, then sleep a little. errno is kept, because a hook's caller may look
+// at it.
 #include "base/lock.hpp"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <sched.h>
+#include <time.h>
 
 #include <cerrno>
 
 namespace cupool {
 namespace {
 
-// About a microsecond: longer than any section under one of our locks, shorter than a sleep.
+// About a microsecond: longer than most sections under one of our locks.
 constexpr int kSpins = 100;
+// The rest are as long as a call of the driver.
+constexpr int kYields = 100;
 
 void relax() {
 #if defined(__x86_64__)
@@ -24,20 +26,17 @@ void relax() {
 }  // namespace
 
 void Lock::lock_slow() {
-  for (int i = 0; i < kSpins; ++i) {
-    if (state_.load(std::memory_order_relaxed) == kFree && take()) return;
-    relax();
-  }
   const int saved_errno = errno;
-  while (state_.exchange(kContended, std::memory_order_acquire) != kFree) {
-    syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, kContended, nullptr, nullptr, 0);
+  for (int i = 0; !take_if_free(); ++i) {
+    if (i < kSpins) {
+      relax();
+    } else if (i < kSpins + kYields) {
+      sched_yield();
+    } else {
+      const timespec moment{0, 50'000};
+      nanosleep(&moment, nullptr);
+    }
   }
-  errno = saved_errno;
-}
-
-void Lock::wake_one() {
-  const int saved_errno = errno;
-  syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   errno = saved_errno;
 }
 

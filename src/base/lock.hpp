@@ -1,10 +1,9 @@
-// A mutex of four bytes: it spins for a moment, then sleeps in the kernel. Usable in constinit globals, never destroyed,
-// free of pthread state, so a forked child can simply reset it. Not recursive. Never held across a call of the driver or
-// of the loader: both call back into us.
+// A mutex of one byte whose unlock is a plain store: it spins for a moment, then lets other threads run. Sections under it
+// are short, so a waiter that the holder would have to wake costs more than it saves. Usable in constinit globals, never
+// destroyed, so a forked child can simply reset it. Not recursive.
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 
 #include "base/thread_annotations.hpp"
 
@@ -19,25 +18,18 @@ class CUPOOL_CAPABILITY("mutex") Lock {
   void lock() CUPOOL_ACQUIRE() {
     if (!take()) lock_slow();
   }
-  bool try_lock() CUPOOL_TRY_ACQUIRE(true) { return take(); }
-  void unlock() CUPOOL_RELEASE() {
-    if (state_.exchange(kFree, std::memory_order_release) == kContended) wake_one();
-  }
+  bool try_lock() CUPOOL_TRY_ACQUIRE(true) { return take_if_free(); }
+  void unlock() CUPOOL_RELEASE() { held_.store(false, std::memory_order_release); }
 
   // Only in a forked child, where the thread that held it does not exist.
-  void reset_after_fork() { state_.store(kFree, std::memory_order_relaxed); }
+  void reset_after_fork() { held_.store(false, std::memory_order_relaxed); }
 
  private:
-  enum State : uint32_t { kFree, kHeld, kContended };
-
-  bool take() {
-    uint32_t expected = kFree;
-    return state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed);
-  }
+  bool take() { return !held_.exchange(true, std::memory_order_acquire); }
+  bool take_if_free() { return !held_.load(std::memory_order_relaxed) && take(); }
   void lock_slow();
-  void wake_one();
 
-  std::atomic<uint32_t> state_{kFree};
+  std::atomic<bool> held_{false};
 };
 
 class CUPOOL_SCOPED_CAPABILITY Guard {

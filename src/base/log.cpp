@@ -1,4 +1,5 @@
-// See log.hpp. A line longer than the buffer is cut, never split: two processes of a job may share this stderr.
+// See log.hpp. A line longer than the buffer is cut, never split: two processes of a job may share this
+// stderr.
 #include "base/log.hpp"
 
 #include <unistd.h>

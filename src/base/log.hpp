@@ -1,6 +1,6 @@
-// One line to stderr, by a single write(2), with the prefix "cupool: ". It owns nothing but the level, takes no lock and
-// allocates nothing: it may run inside an allocation, under any lock, in a forked child. It must never change errno, for
-// the program reads that after us.
+// One line to stderr, by a single write(2), with the prefix "cupool: ". It owns nothing but the level, takes
+// no lock and allocates nothing: it may run inside an allocation, under any lock, in a forked child. It must
+// never change errno, for the program reads that after us.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
-// The re-entry guard, one count per thread. While our code is inside the real driver, an entry point that the driver (or
-// a library it calls back) reaches on the same thread must act as if we were not there: it would otherwise count twice,
-// or ask for a lock that this thread holds. Thread-local, initial-exec: reading it costs one load and never allocates.
+// The re-entry guard, one count per thread. While our code is inside the real driver, an entry point that the
+// driver (or a library it calls back) reaches on the same thread must act as if we were not there: it would
+// otherwise count twice, or ask for a lock that this thread holds. Thread-local, initial-exec: reading it
+// costs one load and never allocates.
 #pragma once
 
 namespace cupool {

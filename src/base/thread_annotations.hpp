@@ -1,5 +1,6 @@
-// Names for clang's thread-safety attributes. The clang build (-Wthread-safety) checks them; other compilers see nothing.
-// Every field that a lock protects carries CUPOOL_GUARDED_BY, every function that expects it held CUPOOL_REQUIRES.
+// Names for clang's thread-safety attributes. The clang build (-Wthread-safety) checks them; other compilers
+// see nothing. Every field that a lock protects carries CUPOOL_GUARDED_BY, every function that expects it
+// held CUPOOL_REQUIRES.
 #pragma once
 
 #if defined(__clang__)

@@ -1,4 +1,5 @@
-// See kinds.hpp. Words are compared without regard to case, as people write them; nothing here depends on the locale.
+// See kinds.hpp. Words are compared without regard to case, as people write them; nothing here depends on the
+// locale.
 #include "config/kinds.hpp"
 
 #include <algorithm>
@@ -14,7 +15,8 @@ constexpr std::string_view kFalseWords = "|0|no|off|false|n|";
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 bool same_word(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower(x) == lower(y); });
 }
 
 // Takes the next word off a list such as "|cache|off".

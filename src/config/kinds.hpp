@@ -1,5 +1,5 @@
-// The types an option can have: for each, how its value is read, printed, and described in a sentence. Choices get all
-// three from their row in options.def.
+// The types an option can have: for each, how its value is read, printed, and described in a sentence.
+// Choices get all three from their row in options.def.
 #pragma once
 
 #include <string_view>
@@ -12,10 +12,10 @@ namespace cupool::config {
 template <typename T>
 struct Words;
 #define CUPOOL_VALUE(constant, word) "|" word
-#define CUPOOL_ENUM(type, ...)                        \
-  template <>                                         \
-  struct Words<type> {                                \
-    static constexpr char kList[] = __VA_ARGS__;      \
+#define CUPOOL_ENUM(type, ...)                   \
+  template <>                                    \
+  struct Words<type> {                           \
+    static constexpr char kList[] = __VA_ARGS__; \
   };
 #include "config/options.def"
 #undef CUPOOL_VALUE
@@ -33,7 +33,7 @@ bool parse(std::string_view text, uint64_t& value);
 bool parse(std::string_view text, Size& value);
 bool parse(std::string_view text, Text& value);  // keeps a copy for good
 template <typename T>
-  requires requires { Words<T>::kList; }
+requires requires { Words<T>::kList; }
 bool parse(std::string_view text, T& value) {
   unsigned index = 0;
   if (!parse_word(Words<T>::kList, text, index)) return false;
@@ -46,10 +46,8 @@ ValueText print(uint64_t value);
 ValueText print(Size value);
 ValueText print(Text value);
 template <typename T>
-  requires requires { Words<T>::kList; }
-ValueText print(T value) {
-  return print_word(Words<T>::kList, static_cast<unsigned>(value));
-}
+requires requires { Words<T>::kList; }
+ValueText print(T value) { return print_word(Words<T>::kList, static_cast<unsigned>(value)); }
 
 // "yes or no", "a size", "cache|native|off": what stands in a table and in a complaint.
 inline const char* describe(bool) { return "yes|no"; }
@@ -57,9 +55,7 @@ inline const char* describe(uint64_t) { return "number"; }
 inline const char* describe(Size) { return "size"; }
 inline const char* describe(Text) { return "text"; }
 template <typename T>
-  requires requires { Words<T>::kList; }
-const char* describe(T) {
-  return Words<T>::kList + 1;
-}
+requires requires { Words<T>::kList; }
+const char* describe(T) { return Words<T>::kList + 1; }
 
 }  // namespace cupool::config

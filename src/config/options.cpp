@@ -1,5 +1,6 @@
-// The one reading of the environment. Threads that race for it each parse their own copy and one of them is published:
-// no lock, so a thread that comes here from inside the loader cannot wait for one that needs the loader.
+// The one reading of the environment. Threads that race for it each parse their own copy and one of them is
+// published: no lock, so a thread that comes here from inside the loader cannot wait for one that needs the
+// loader.
 #include "config/options.hpp"
 
 #include <errno.h>
@@ -41,7 +42,8 @@ void step_aside_where_told(Options& options) {
 
 const Options& options() {
   const Options* ready = current.load(std::memory_order_acquire);
-  if (ready != nullptr) [[likely]] return *ready;
+  if (ready != nullptr) [[likely]]
+    return *ready;
   const bool first = !claimed.exchange(true, std::memory_order_relaxed);
   if (first) set_log_level();
   void* const room = malloc(sizeof(Options));
@@ -58,6 +60,16 @@ const Options& options() {
   }
   if (mine->help) print_help(*mine);
   return *mine;
+}
+
+const char* rank() {
+  for (const char* const name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID",
+                                 "RANK"}) {
+    const char* const text = getenv(name);
+    uint64_t number = 0;
+    if (text != nullptr && parse(text, number)) return text;
+  }
+  return "";
 }
 
 bool help_requested() {

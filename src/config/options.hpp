@@ -1,6 +1,6 @@
-// What the user may steer, as one struct made from options.def. Only this folder reads the environment; it does so once,
-// at the program's first use of CUDA, never in a constructor. The result is immutable and never destroyed, so it is read
-// without a lock from anywhere, at exit and in a forked child too.
+// What the user may steer, as one struct made from options.def. Only this folder reads the environment; it
+// does so once, at the program's first use of CUDA, never in a constructor. The result is immutable and never
+// destroyed, so it is read without a lock from anywhere, at exit and in a forked child too.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,9 @@ const Options& options();
 
 // The defaults alone, without the environment.
 Options defaults();
+
+// This process's number in a parallel job, as its launcher says in the environment; empty outside of one.
+const char* rank();
 
 // Whether CUPOOL_HELP asks for the options; cheap, parses nothing else, and looks at the environment now.
 bool help_requested();

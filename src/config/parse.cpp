@@ -48,7 +48,8 @@ class Reader {
   template <typename T>
   static bool in_range(const T& value, uint64_t low, uint64_t high) {
     if constexpr (std::is_same_v<T, uint64_t>) return value >= low && value <= high;
-    if constexpr (std::is_same_v<T, Size>) return value.percent || (value.bytes >= low && value.bytes <= high);
+    if constexpr (std::is_same_v<T, Size>)
+      return value.percent || (value.bytes >= low && value.bytes <= high);
     return true;
   }
   template <typename T>
@@ -86,8 +87,9 @@ void settle_contradictions(Options& options, const Reader& reader) {
   require_power_of_two(options.min_block, "CUPOOL_MIN_BLOCK", plain.min_block, reader);
   require_power_of_two(options.large_round, "CUPOOL_LARGE_ROUND", plain.large_round, reader);
   if (options.segment_min.bytes > options.segment_max.bytes && !options.segment_max.percent) {
-    reader.say("CUPOOL_SEGMENT_MIN=%s is above CUPOOL_SEGMENT_MAX=%s; using %s for both", print(options.segment_min).text,
-               print(options.segment_max).text, print(options.segment_max).text);
+    reader.say("CUPOOL_SEGMENT_MIN=%s is above CUPOOL_SEGMENT_MAX=%s; using %s for both",
+               print(options.segment_min).text, print(options.segment_max).text,
+               print(options.segment_max).text);
     options.segment_min = options.segment_max;
   }
   if (options.min_block.bytes > options.small_limit.bytes) {
@@ -159,7 +161,8 @@ Options read_environment(const char* const* environment, Complain complain) {
   for (const char* const* entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const size_t equals = text.find('=');
-    if (!text.starts_with(kPrefix) || text.starts_with(kSimPrefix) || equals == std::string_view::npos) continue;
+    if (!text.starts_with(kPrefix) || text.starts_with(kSimPrefix) || equals == std::string_view::npos)
+      continue;
     take_entry(options, reader, text.substr(0, equals), *entry + equals + 1);
   }
   settle_contradictions(options, reader);

@@ -1,5 +1,5 @@
-// From an environment to Options: bad values, unknown names and contradictions each become one sentence, and the program
-// runs on. Free of global state, so that tests and a fuzzer feed it any environment they like.
+// From an environment to Options: bad values, unknown names and contradictions each become one sentence, and
+// the program runs on. Free of global state, so that tests and a fuzzer feed it any environment they like.
 #pragma once
 
 #include <string_view>
@@ -11,8 +11,9 @@ namespace cupool::config {
 // Called with one whole sentence per fault.
 using Complain = void (*)(const char* sentence);
 
-// Reads every CUPOOL_* entry of a null-terminated environment over the defaults. A value that does not parse or lies
-// outside its range leaves the default. CUPOOL_SIM_* belongs to the simulated driver and is passed over.
+// Reads every CUPOOL_* entry of a null-terminated environment over the defaults. A value that does not parse
+// or lies outside its range leaves the default. CUPOOL_SIM_* belongs to the simulated driver and is passed
+// over.
 Options read_environment(const char* const* environment, Complain complain);
 
 // The option whose name is nearest to `name`, or null when none is near.

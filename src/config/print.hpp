@@ -1,6 +1,7 @@
 // Options for people: the table that CUPOOL_HELP and `cupool options` print, and the page docs/options.md.
 #pragma once
 
+#include <string_view>
 #include <utility>
 
 #include "config/kinds.hpp"
@@ -20,6 +21,16 @@ template <typename F>
 void visit(const Options& options, F&& f) {
 #define CUPOOL_OPTION(type, field, name, fallback, low, high, doc) \
   f(OptionInfo{name, describe(options.field), fallback, doc}, print(options.field).text);
+#include "config/options.def"
+}
+
+// The same for the options whose value is not that of `plain`.
+template <typename F>
+void visit_changed(const Options& options, const Options& plain, F&& f) {
+#define CUPOOL_OPTION(type, field, name, fallback, low, high, doc)              \
+  if (std::string_view(print(options.field).text) != print(plain.field).text) { \
+    f(OptionInfo{name, describe(options.field), fallback, doc}, print(options.field).text); \
+  }
 #include "config/options.def"
 }
 

@@ -1,6 +1,6 @@
-// The one place that includes cuda.h. With the two macros the header declares every symbol of the ABI under its own name
-// (old versions and per-thread forms too), renames none of them, and gives them default visibility, so that a hook's
-// definition is checked against the driver's own prototype.
+// The one place that includes cuda.h. With the two macros the header declares every symbol of the ABI under
+// its own name (old versions and per-thread forms too), renames none of them, and gives them default
+// visibility, so that a hook's definition is checked against the driver's own prototype.
 #pragma once
 
 #define __CUDA_API_VERSION_INTERNAL
@@ -35,7 +35,8 @@ extern "C" {
 decltype(cuGetProcAddress) cuGetProcAddress_ptsz;
 decltype(cuGetProcAddress_v2) cuGetProcAddress_v2_ptsz;
 
-// Their arguments are types of graphics headers, and we never look at them: such a call is passed on by a jump.
+// Their arguments are types of graphics headers, and we never look at them: such a call is passed on by a
+// jump.
 #define CUPOOL_DOUBT(name) CUresult name();
 #include "cuda/api.def"
 

@@ -35,6 +35,14 @@ Status CudaDriver::allocate(size_t bytes, driver::Address* out) {
   return status;
 }
 
+Status ManagedDriver::allocate(size_t bytes, driver::Address* out) {
+  const Reentry guard;
+  CUdeviceptr start = 0;
+  const Status status = real.cuMemAllocManaged(&start, bytes, flags_);
+  *out = start;
+  return status;
+}
+
 Status CudaDriver::release(driver::Address start) {
   const Reentry guard;
   return real.cuMemFree_v2(start);
@@ -47,6 +55,11 @@ Status CudaDriver::release_in(driver::Context context, driver::Address start) {
 Status CudaDriver::memory(size_t* free, size_t* total) {
   const Reentry guard;
   return real.cuMemGetInfo_v2(free, total);
+}
+
+Status CudaDriver::device(int* number) {
+  const Reentry guard;
+  return real.cuCtxGetDevice(number);
 }
 
 bool CudaDriver::has_context_events() const { return real.cuCtxRecordEvent.present() && real.cuCtxWaitEvent.present(); }
@@ -68,11 +81,6 @@ Status CudaDriver::query(driver::Event event) {
 Status CudaDriver::order_after(driver::Context context, driver::Event event) {
   const Reentry guard;
   return real.cuCtxWaitEvent(native(context), native(event));
-}
-
-Status CudaDriver::wait(driver::Event event) {
-  const Reentry guard;
-  return real.cuEventSynchronize(native(event));
 }
 
 Status CudaDriver::synchronize(driver::Context context) {

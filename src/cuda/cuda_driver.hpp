@@ -6,19 +6,31 @@
 
 namespace cupool::cuda {
 
-class CudaDriver final : public driver::Driver {
+class CudaDriver : public driver::Driver {
  public:
   driver::Status allocate(size_t bytes, driver::Address* out) override;
   driver::Status release(driver::Address start) override;
   driver::Status release_in(driver::Context context, driver::Address start) override;
   driver::Status memory(size_t* free, size_t* total) override;
+  driver::Status device(int* number) override;
   bool has_context_events() const override;
   driver::Status create_event(driver::Context context, driver::Event* out) override;
   driver::Status record(driver::Context context, driver::Event event) override;
   driver::Status query(driver::Event event) override;
   driver::Status order_after(driver::Context context, driver::Event event) override;
-  driver::Status wait(driver::Event event) override;
   driver::Status synchronize(driver::Context context) override;
+};
+
+// The same for managed memory with one way of being attached.
+class ManagedDriver final : public CudaDriver {
+ public:
+  constexpr explicit ManagedDriver(unsigned flags) : flags_(flags) {}
+
+  driver::Status allocate(size_t bytes, driver::Address* out) override;
+  bool is_host_visible() const override { return true; }
+
+ private:
+  unsigned flags_;
 };
 
 }  // namespace cupool::cuda

@@ -1,5 +1,5 @@
-// See real.hpp. Two threads that find the driver at once store the same pointers; the order of their stores is nothing to
-// anybody, because a pointer alone is enough to make the call.
+// See real.hpp. Two threads that find the driver at once store the same pointers; the order of their stores
+// is nothing to anybody, because a pointer alone is enough to make the call.
 #include "cuda/real.hpp"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@ namespace {
 constexpr char kLibrary[] = "libcuda.so.1";
 
 // The names under which glibc has versioned its dlsym: today's, then the oldest of each architecture.
-constexpr const char* kDlsymVersions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5", "GLIBC_2.27"};
+constexpr const char* kLoaderVersions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5", "GLIBC_2.3.4"};
 
 constinit std::atomic<Dlsym> found_dlsym{nullptr};
 constinit std::atomic<void*> driver{nullptr};
@@ -19,7 +19,8 @@ constinit std::atomic<bool> announced{false};
 void* ask_driver(const char* name, int version) {
   void* found = nullptr;
   CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  const CUresult result = real.cuGetProcAddress_v2(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &status);
+  const CUresult result =
+      real.cuGetProcAddress_v2(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &status);
   return result == CUDA_SUCCESS && status == CU_GET_PROC_ADDRESS_SUCCESS ? found : nullptr;
 }
 
@@ -38,19 +39,25 @@ constinit Real real;
 
 Dlsym real_dlsym() {
   Dlsym found = found_dlsym.load(std::memory_order_relaxed);
-  if (found != nullptr) [[likely]] return found;
-  for (const char* version : kDlsymVersions) {
-    found = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", version));
-    if (found != nullptr) break;
-  }
+  if (found != nullptr) [[likely]]
+    return found;
+  found = reinterpret_cast<Dlsym>(loader_function("dlsym"));
   found_dlsym.store(found, std::memory_order_relaxed);
   return found;
+}
+
+void* loader_function(const char* name) {
+  for (const char* version : kLoaderVersions) {
+    if (void* const found = dlvsym(RTLD_NEXT, name, version)) return found;
+  }
+  return nullptr;
 }
 
 void* driver_symbol(const char* name) { return real_dlsym()(driver.load(std::memory_order_acquire), name); }
 
 bool find_driver(Search search) {
-  if (driver.load(std::memory_order_acquire) != nullptr) [[likely]] return true;
+  if (driver.load(std::memory_order_acquire) != nullptr) [[likely]]
+    return true;
   if (real_dlsym() == nullptr) return false;
   // Asked first without loading: a library that this very thread is just loading is found too.
   void* handle = dlopen(kLibrary, RTLD_LAZY | RTLD_NOLOAD);

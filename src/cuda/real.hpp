@@ -1,7 +1,7 @@
-// The real driver: one pointer per row of api.def, always callable. Until the first call each pointer is a stub that
-// finds libcuda.so.1 and calls again; afterwards it is the driver's function, or one that answers NOT_FOUND where this
-// driver lacks it. No lock: finding is idempotent, because a thread may come here from inside the loader, or again from
-// inside the libcuda that it is just loading.
+// The real driver: one pointer per row of api.def, always callable. Until the first call each pointer is a
+// stub that finds libcuda.so.1 and calls again; afterwards it is the driver's function, or one that answers
+// NOT_FOUND where this driver lacks it. No lock: finding is idempotent, because a thread may come here from
+// inside the loader, or again from inside the libcuda that it is just loading.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,8 @@ bool find_driver(Search search);
 // The dynamic linker's own dlsym, not the one that this library exports.
 using Dlsym = void* (*)(void* handle, const char* name);
 Dlsym real_dlsym();
+// Any function of the loader (dlsym, dlopen, …) that this library exports too, as the C library has it.
+void* loader_function(const char* name);
 
 // The driver's exported function of that name, or null. pre: find_driver was successful.
 void* driver_symbol(const char* name);

@@ -32,6 +32,14 @@ class Driver {
   virtual Status release_in(Context context, Address start) = 0;
   // Free and total bytes of the current context's device.
   virtual Status memory(size_t* free, size_t* total) = 0;
+  // The number of the current context's device.
+  virtual Status device(int* number) {
+    *number = 0;
+    return kSuccess;
+  }
+
+  // Whether the host or another device may touch this memory without asking a stream.
+  virtual bool is_host_visible() const { return false; }
 
   // Whether record() and order_after() exist (CUDA 12.5). Without them order/ can only synchronise.
   virtual bool has_context_events() const = 0;
@@ -43,8 +51,6 @@ class Driver {
   virtual Status query(Event event) = 0;
   // All work submitted to any stream of `context` after this call runs after `event`.
   virtual Status order_after(Context context, Event event) = 0;
-  // Waits on the host until `event` is done.
-  virtual Status wait(Event event) = 0;
   // Waits on the host for all work of `context`.
   virtual Status synchronize(Context context) = 0;
 

@@ -1,11 +1,62 @@
-// The C interface of include/cupool/cupool.h, exported under its own names.
+// The C interface of include/cupool/cupool.h, exported under its own names. Each function checks its arguments and calls
+// the layer that does the work; nothing is decided here.
 #include "cupool/cupool.h"
 
 #include "base/version.hpp"
 #include "config/options.hpp"
+#include "hooks/life.hpp"
+#include "hooks/serving.hpp"
+#include "hooks/submit.hpp"
+#include "report/facts.hpp"
+#include "report/report.hpp"
+
+using cupool::driver::kInvalidValue;
+using cupool::driver::kSuccess;
+using cupool::hooks::pools;
+using cupool::stats::Reading;
 
 const char* cupool_name(void) { return "cupool"; }
 
 const char* cupool_version(void) { return cupool::kVersion; }
 
-int cupool_is_enabled(void) { return cupool::config::options().backend != cupool::config::Backend::kOff ? 1 : 0; }
+int cupool_is_enabled(void) {
+  const bool wanted = cupool::config::options().backend != cupool::config::Backend::kOff;
+  return wanted && !cupool::hooks::is_forked() ? 1 : 0;
+}
+
+int cupool_stat(const char* name, uint64_t* value) {
+  if (name == nullptr || value == nullptr) return kInvalidValue;
+  cupool::stats::Sums sums = cupool::stats::sums();
+  sums.devices.largest_free_range = cupool::report::largest_free_range(Reading::kLocked);
+  return cupool::stats::find(sums, name, value) ? kSuccess : kInvalidValue;
+}
+
+int cupool_device_stat(int device, const char* name, uint64_t* value) {
+  if (device < 0 || device >= cupool::stats::kMostDevices || name == nullptr || value == nullptr) return kInvalidValue;
+  const cupool::stats::DeviceSums sums = cupool::report::read_device(device, Reading::kLocked);
+  return cupool::stats::find(sums, name, value) ? kSuccess : kInvalidValue;
+}
+
+size_t cupool_stats_json(char* text, size_t size) {
+  return cupool::report::print_json(text, text == nullptr ? 0 : size);
+}
+
+void cupool_write_stats(void) { cupool::report::dump(); }
+
+void cupool_reset_peaks(void) {
+  for (int i = 0; i < cupool::stats::kMostDevices; ++i) cupool::stats::device(i).reset_peaks();
+}
+
+size_t cupool_trim(size_t bytes) { return cupool::hooks::is_serving() ? pools.trim(bytes) : 0; }
+
+size_t cupool_empty_cache(void) { return cupool_trim(0); }
+
+void cupool_set_max_cached(size_t bytes) { pools.set_max_cached(bytes); }
+
+int cupool_record_stream(uint64_t pointer, void* stream) {
+  cupool::pool::Pool::Held held;
+  if (!cupool::hooks::is_serving() || !pools.find(pointer, &held)) return kInvalidValue;
+  const CUstream named = cupool::hooks::named(static_cast<CUstream>(stream), cupool::hooks::DefaultStream::kLegacy);
+  pools.order().after_submit(cupool::hooks::lane_of(named));
+  return kSuccess;
+}

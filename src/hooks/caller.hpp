@@ -1,4 +1,5 @@
-// Who calls: libcuda itself and UCX's libucm must get the driver's own functions, or they would end up in a circle.
+// Who calls: libcuda itself and UCX's libucm must get the driver's own functions, or they would end up in a
+// circle.
 #pragma once
 
 namespace cupool::hooks {

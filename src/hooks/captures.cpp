@@ -42,7 +42,7 @@ void captures_ended_with(driver::Context context) {
   remove([&](const Capture& capture) { return capture.context == context; });
 }
 
-void forget_captures_after_fork() {
+void forget_captures_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   lock.reset_after_fork();
   list.value.clear();
 }

@@ -3,6 +3,7 @@
 // can touch memory of another, so a fence must cover them all.
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/imports.hpp"
 
 using cupool::cuda::real;
 using cupool::driver::Context;
@@ -35,6 +36,7 @@ void drop(CUcontext context) {
   if (!is_serving() || context == nullptr) return;
   cupool::hooks::captures_ended_with(ours(context));
   pools.close(ours(context));
+  cupool::hooks::imports.forget(context);
 }
 
 bool primary_is_active(CUdevice device) {

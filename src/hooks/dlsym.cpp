@@ -1,6 +1,6 @@
-// The second door. The exported dlsym (jumps.S) asks here what to do: answer with a pointer, or leave by a jump to the
-// real dlsym, which then sees the program's own call. Exact names only; a name that is not in the table costs a few
-// compares. No lock and no allocation on that way: anything may call dlsym at any time.
+// The second door. The exported dlsym (jumps.S) asks here what to do: answer with a pointer, or leave by a
+// jump to the real dlsym, which then sees the program's own call. Exact names only; a name that is not in the
+// table costs a few compares. No lock and no allocation on that way: anything may call dlsym at any time.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -38,7 +38,8 @@ Decision decide(void* handle, const char* name, const void* caller) {
   if (found == nullptr) return answer(nullptr);
   const bool has_driver = cuda::find_driver(cuda::Search::kLoaded);
   if (found == row->exported()) {
-    // We came first, by our preloading alone. Without us the program would have found the driver's, if anybody's.
+    // We came first, by our preloading alone. Without us the program would have found the driver's, if
+    // anybody's.
     const bool driver_has_it = has_driver && cuda::driver_symbol(name) != nullptr;
     return driver_has_it ? answer_hooked(*row, caller) : answer(real_dlsym(RTLD_NEXT, name));
   }
@@ -48,7 +49,8 @@ Decision decide(void* handle, const char* name, const void* caller) {
 
 }  // namespace
 
-extern "C" [[gnu::visibility("hidden"), gnu::used]] Decision cupool_find_symbol(void* handle, const char* name,
+extern "C" [[gnu::visibility("hidden"), gnu::used]] Decision cupool_find_symbol(void* handle,
+                                                                                const char* name,
                                                                                 const void* caller) {
   return decide(handle, name, caller);
 }

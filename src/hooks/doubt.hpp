@@ -1,4 +1,5 @@
-// When a program may do work that our notes do not see. Fences never depended on notes; lanes do, and stop here.
+// When a program may do work that our notes do not see. Fences never depended on notes; lanes do, and stop
+// here.
 #pragma once
 
 #include "cuda/real.hpp"

@@ -1,20 +1,72 @@
-// Memory that another process opens.
+// Memory that another process opens. A block alone in its segment is exported under the driver's handle, a cut one under a
+// sealed handle, which only cupool opens. Exported memory is tainted first: nothing new may be cut from beside it.
+#include "base/log.hpp"
+#include "hooks/blocks.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/sealed_handle.hpp"
 
 using cupool::cuda::real;
+using cupool::hooks::Block;
 using cupool::hooks::forward;
+using cupool::hooks::imports;
+using cupool::hooks::kUnknownAddress;
+using cupool::hooks::look_up;
+using cupool::hooks::pools;
+using cupool::hooks::Whose;
+using cupool::pool::Taint;
 using cupool::stats::Event;
 
+namespace {
+
+CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
+  pools.taint(pointer, Taint::kExported);
+  const CUresult result = forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
+  if (result != CUDA_SUCCESS || block.whole) return result;
+  if (!cupool::hooks::seal(handle, {block.start - block.segment, block.bytes})) {
+    static constinit cupool::log::Once once;
+    if (once.first()) cupool::log::line("this driver's memory handles cannot be shared for blocks of the pool; use CUPOOL_SPLIT=0");
+    *handle = {};
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  cupool::stats::count(Event::sealed_handles);
+  return result;
+}
+
+CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer, const CUipcMemHandle& handle,
+              unsigned flags) {
+  CUipcMemHandle segment = handle;
+  cupool::hooks::Place place;
+  if (cupool::hooks::is_serving() && cupool::hooks::unseal(&segment, &place)) {
+    const CUresult result = imports.open(opener, pointer, segment, place, flags);
+    if (result == CUDA_SUCCESS) cupool::stats::count(Event::ipc_imports);
+    // Whatever the driver did not recognise may still be a handle of its own, of a kind we have not seen.
+    if (result != CUDA_ERROR_INVALID_VALUE) return result;
+  }
+  return forward(Event::ipc_imports, opener, pointer, handle, flags);
+}
+
+}  // namespace
+
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
-  return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, pointer);
+  Block block;
+  const Whose whose = look_up(pointer, &block);
+  if (whose == Whose::kBlock && !block.imported && handle != nullptr) return export_block(handle, pointer, block);
+  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, asked);
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
-  return forward(Event::ipc_imports, real.cuIpcOpenMemHandle, pointer, handle, flags);
+  return open(real.cuIpcOpenMemHandle, pointer, handle, flags);
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
-  return forward(Event::ipc_imports, real.cuIpcOpenMemHandle_v2, pointer, handle, flags);
+  return open(real.cuIpcOpenMemHandle_v2, pointer, handle, flags);
 }
 
-CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) { return forward(real.cuIpcCloseMemHandle, pointer); }
+CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
+  CUresult result = CUDA_SUCCESS;
+  if (cupool::hooks::is_serving() && imports.close(pointer, &result)) return result;
+  Block block;
+  const bool is_known = look_up(pointer, &block) == Whose::kDrivers;
+  return forward(real.cuIpcCloseMemHandle, is_known ? pointer : kUnknownAddress);
+}

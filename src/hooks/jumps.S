@@ -1,6 +1,6 @@
-// The two places where we must leave by a jump, with every argument as it came and the caller's own return address:
-// dlsym, because RTLD_NEXT is answered by who calls; and functions whose arguments we cannot name. Nothing here may touch
-// a register that carries an argument, but to save and restore it.
+// The places where we must leave by a jump, with every argument as it came and the caller's own return address: dlsym,
+// because RTLD_NEXT is answered by who calls; dlopen and dlmopen, because the caller's own search path counts; and functions
+// whose arguments we cannot name. Nothing here may touch a register that carries an argument, but to save and restore it.
 
 #if defined(__x86_64__)
 
@@ -78,6 +78,28 @@ cupool_doubt_jump:
     .cfi_endproc
     .size cupool_doubt_jump, . - cupool_doubt_jump
 
+    .balign 16
+    .globl dlopen
+    .type dlopen, @function
+dlopen:
+    .cfi_startproc
+    _CET_ENDBR
+    lea cupool_before_dlopen(%rip), %r11
+    jmp cupool_doubt_jump
+    .cfi_endproc
+    .size dlopen, . - dlopen
+
+    .balign 16
+    .globl dlmopen
+    .type dlmopen, @function
+dlmopen:
+    .cfi_startproc
+    _CET_ENDBR
+    lea cupool_before_dlmopen(%rip), %r11
+    jmp cupool_doubt_jump
+    .cfi_endproc
+    .size dlmopen, . - dlmopen
+
 #elif defined(__aarch64__)
 
     .text
@@ -139,6 +161,30 @@ cupool_doubt_jump:
     br x16
     .cfi_endproc
     .size cupool_doubt_jump, . - cupool_doubt_jump
+
+    .balign 16
+    .globl dlopen
+    .type dlopen, %function
+dlopen:
+    .cfi_startproc
+    hint #34
+    adrp x16, cupool_before_dlopen
+    add x16, x16, :lo12:cupool_before_dlopen
+    b cupool_doubt_jump
+    .cfi_endproc
+    .size dlopen, . - dlopen
+
+    .balign 16
+    .globl dlmopen
+    .type dlmopen, %function
+dlmopen:
+    .cfi_startproc
+    hint #34
+    adrp x16, cupool_before_dlmopen
+    add x16, x16, :lo12:cupool_before_dlmopen
+    b cupool_doubt_jump
+    .cfi_endproc
+    .size dlmopen, . - dlmopen
 
 #endif
 

@@ -10,10 +10,14 @@
 #include "config/options.hpp"
 #include "config/print.hpp"
 #include "cuda/real.hpp"
+#include "config/watchers.hpp"
+#include "hooks/aids.hpp"
 #include "hooks/captures.hpp"
+#include "hooks/imports.hpp"
+#include "hooks/networks.hpp"
 #include "hooks/serving.hpp"
+#include "report/report.hpp"
 #include "stats/counters.hpp"
-#include "stats/print.hpp"
 
 namespace cupool {
 namespace {
@@ -26,19 +30,35 @@ void forget_everything() {
   hooks::detail::serving.store(false, std::memory_order_relaxed);
   hooks::pools.forget_after_fork();
   hooks::forget_captures_after_fork();
+  hooks::imports.forget_after_fork();
   stats::forget_after_fork();
 }
 
-void to_stderr(void*, const char* text, unsigned long size) { log::raw(text, size); }
+report::Mode current_mode() {
+  const config::Options& options = config::options();
+  if (options.backend == config::Backend::kOff) return {"off", ""};
+  const char* const reason = hooks::pools.order().distrusted_because();
+  return reason == nullptr ? report::Mode{"lanes", ""} : report::Mode{"fences", reason};
+}
+
+uint64_t largest_free(int device, stats::Reading reading) {
+  return hooks::pools.largest_free(device, reading == stats::Reading::kLocked);
+}
+
+// A tool that judges accesses by the bounds of allocations must see the program's own.
+void step_back_if_watched() {
+  const char* const tool = config::watching_tool();
+  if (tool == nullptr) return;
+  log::line("%s is watching: every block is a driver allocation of its own", tool);
+  hooks::pools.use_whole_allocations();
+}
 
 [[gnu::destructor]] void process_ends() {
   if (life.load(std::memory_order_relaxed) == Life::kUnused) {
     if (config::help_requested()) config::options();
     return;
   }
-  const config::Options& options = config::options();
-  if (options.stats == config::StatsForm::kText) stats::print_text(stats::sums(), to_stderr, nullptr);
-  if (options.stats == config::StatsForm::kJson) stats::print_json(stats::sums(), to_stderr, nullptr);
+  report::finish(report::Ending::kOrderly);
 }
 
 }  // namespace
@@ -46,10 +66,17 @@ void to_stderr(void*, const char* text, unsigned long size) { log::raw(text, siz
 void cuda::on_first_use() {
   const config::Options& options = config::options();
   life.store(Life::kServing, std::memory_order_relaxed);
+  report::begin({current_mode, largest_free});
   pthread_atfork(nullptr, nullptr, forget_everything);
   if (options.streams == config::Streams::kFences) hooks::pools.order().use_fences_only();
+  hooks::set_up_aids();
+  hooks::look_for_networks();
+  if (!options.split) hooks::pools.use_whole_allocations();
+  if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
   hooks::detail::serving.store(options.backend != config::Backend::kOff, std::memory_order_relaxed);
 }
+
+bool hooks::is_forked() { return life.load(std::memory_order_relaxed) == Life::kForked; }
 
 bool hooks::is_alive() { return life.load(std::memory_order_relaxed) == Life::kServing; }
 

@@ -7,5 +7,7 @@ namespace cupool::hooks {
 
 // Whether this process has used CUDA, and is not a forked child of one that did.
 bool is_alive();
+// Whether it is such a child.
+bool is_forked();
 
 }  // namespace cupool::hooks

@@ -1,4 +1,9 @@
-// Managed memory: its allocation, and the calls that move or advise its pages and so leave a mark on a block.
+// Managed memory: its allocation, kept for reuse as whole allocations, and the calls that move or advise its pages. What
+// such a call leaves on a block must not reach its next owner: advised, attached or moved to the host it goes back to the
+// driver when it is freed.
+#include "config/options.hpp"
+#include "cuda/cuda_driver.hpp"
+#include "hooks/aids.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/submit.hpp"
 
@@ -6,49 +11,102 @@ using cupool::cuda::real;
 using cupool::hooks::DefaultStream;
 using cupool::hooks::forward;
 using cupool::hooks::named;
+using cupool::hooks::pools;
 using cupool::hooks::submit;
+using cupool::pool::Taint;
 using cupool::stats::Counter;
 
+namespace {
+
+constinit cupool::cuda::ManagedDriver global_memory{CU_MEM_ATTACH_GLOBAL};
+constinit cupool::cuda::ManagedDriver host_memory{CU_MEM_ATTACH_HOST};
+
+cupool::driver::Driver* source_of(unsigned flags) {
+  if (flags == CU_MEM_ATTACH_GLOBAL) return &global_memory;
+  return flags == CU_MEM_ATTACH_HOST ? &host_memory : nullptr;
+}
+
+CUresult allocate(CUdeviceptr* pointer, size_t bytes, cupool::driver::Driver& source, cupool::driver::Context context) {
+  cupool::driver::Address address = 0;
+  const auto result = cupool::hooks::to_result(pools.allocate_whole(context, source, bytes, &address));
+  if (result != CUDA_SUCCESS) return result;
+  if (cupool::hooks::fills()) cupool::hooks::fill_new_block(address, bytes, cupool::hooks::First::kHost);
+  *pointer = address;
+  return result;
+}
+
+// A call on pages that succeeded leaves its mark on every block in the range.
+CUresult marked(CUresult result, Taint reason, CUdeviceptr pointer, size_t bytes) {
+  if (result == CUDA_SUCCESS && cupool::hooks::is_serving()) pools.taint(pointer, reason, bytes);
+  return result;
+}
+
+template <typename Call>
+CUresult prefetch(CUstream stream, CUdeviceptr pointer, size_t bytes, bool to_device, Call&& call) {
+  const CUresult result = submit(stream, call);
+  if (!to_device) return marked(result, Taint::kPrefetched, pointer, bytes);
+  if (result == CUDA_SUCCESS && cupool::hooks::is_serving()) {
+    pools.with_mark(pointer, [](cupool::pool::Mark& mark) { mark.prefetched = true; });
+  }
+  return result;
+}
+
+template <typename Call>
+CUresult attach(CUstream stream, CUdeviceptr pointer, Call&& call) {
+  return marked(submit(stream, call), Taint::kAttached, pointer, 1);
+}
+
+}  // namespace
+
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
+  cupool::driver::Driver* const source = source_of(flags);
+  if (pointer != nullptr && bytes != 0 && source != nullptr && cupool::hooks::serves_allocation() &&
+      cupool::config::options().managed && !pools.order().is_capturing()) {
+    if (const cupool::driver::Context context = cupool::hooks::current_context()) {
+      const CUresult result = cupool::hooks::with_room([&] { return allocate(pointer, bytes, *source, context); });
+      if (result == CUDA_SUCCESS) cupool::stats::count(Counter::managed_allocations);
+      return result;
+    }
+  }
   return forward(Counter::managed_allocations, real.cuMemAllocManaged, pointer, bytes, flags);
 }
 
 CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUdevice device) {
-  return forward(real.cuMemAdvise, pointer, bytes, advice, device);
+  return marked(forward(real.cuMemAdvise, pointer, bytes, advice, device), Taint::kAdvised, pointer, bytes);
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-  return forward(real.cuMemAdvise_v2, pointer, bytes, advice, location);
+  return marked(forward(real.cuMemAdvise_v2, pointer, bytes, advice, location), Taint::kAdvised, pointer, bytes);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream) {
-  return submit(named(stream, DefaultStream::kLegacy),
-                [&] { return real.cuMemPrefetchAsync(pointer, bytes, device, stream); });
+  return prefetch(named(stream, DefaultStream::kLegacy), pointer, bytes, device >= 0,
+                  [&] { return real.cuMemPrefetchAsync(pointer, bytes, device, stream); });
 }
 
 CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream) {
-  return submit(named(stream, DefaultStream::kPerThread),
-                [&] { return real.cuMemPrefetchAsync_ptsz(pointer, bytes, device, stream); });
+  return prefetch(named(stream, DefaultStream::kPerThread), pointer, bytes, device >= 0,
+                  [&] { return real.cuMemPrefetchAsync_ptsz(pointer, bytes, device, stream); });
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned flags,
                                CUstream stream) {
-  return submit(named(stream, DefaultStream::kLegacy),
-                [&] { return real.cuMemPrefetchAsync_v2(pointer, bytes, location, flags, stream); });
+  return prefetch(named(stream, DefaultStream::kLegacy), pointer, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE,
+                  [&] { return real.cuMemPrefetchAsync_v2(pointer, bytes, location, flags, stream); });
 }
 
 CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned flags,
                                     CUstream stream) {
-  return submit(named(stream, DefaultStream::kPerThread),
-                [&] { return real.cuMemPrefetchAsync_v2_ptsz(pointer, bytes, location, flags, stream); });
+  return prefetch(named(stream, DefaultStream::kPerThread), pointer, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE,
+                  [&] { return real.cuMemPrefetchAsync_v2_ptsz(pointer, bytes, location, flags, stream); });
 }
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned flags) {
-  return submit(named(stream, DefaultStream::kLegacy),
+  return attach(named(stream, DefaultStream::kLegacy), pointer,
                 [&] { return real.cuStreamAttachMemAsync(stream, pointer, bytes, flags); });
 }
 
 CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned flags) {
-  return submit(named(stream, DefaultStream::kPerThread),
+  return attach(named(stream, DefaultStream::kPerThread), pointer,
                 [&] { return real.cuStreamAttachMemAsync_ptsz(stream, pointer, bytes, flags); });
 }

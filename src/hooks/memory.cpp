@@ -1,6 +1,7 @@
 // Device memory: what the pool serves, and what the driver serves beside it. Each entry point checks, calls and counts;
 // it owns nothing and holds no lock across the driver. In doubt a call goes to the driver, which then answers for itself:
 // bad arguments, no context, a capture that forbids allocation.
+#include "hooks/aids.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
@@ -17,8 +18,8 @@ using cupool::stats::Counter;
 
 namespace {
 
-void count_result(CUresult result, Counter done, Counter failed) {
-  if (!cupool::Reentry::inside()) cupool::stats::count(result == CUDA_SUCCESS ? done : failed);
+void count_failure(CUresult result, Counter failed) {
+  if (result != CUDA_SUCCESS && !cupool::Reentry::inside()) [[unlikely]] cupool::stats::count(failed);
 }
 
 // A stream-ordered call is work on its stream like any other.
@@ -36,42 +37,67 @@ CUresult ask_capture() {
   CUdeviceptr probe = 0;
   const CUresult result = real.cuMemAlloc_v2(&probe, 1);
   if (result == CUDA_SUCCESS) real.cuMemFree_v2(probe);
-  return result;
+  // A device that is full has nothing against a free.
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
-// The driver's answer for a block of ours, or what the driver says of anything else. `call` asks the driver.
-template <typename Call>
-CUresult free_or(CUdeviceptr pointer, Call&& call) {
-  if (!cupool::hooks::is_serving() || !cupool::pool::Pools::owns(pointer) || !cupool::hooks::has_context()) return call();
-  if (pools.order().is_capturing()) {
-    if (const CUresult refused = ask_capture(); refused != CUDA_SUCCESS) return refused;
-  }
-  return pools.free(pointer) == Freed::kDone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
+
+// A stream-ordered free of a block of ours is a free like any other: its work was submitted before. Only what the driver
+// would refuse is refused: a stream that is none, or one that captures.
+CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
+  const cupool::Reentry guard;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult valid = real.cuStreamIsCapturing(stream, &status);
+  if (valid != CUDA_SUCCESS) return valid;
+  if (cupool::hooks::fills()) cupool::hooks::fill_old_block(pointer);
+  return status == CU_STREAM_CAPTURE_STATUS_NONE ? answer(pools.free(pointer)) : CUDA_ERROR_INVALID_VALUE;
 }
 
+bool is_ours(CUdeviceptr pointer) {
+  return cupool::hooks::is_serving() && pools.owns(pointer) && cupool::hooks::has_context();
+}
+
+// What cuMemAlloc_v2 does, for blocks that other entry points hand out too.
 CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
   if (pointer != nullptr && bytes != 0 && cupool::hooks::serves_allocation() && !pools.order().is_capturing()) {
     if (const cupool::driver::Context context = cupool::hooks::current_context()) {
-      cupool::driver::Address address = 0;
-      const auto status = pools.allocate(context, bytes, &address);
-      if (status == cupool::driver::kSuccess) *pointer = address;
+      cupool::driver::Address address;
+      const cupool::driver::Status status = pools.allocate(context, bytes, &address);
+      if (status == cupool::driver::kSuccess) [[likely]] {
+        if (cupool::hooks::fills()) [[unlikely]] cupool::hooks::fill_new_block(address, bytes, cupool::hooks::First::kWork);
+        *pointer = address;
+      }
       return cupool::hooks::to_result(status);
     }
   }
-  return forward(real.cuMemAlloc_v2, pointer, bytes);
+  return forward(Counter::forwarded_allocations, real.cuMemAlloc_v2, pointer, bytes);
+}
+
+// What cuMemFree_v2 does while something captures, and with memory that is not the pool's.
+CUresult free_elsewhere(CUdeviceptr pointer) {
+  if (!is_ours(pointer)) return forward(Counter::forwarded_frees, real.cuMemFree_v2, pointer);
+  const CUresult allowed = ask_capture();
+  return allowed == CUDA_SUCCESS ? answer(pools.free(pointer)) : allowed;
 }
 
 }  // namespace
 
 CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   const CUresult result = allocate(pointer, bytes);
-  count_result(result, Counter::allocations, Counter::failed_allocations);
+  count_failure(result, Counter::failed_allocations);
   return result;
 }
 
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
-  const CUresult result = free_or(pointer, [&] { return forward(real.cuMemFree_v2, pointer); });
-  count_result(result, Counter::frees, Counter::failed_frees);
+  Freed freed = Freed::kNotOurs;
+  if (cupool::hooks::is_serving() && cupool::hooks::has_context() && !pools.order().is_capturing()) [[likely]] {
+    if (cupool::hooks::fills()) [[unlikely]] cupool::hooks::fill_old_block(pointer);
+    freed = pools.free(pointer);
+  }
+  const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
+  if (result != CUDA_SUCCESS) [[unlikely]] cupool::hooks::note_bad_free(pointer, freed);
+  count_failure(result, Counter::failed_frees);
   return result;
 }
 
@@ -82,7 +108,10 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
                      (element == 4 || element == 8 || element == 16) && width < size_t{1} << 40 &&
                      height < size_t{1} << 20;
   if (!plain || !cupool::hooks::serves_allocation()) {
-    return forward(Counter::pitched_allocations, real.cuMemAllocPitch_v2, pointer, pitch, width, height, element);
+    const CUresult result =
+        forward(Counter::pitched_allocations, real.cuMemAllocPitch_v2, pointer, pitch, width, height, element);
+    if (result == CUDA_SUCCESS && !cupool::Reentry::inside()) cupool::stats::count(Counter::forwarded_allocations);
+    return result;
   }
   const size_t row = (width + kPitchStep - 1) & ~(kPitchStep - 1);
   const CUresult result = allocate(pointer, row * height);
@@ -93,6 +122,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  if (cupool::hooks::is_serving()) pools.release_idle_managed();
   const CUresult result = forward(Counter::pointer_questions, real.cuMemGetInfo_v2, free, total);
   if (result == CUDA_SUCCESS && free != nullptr && cupool::hooks::is_serving()) {
     *free += pools.releasable_bytes(cupool::hooks::current_context());
@@ -121,15 +151,13 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUmemo
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
-  return free_or(pointer, [&] {
-    return ordered(stream, DefaultStream::kLegacy, Counter::async_frees, [&] { return real.cuMemFreeAsync(pointer, stream); });
-  });
+  if (is_ours(pointer)) return free_ours_on(pointer, named(stream, DefaultStream::kLegacy));
+  return ordered(stream, DefaultStream::kLegacy, Counter::async_frees, [&] { return real.cuMemFreeAsync(pointer, stream); });
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
-  return free_or(pointer, [&] {
-    return ordered(stream, DefaultStream::kPerThread, Counter::async_frees, [&] { return real.cuMemFreeAsync_ptsz(pointer, stream); });
-  });
+  if (is_ours(pointer)) return free_ours_on(pointer, named(stream, DefaultStream::kPerThread));
+  return ordered(stream, DefaultStream::kPerThread, Counter::async_frees, [&] { return real.cuMemFreeAsync_ptsz(pointer, stream); });
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,

@@ -1,27 +1,126 @@
-// What a program asks about a pointer: its range, its attributes, a handle for it.
+// What a program asks about a pointer: its range, its attributes, a handle for it. A block of ours is answered as if it
+// were an allocation of its own: the driver is asked first (it judges the call and knows the device), then what it says of
+// the segment is replaced by what is true of the block. An address in our memory that no block holds is answered with the
+// driver's words for a pointer it does not know.
+#include <cstring>
+
+#include "hooks/blocks.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/networks.hpp"
 
 using cupool::cuda::real;
+using cupool::hooks::Block;
 using cupool::hooks::forward;
+using cupool::hooks::kUnknownAddress;
+using cupool::hooks::look_up;
+using cupool::hooks::pools;
+using cupool::hooks::Whose;
+using cupool::hooks::with_mark;
+using cupool::pool::Mark;
+using cupool::pool::Taint;
 using cupool::stats::Counter;
 
+namespace {
+
+template <typename T>
+void put(void* data, T value) {
+  std::memcpy(data, &value, sizeof value);
+}
+
+// Puts the block's own answer in the place of the segment's.
+void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return put<CUdeviceptr>(data, block.start);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return put<size_t>(data, block.bytes);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      return with_mark(pointer, [&](const Mark& mark) { put<unsigned long long>(data, mark.life); });
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      return with_mark(pointer, [&](const Mark& mark) { put<unsigned>(data, mark.sync_memops ? 1 : 0); });
+    default: return;
+  }
+}
+
+// Whoever takes these may reach the memory for as long as it exists.
+void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
+  if (attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS) return;
+  cupool::hooks::note_direct_access();
+  if (!block.imported) pools.taint(pointer, Taint::kPeerTokens);
+}
+
+// The driver knows the attribute of a segment only. Once a block of it wants synchronous copies all of them get them, and
+// that stays so: it is slower, not wrong, and the segment is not used again.
+CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& block) {
+  unsigned wanted = 0;
+  std::memcpy(&wanted, value, sizeof wanted);
+  unsigned before = 0;
+  CUresult result;
+  if (wanted != 0) {
+    cupool::hooks::note_direct_access();
+    if (!block.imported) pools.taint(pointer, Taint::kSyncMemops);
+    result = forward(real.cuPointerSetAttribute, value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
+  } else {
+    result = forward(real.cuPointerGetAttribute, &before, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
+  }
+  if (result == CUDA_SUCCESS) with_mark(pointer, [&](Mark& mark) { mark.sync_memops = wanted != 0; });
+  return result;
+}
+
+}  // namespace
+
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr pointer) {
-  return forward(Counter::pointer_questions, real.cuMemGetAddressRange_v2, base, bytes, pointer);
+  Block block;
+  const Whose whose = look_up(pointer, &block);
+  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUresult result = forward(Counter::pointer_questions, real.cuMemGetAddressRange_v2, base, bytes, asked);
+  if (result != CUDA_SUCCESS || whose != Whose::kBlock) return result;
+  if (base != nullptr) *base = block.start;
+  if (bytes != nullptr) *bytes = block.bytes;
+  return result;
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  return forward(Counter::pointer_questions, real.cuPointerGetAttribute, data, attribute, pointer);
+  Block block;
+  const Whose whose = look_up(pointer, &block);
+  if (whose == Whose::kBlock) before_asking(attribute, pointer, block);
+  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUresult result = forward(Counter::pointer_questions, real.cuPointerGetAttribute, data, attribute, asked);
+  if (result == CUDA_SUCCESS && whose == Whose::kBlock && data != nullptr) correct(data, attribute, pointer, block);
+  return result;
 }
 
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer) {
-  return forward(Counter::pointer_questions, real.cuPointerGetAttributes, count, attributes, data, pointer);
+  Block block;
+  const Whose whose = look_up(pointer, &block);
+  for (unsigned i = 0; whose == Whose::kBlock && attributes != nullptr && i < count; ++i) {
+    before_asking(attributes[i], pointer, block);
+  }
+  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUresult result = forward(Counter::pointer_questions, real.cuPointerGetAttributes, count, attributes, data, asked);
+  if (result != CUDA_SUCCESS || whose != Whose::kBlock) return result;
+  for (unsigned i = 0; i < count; ++i) {
+    if (data[i] != nullptr) correct(data[i], attributes[i], pointer, block);
+  }
+  return result;
 }
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  return forward(real.cuPointerSetAttribute, value, attribute, pointer);
+  Block block;
+  const Whose whose = look_up(pointer, &block);
+  if (whose == Whose::kBlock && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && value != nullptr) {
+    return set_sync_memops(value, pointer, block);
+  }
+  return forward(real.cuPointerSetAttribute, value, attribute, whose == Whose::kNobodys ? kUnknownAddress : pointer);
 }
 
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type,
                                        unsigned long long flags) {
-  return forward(real.cuMemGetHandleForAddressRange, handle, pointer, bytes, type, flags);
+  Block block;
+  Whose whose = look_up(pointer, &block);
+  if (whose == Whose::kBlock && bytes > block.start + block.bytes - pointer) whose = Whose::kNobodys;
+  if (whose == Whose::kBlock && !block.imported && bytes != 0) {
+    cupool::hooks::note_direct_access();
+    pools.taint(pointer, Taint::kDmaBuf);
+  }
+  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  return forward(real.cuMemGetHandleForAddressRange, handle, asked, bytes, type, flags);
 }

@@ -1,5 +1,6 @@
 // The program waits for a context or a stream, asks whether it is done, or destroys it. A wait that succeeded proves that
 // work is finished; a stream that is destroyed can come back under the same handle.
+#include "config/options.hpp"
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/submit.hpp"
@@ -23,6 +24,7 @@ CUresult waits(Lane lane, Call&& call) {
   const cupool::order::Epoch epoch = pools.order().begin_wait(lane);
   const CUresult result = call();
   pools.order().end_wait(epoch, result == CUDA_SUCCESS);
+  if (result == CUDA_SUCCESS && cupool::config::options().decay_ms != 0) pools.decay();
   return result;
 }
 

@@ -27,8 +27,8 @@ namespace entries = cupool::cuda::entries;
 
 #define CUPOOL_REAL(name)
 #define CUPOOL_LATE(name, version)
-#define CUPOOL_DOUBT(name)                                                                       \
-  CUPOOL_SLOT(name, cupool::hooks::DoubtTarget, &cupool::hooks::doubt_target<entries::name>);    \
+#define CUPOOL_DOUBT(name)                                                                    \
+  CUPOOL_SLOT(name, cupool::hooks::DoubtTarget, &cupool::hooks::doubt_target<entries::name>); \
   CUPOOL_TRAMPOLINE(name, CUPOOL_JUMP_WITH_SLOT("cupool_slot_" #name, "cupool_doubt_jump"));
 #define CUPOOL_ROW(kind, symbol, like, place) CUPOOL_EXPORT_##kind(kind, symbol, like, place)
 #include "cuda/api.def"

@@ -29,11 +29,18 @@ inline void after_submit(order::Lane lane, CUresult result) {
   note_result(result);
 }
 
+// A submission that the pool has nothing to do with: it is switched off, or the driver called back.
+template <typename Call>
+CUresult forward_counted(Call&& call) {
+  if (!Reentry::inside()) stats::count(stats::Counter::submissions);
+  return call();
+}
+
 // `stream` is named already; `call` makes the real call.
 // `overlaps`: the work may start before what precedes it in the stream has ended.
 template <typename Call>
 inline CUresult submit(CUstream stream, Call&& call, bool overlaps = false) {
-  if (!is_serving()) [[unlikely]] return call();
+  if (!is_serving()) [[unlikely]] return forward_counted(call);
   const order::Lane lane = lane_of(stream);
   before_submit(overlaps ? order::Lane::kOverlapping : lane);
   CUresult result;

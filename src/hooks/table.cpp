@@ -31,9 +31,11 @@ void* address(Function function) {
 
 #define CUPOOL_REAL(name)
 #define CUPOOL_LATE(name, version)
-#define CUPOOL_ROW(kind, symbol, like, place)                                                                         \
-  Row{#symbol,                                                                                                        \
-      [] { return address(hook_of<Kind::kind, place, cuda::entries::symbol, decltype(&::like)>(&::symbol)); },        \
+#define CUPOOL_ROW(kind, symbol, like, place)                                                            \
+  Row{#symbol,                                                                                           \
+      [] {                                                                                               \
+        return address(hook_of<Kind::kind, place, cuda::entries::symbol, decltype(&::like)>(&::symbol)); \
+      },                                                                                                 \
       [] { return address(&::symbol); }, [] { return cuda::real.symbol.address(); }},
 constexpr Row kRows[] = {
 #include "cuda/api.def"
@@ -97,7 +99,8 @@ void index_pointers() {
   indexed.store(true, std::memory_order_release);
 }
 
-// "cuMemAlloc_v2" and "cuMemcpy_ptds" are versions of what cuGetProcAddress calls "cuMemAlloc" and "cuMemcpy".
+// "cuMemAlloc_v2" and "cuMemcpy_ptds" are versions of what cuGetProcAddress calls "cuMemAlloc" and
+// "cuMemcpy".
 bool is_version_of(std::string_view symbol, std::string_view name) {
   if (!symbol.starts_with(name)) return false;
   symbol.remove_prefix(name.size());
@@ -128,13 +131,15 @@ const Row* find_by_pointer(const void* function) {
 bool is_known(std::string_view name, const void* function) {
   bool hooked = false;
   bool known = false;
-  for (auto it = std::lower_bound(kKnown.begin(), kKnown.end(), name); it != kKnown.end() && it->starts_with(name); ++it) {
+  for (auto it = std::lower_bound(kKnown.begin(), kKnown.end(), name);
+       it != kKnown.end() && it->starts_with(name); ++it) {
     if (!is_version_of(*it, name)) continue;
     known = true;
     hooked = hooked || find_by_name(*it) != nullptr;
     if (cuda::driver_symbol(it->data()) == function) return true;
   }
-  // A newer version of a function that we hook is one that we fail to hook; of any other it is as harmless as the old.
+  // A newer version of a function that we hook is one that we fail to hook; of any other it is as harmless as
+  // the old.
   return known && !hooked;
 }
 

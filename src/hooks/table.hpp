@@ -1,5 +1,6 @@
-// The hooked functions as rows that the doors look up: by name for dlsym, by the driver's pointer for cuGetProcAddress.
-// Constant data but for the pointer index, which is filled once when the driver is known; read without a lock.
+// The hooked functions as rows that the doors look up: by name for dlsym, by the driver's pointer for
+// cuGetProcAddress. Constant data but for the pointer index, which is filled once when the driver is known;
+// read without a lock.
 #pragma once
 
 #include <string_view>
@@ -22,8 +23,9 @@ const Row* find_by_name(std::string_view name);
 // The row whose real function this is, or null. pre: the driver was found.
 const Row* find_by_pointer(const void* function);
 
-// Whether we can vouch for what the driver answered to a name (without version or per-thread suffix) that is not hooked:
-// it stands in api.def or known.def, in the very version that was handed out. pre: the driver was found.
+// Whether we can vouch for what the driver answered to a name (without version or per-thread suffix) that is
+// not hooked: it stands in api.def or known.def, in the very version that was handed out. pre: the driver was
+// found.
 bool is_known(std::string_view name, const void* function);
 
 }  // namespace cupool::hooks

@@ -19,10 +19,9 @@ void Seals::leave(driver::Context context) {
   std::erase_if(contexts_, [&](const Member& member) { return member.context == context; });
 }
 
-bool Seals::push(Epoch epoch, Lane lanes) {
-  if (is_full()) return false;
+void Seals::push(Epoch epoch, Lane lanes) {
+  if (pending_.size() >= kMost) lanes = unite(lanes, abandon(pending_.back().epoch));
   pending_.push_back({epoch, lanes, {}});
-  return true;
 }
 
 driver::Event Seals::take_event(Member& member) {
@@ -51,13 +50,6 @@ bool Seals::order_after_newest() {
     for (const Mark& mark : pending_.back().marks) {
       if (driver_->order_after(member.context, mark.event) != driver::kSuccess) return false;
     }
-  }
-  return true;
-}
-
-bool Seals::wait_newest() {
-  for (const Mark& mark : pending_.back().marks) {
-    if (driver_->wait(mark.event) != driver::kSuccess) return false;
   }
   return true;
 }
@@ -102,7 +94,7 @@ Lane Seals::lanes() const {
   return all;
 }
 
-const std::vector<driver::Context> Seals::context_list() const {
+std::vector<driver::Context> Seals::context_list() const {
   std::vector<driver::Context> list;
   for (const Member& member : contexts_) list.push_back(member.context);
   return list;

@@ -19,14 +19,12 @@ class Seals {
   void leave(driver::Context context);
   size_t contexts() const { return contexts_.size(); }
 
-  // A seal without events: a wait of the application stands for them until resolve() or abandon().
-  bool push(Epoch epoch, Lane lanes);
+  // A seal without events yet. When there are too many, the newest one gives its lanes to this one, which proves it too.
+  void push(Epoch epoch, Lane lanes);
   // Records the newest seal's events, in every context. On failure that seal stays without proof: abandon() it.
   bool record_newest();
   // Makes all later work of every context run after the newest seal's events.
   bool order_after_newest();
-  // Waits on the host for the newest seal's events.
-  bool wait_newest();
   // The highest epoch whose events are all done, or 0.
   Epoch newest_done();
 
@@ -39,9 +37,8 @@ class Seals {
   Lane lanes() const;
 
   driver::Driver* driver() const { return driver_; }
-  bool is_full() const { return pending_.size() >= kMost; }
   bool empty() const { return pending_.empty(); }
-  const std::vector<driver::Context> context_list() const;
+  std::vector<driver::Context> context_list() const;
   void forget_all();
 
  private:

@@ -1,5 +1,7 @@
 #include "order/timeline.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "stats/counters.hpp"
@@ -25,24 +27,43 @@ void Timeline::refresh_locked() {
 void Timeline::clear_guard_locked() { guard_.store(Lane::kNone, std::memory_order_release); }
 
 void Timeline::raise_safe_locked() {
-  safe_.store(std::max(ordered_, completed_.load(std::memory_order_relaxed)), std::memory_order_release);
+  const Epoch completed = completed_.load(std::memory_order_relaxed);
+  safe_.store(completed_only_ ? completed : std::max(ordered_, completed), std::memory_order_release);
+}
+
+// The grant goes before the note comes: a thread that finds its lane noted already may free and allocate at once, and must
+// not find a grant from before the note.
+void Timeline::add_noted_locked(Lane lanes) {
+  grant_.store(!kFence, std::memory_order_release);
+  noted_.store(unite(noted_.load(std::memory_order_relaxed), lanes), std::memory_order_release);
+  refresh_locked();
 }
 
 void Timeline::note(Lane lane) {
   Guard hold(lock_);
-  const Lane was = noted_.load(std::memory_order_relaxed);
-  noted_.store(unite(was, lane), std::memory_order_release);
-  if (was != Lane::kNone) stats::count(stats::Event::lane_changes);
-  refresh_locked();
+  if (noted_.load(std::memory_order_relaxed) != Lane::kNone) stats::count(stats::Event::lane_changes);
+  add_noted_locked(lane);
 }
 
 // The first submission to another stream after an unordered hand-out: what was handed out may be used there.
 void Timeline::leave_guarded_lane(Lane lane) {
-  Guard hold(lock_);
-  const Lane guard = guard_.load(std::memory_order_relaxed);
-  if (guard == Lane::kNone || guard == lane) return;
-  stats::count(stats::Event::guard_trips);
-  barrier_locked();
+  {
+    Guard hold(lock_);
+    const Lane guard = guard_.load(std::memory_order_relaxed);
+    if (guard == Lane::kNone || guard == lane) return;
+    stats::count(stats::Event::guard_trips);
+    if (barrier_locked()) return;
+  }
+  wait_for_all();
+}
+
+// Orders what was handed out unordered, if anything was. False: it could not be done.
+bool Timeline::settle_guard() {
+  {
+    Guard hold(lock_);
+    if (guard_.load(std::memory_order_relaxed) == Lane::kNone || barrier_locked()) return true;
+  }
+  return wait_for_all();
 }
 
 bool Timeline::request_grant() {
@@ -59,39 +80,32 @@ bool Timeline::request_grant() {
   return grant_.load(std::memory_order_relaxed);
 }
 
-// Closes the open epoch and returns its number; 0 when there is no room for another seal. The lanes noted so far go
-// with it, and the number goes up before anything is recorded: work that the record misses is freed with a new stamp.
+// Closes the open epoch and returns its number. The lanes noted so far go with it, and the number goes up before anything
+// is recorded: work that the record misses is freed with a new stamp.
 Epoch Timeline::open_next_locked() {
-  if (seals_.is_full()) poll_locked();
   const Epoch epoch = open_.load(std::memory_order_relaxed);
-  if (!seals_.push(epoch, noted_.load(std::memory_order_relaxed))) return 0;
+  seals_.push(epoch, noted_.load(std::memory_order_relaxed));
   grant_.store(!kFence, std::memory_order_release);
   noted_.store(Lane::kNone, std::memory_order_release);
-  open_.store(epoch + 1, std::memory_order_release);
+  if (kNumberFirst) open_.store(epoch + 1, std::memory_order_release);
   return epoch;
 }
 
 bool Timeline::seal_locked() {
   if (is_capturing() || seals_.contexts() == 0 || !seals_.driver()->has_context_events()) return false;
   const Epoch epoch = open_next_locked();
-  if (epoch == 0) return false;
   stats::count(stats::Event::seals);
   const bool recorded = seals_.record_newest();
-  if (!recorded) noted_.store(unite(noted_.load(std::memory_order_relaxed), seals_.abandon(epoch)));
-  refresh_locked();
+  if (!kNumberFirst) open_.store(epoch + 1, std::memory_order_release);
+  add_noted_locked(recorded ? Lane::kNone : seals_.abandon(epoch));
   return recorded;
 }
 
 bool Timeline::barrier_locked() {
   if (!seal_locked()) return false;
   const Epoch epoch = open_.load(std::memory_order_relaxed) - 1;
+  if (!seals_.order_after_newest()) return false;
   stats::count(stats::Event::barriers);
-  if (!seals_.order_after_newest()) {
-    // Contexts that cannot wait for each other on the device: the host waits, as the program's own free would have.
-    if (!seals_.wait_newest()) return false;
-    complete_locked(epoch);
-    return true;
-  }
   ordered_ = epoch;
   raise_safe_locked();
   seals_.forget_lanes();
@@ -123,24 +137,27 @@ void Timeline::advance(bool seal) {
 bool Timeline::barrier() {
   {
     Guard hold(lock_);
-    if (barrier_locked()) return true;
+    if (!completed_only_ && barrier_locked()) return true;
   }
   return wait_for_all();
 }
 
 bool Timeline::wait_for_all() {
-  if (is_capturing()) return false;
   std::vector<driver::Context> contexts;
   Epoch epoch = 0;
   {
     Guard hold(lock_);
+    if (is_capturing()) return false;
     contexts = seals_.context_list();
     epoch = open_next_locked();
+    ++waits_;
     refresh_locked();
   }
-  bool over = epoch != 0;
+  bool over = true;
   for (driver::Context context : contexts) over = seals_.driver()->synchronize(context) == kSuccess && over;
   end_wait(epoch, over);
+  Guard hold(lock_);
+  --waits_;
   return over;
 }
 
@@ -149,7 +166,11 @@ Epoch Timeline::begin_wait(Lane lane) {
   if (is_capturing()) return 0;
   // A context's own wait says nothing of another context's work.
   if (seals_.contexts() > 1) return 0;
-  if (lane != Lane::kMany && in_use_locked() != lane) return 0;
+  if (lane != Lane::kMany) {
+    // Nor one stream's of lanes that a barrier has made us forget: they are ordered, but perhaps not over.
+    if (ordered_ > completed_.load(std::memory_order_relaxed)) poll_locked();
+    if (ordered_ > completed_.load(std::memory_order_relaxed) || in_use_locked() != lane) return 0;
+  }
   const Epoch epoch = open_next_locked();
   refresh_locked();
   return epoch;
@@ -158,31 +179,44 @@ Epoch Timeline::begin_wait(Lane lane) {
 void Timeline::end_wait(Epoch epoch, bool succeeded) {
   if (epoch == 0) return;
   Guard hold(lock_);
+  if (!kNumberFirst) open_.store(epoch + 1, std::memory_order_release);
   if (succeeded) {
     complete_locked(epoch);
     return;
   }
-  noted_.store(unite(noted_.load(std::memory_order_relaxed), seals_.abandon(epoch)), std::memory_order_release);
-  refresh_locked();
+  add_noted_locked(seals_.abandon(epoch));
 }
 
 void Timeline::destroy_stream(Lane lane) {
-  Guard hold(lock_);
   if (!kDestroyBarrier) return;
-  const bool noted = in_use_locked() == lane || in_use_locked() == Lane::kMany;
-  if (!noted && guard_.load(std::memory_order_relaxed) != lane) return;
-  if (barrier_locked()) return;
-  // No barrier during a capture: then nothing may lean on this handle any more.
-  noted_.store(Lane::kMany, std::memory_order_release);
-  refresh_locked();
+  {
+    Guard hold(lock_);
+    const Lane in_use = in_use_locked();
+    if (in_use != lane && in_use != Lane::kMany && guard_.load(std::memory_order_relaxed) != lane) return;
+    if (barrier_locked()) return;
+  }
+  if (wait_for_all()) return;
+  // Neither can be done during a capture: then nothing may lean on this handle any more.
+  Guard hold(lock_);
+  if (guard_.load(std::memory_order_relaxed) == lane) guard_.store(Lane::kMany, std::memory_order_release);
+  add_noted_locked(Lane::kMany);
 }
 
 void Timeline::begin_capture() {
-  Guard hold(lock_);
-  // While something captures no barrier can be made, so none may be owed.
-  if (guard_.load(std::memory_order_relaxed) != Lane::kNone) barrier_locked();
-  captures_.fetch_add(1, std::memory_order_release);
-  refresh_locked();
+  for (bool can_settle = true;;) {
+    {
+      Guard hold(lock_);
+      // While something captures no barrier can be made, so none may be owed; and a wait of ours would break it.
+      const bool owes = guard_.load(std::memory_order_relaxed) != Lane::kNone && can_settle && !is_capturing();
+      if (!owes && waits_ == 0) {
+        captures_.fetch_add(1, std::memory_order_release);
+        refresh_locked();
+        return;
+      }
+    }
+    can_settle = settle_guard();
+    sched_yield();
+  }
 }
 
 void Timeline::end_capture() {
@@ -192,11 +226,15 @@ void Timeline::end_capture() {
 }
 
 void Timeline::join(driver::Context context) {
-  Guard hold(lock_);
-  seals_.join(context);
+  bool alone = true;
+  {
+    Guard hold(lock_);
+    seals_.join(context);
+    alone = seals_.contexts() == 1;
+    refresh_locked();
+  }
   // From now on lanes cannot be told apart; what leans on the old guard gets its order here.
-  if (seals_.contexts() > 1 && guard_.load(std::memory_order_relaxed) != Lane::kNone) barrier_locked();
-  refresh_locked();
+  if (!alone) settle_guard();
 }
 
 void Timeline::leave(driver::Context context) {
@@ -205,12 +243,29 @@ void Timeline::leave(driver::Context context) {
   refresh_locked();
 }
 
-void Timeline::distrust(const char* reason) {
+size_t Timeline::contexts() {
   Guard hold(lock_);
-  if (distrusted_because() != nullptr) return;
-  if (guard_.load(std::memory_order_relaxed) != Lane::kNone) barrier_locked();
-  distrusted_.store(reason, std::memory_order_release);
-  refresh_locked();
+  return seals_.contexts();
+}
+
+void Timeline::distrust(const char* reason) {
+  {
+    Guard hold(lock_);
+    if (distrusted_because() != nullptr) return;
+    distrusted_.store(reason, std::memory_order_release);
+    refresh_locked();
+  }
+  settle_guard();
+}
+
+void Timeline::use_completed_only(const char* reason) {
+  {
+    Guard hold(lock_);
+    if (completed_only_) return;
+    completed_only_ = true;
+    raise_safe_locked();
+  }
+  distrust(reason);
 }
 
 void Timeline::forget_after_fork() {
@@ -218,6 +273,7 @@ void Timeline::forget_after_fork() {
   Guard hold(lock_);
   seals_.forget_all();
   captures_.store(0, std::memory_order_relaxed);
+  waits_ = 0;
   noted_.store(Lane::kNone, std::memory_order_relaxed);
   clear_guard_locked();
   refresh_locked();

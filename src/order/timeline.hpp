@@ -29,9 +29,12 @@ class Timeline {
   Epoch safe() const { return kFence ? safe_.load(std::memory_order_acquire) : ~Epoch{0}; }
   // Whether it is over, so that the host or another device may write there too.
   bool is_completed(Epoch stamp) const { return stamp <= completed_.load(std::memory_order_acquire) || !kFence; }
+  Epoch completed() const { return kFence ? completed_.load(std::memory_order_acquire) : ~Epoch{0}; }
   // Whether freed memory may be handed out whatever its stamp, because all unfinished work is in one lane.
   // Read it after the block was taken from wherever it lay: what was noted before the free is then seen.
   bool is_granted() const { return grant_.load(std::memory_order_acquire); }
+  // The highest stamp that may be handed out now. The same rule: read it under the lock under which the block lies.
+  Epoch newest_usable() const { return is_granted() ? ~Epoch{0} : safe(); }
 
   // Around every call that submits work to `lane`.
   void before_submit(Lane lane) {
@@ -50,7 +53,8 @@ class Timeline {
   // Looks which seals are done; then, if `seal` says so or no seal is under way, makes one and looks again.
   // Gives up at once if another thread is at it.
   void advance(bool seal);
-  // Everything freed so far becomes safe for all later GPU work, without waiting on the host. False: it could not be done.
+  // Everything freed so far becomes safe for all later GPU work: ordered on the device where that can be done, else by
+  // waiting. False: neither could be done (a capture, an error).
   bool barrier();
   // The same for the host and other devices: waits until all work is over. False during a capture or after an error.
   bool wait_for_all();
@@ -72,8 +76,10 @@ class Timeline {
   void distrust(const char* reason);
   // CUPOOL_STREAMS=fences.
   void use_fences_only() { distrust("CUPOOL_STREAMS=fences"); }
+  // The host or other devices may touch any memory at any time: nothing is handed out before its old work is over.
+  void use_completed_only(const char* reason);
   const char* distrusted_because() const { return distrusted_.load(std::memory_order_acquire); }
-  size_t contexts() const { return seals_.contexts(); }
+  size_t contexts();
 
   // Only in a forked child: there is no work, no context and no other thread.
   void forget_after_fork();
@@ -86,7 +92,9 @@ class Timeline {
   void poll_locked() CUPOOL_REQUIRES(lock_);
   void complete_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
   Epoch open_next_locked() CUPOOL_REQUIRES(lock_);
+  bool settle_guard();
   void clear_guard_locked() CUPOOL_REQUIRES(lock_);
+  void add_noted_locked(Lane lanes) CUPOOL_REQUIRES(lock_);
   void refresh_locked() CUPOOL_REQUIRES(lock_);
   Lane in_use_locked() const CUPOOL_REQUIRES(lock_);
   void raise_safe_locked() CUPOOL_REQUIRES(lock_);
@@ -101,6 +109,8 @@ class Timeline {
   std::atomic<const char*> distrusted_{nullptr};
 
   alignas(64) Lock lock_;
+  bool completed_only_ CUPOOL_GUARDED_BY(lock_) = false;
+  uint32_t waits_ CUPOOL_GUARDED_BY(lock_) = 0;  // of ours, under way: a capture must not begin meanwhile
   Epoch guard_epoch_ CUPOOL_GUARDED_BY(lock_) = 0;  // … and the epoch in which that was
   Epoch ordered_ CUPOOL_GUARDED_BY(lock_) = 0;      // the highest epoch that later work was told to wait for
   Seals seals_;

@@ -53,6 +53,12 @@ void PageMap::forget_after_fork() {
   for (auto& leaf : top_) leaf.store(nullptr, std::memory_order_relaxed);
 }
 
+Pool* PageMap::pool_of(Address address) const {
+  const Page* page = page_of(address);
+  const Segment* segment = page == nullptr ? nullptr : page->segment.load(std::memory_order_acquire);
+  return segment == nullptr ? nullptr : segment->pool;
+}
+
 Range* PageMap::find_containing(Address address) const {
   const Page* page = page_of(address);
   if (page == nullptr) return nullptr;

@@ -46,7 +46,9 @@ class PageMap {
   void set_all(const Range& range, Range* value) {
     for (Address at = range.start; at < range.end(); at += kGranule) set(at, value);
   }
-  // The range that contains any address of ours. pre: the range lock is held, for neighbours are walked.
+  // The pool that an address belongs to, or null.
+  Pool* pool_of(Address address) const;
+  // The range that contains any address of ours. pre: its pool's range lock is held, for neighbours are walked.
   Range* find_containing(Address address) const;
   void forget_after_fork();
 

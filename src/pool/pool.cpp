@@ -6,107 +6,140 @@
 #include <new>
 
 #include "pool/page_map.hpp"
-#include "stats/counters.hpp"
+#include "report/shortage.hpp"
+#include "stats/device.hpp"
 
 namespace cupool::pool {
 
 using driver::kOutOfMemory;
 using driver::kSuccess;
 
-Pool::Pool(driver::Context context, uint64_t device_bytes, driver::Driver& driver, order::Timeline& order)
+Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver, order::Timeline& order)
     : context_(context),
+      device_(device),
+      stats_(stats::device(device)),
       device_bytes_(device_bytes),
       driver_(driver),
       order_(order),
       settings_(Settings::from(config::options(), device_bytes)),
       sizes_(settings_.min_block, settings_.small_limit, settings_.large_round),
       slabs_(sizes_),
-      ranges_(this) {
+      ranges_(this, stats_) {
   ranges_.set_split_limit(settings_.split_max);
 }
 
 Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out) {
-  if (sizes_.is_small(size_class)) return find_small(cache, size_class, out);
-  if (bytes > uint64_t{1} << 48) return kOutOfMemory;
-  Status status = kSuccess;
-  Range* range = find_range(cache, sizes_.rounded(bytes), &status);
-  if (range == nullptr) return status;
+  Search search;
+  const bool found = sizes_.is_small(size_class) ? find_small(cache, size_class, out, &search)
+                                                 : find_large(cache, size_class, bytes, out, &search);
+  if (!found) {
+    if (search.status == kOutOfMemory) {
+      stats_.count(stats::DeviceCounter::out_of_memory);
+      // More than there ever was is no shortage.
+      if (bytes <= device_bytes_ && report::shortage_is_due()) report_shortage(bytes);
+    }
+    return search.status;
+  }
+  using enum stats::DeviceCounter;
+  if (search.how == How::kSlab) cache.holdings().add(slab_hits);
+  if (search.how == How::kRange) cache.holdings().add(range_hits);
+  if (search.how == How::kAfterWait) cache.holdings().add(hits_after_wait);
+  if (search.how == How::kMiss) cache.holdings().add(misses);
+  return kSuccess;
+}
+
+bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search) {
+  if (bytes > uint64_t{1} << 48) {
+    search->status = kOutOfMemory;
+    return false;
+  }
+  Range* range = find_range(cache, sizes_.rounded(bytes), search);
+  if (range == nullptr) return false;
   range->size_class.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
   *out = {range->start, range, range->stamp};
-  stats::count(stats::Counter::range_hits);
-  return kSuccess;
+  return true;
 }
 
 // Small blocks, in the order of what they cost: the thread's own (a lane may have changed), a slab with room, what a seal
 // has released, a new slab.
-Status Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out) {
-  if (fetch_small(cache, size_class, out)) return kSuccess;
-  if (order_.request_grant() && fetch_small(cache, size_class, out)) return kSuccess;
+bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search) {
+  if (fetch_small(cache, size_class, out, search)) return true;
+  if (order_.request_grant() && fetch_small(cache, size_class, out, search)) return true;
   if (!order_.is_granted() && !order_.is_capturing()) {
     order_.advance(cache.seal_is_due());
-    if (fetch_small(cache, size_class, out)) return kSuccess;
+    if (fetch_small(cache, size_class, out, search)) {
+      search->how = How::kAfterWait;
+      return true;
+    }
   }
-  Status status = kSuccess;
-  Range* range = find_range(cache, slabs_.slab_bytes(size_class), &status);
-  if (range == nullptr) return status;
+  Range* range = find_range(cache, slabs_.slab_bytes(size_class), search);
+  if (range == nullptr) return false;
   std::array<Entry, ThreadCache::kMostBlocks> entries;
-  const size_t wanted = std::max<size_t>(1, cache.batch(size_class));
+  cache.enter();
+  const size_t wanted = cache.room_for_batch(size_class) + 1;
+  cache.exit();
   const size_t taken = slabs_.add(size_class, range, wanted, entries.data());
   if (taken == 0) {
     give_range(range, range->stamp);
-    return kOutOfMemory;
+    search->status = kOutOfMemory;
+    return false;
   }
   *out = entries[0];
   cache.enter();
   cache.put_oldest(size_class, entries.data() + 1, taken - 1);
   cache.exit();
-  return kSuccess;
+  return true;
 }
 
-bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out) {
+bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search) {
+  search->how = How::kThread;
   cache.enter();
   const bool hit = cache.take(size_class, order_, out);
   cache.exit();
   if (hit) return true;
   std::array<Entry, ThreadCache::kMostBlocks> entries;
   cache.enter();
-  const uint32_t room = cache.prepare(size_class);
-  const size_t wanted = std::max<size_t>(1, std::min(room / 2, room - cache.shelf(size_class).count));
+  const size_t wanted = cache.room_for_batch(size_class) + 1;
   cache.exit();
-  const size_t taken = slabs_.take(size_class, wanted, limit(), entries.data());
+  const size_t taken = slabs_.take(size_class, wanted, order_, entries.data());
   if (taken == 0) return false;
   *out = entries[0];
   cache.enter();
   cache.put_oldest(size_class, entries.data() + 1, taken - 1);
   cache.exit();
-  stats::count(stats::Counter::slab_hits);
+  search->how = How::kSlab;
   return true;
 }
 
+Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
+  search->how = how;
+  return ranges_.take(bytes, order_);
+}
+
 // A range of `bytes`: one that may be handed out; else find out what stands in the way, time or room.
-Range* Pool::find_range(ThreadCache& cache, uint64_t bytes, Status* status) {
-  if (Range* range = ranges_.take(bytes, limit())) return range;
+Range* Pool::find_range(ThreadCache& cache, uint64_t bytes, Search* search) {
+  if (Range* range = take_range(bytes, How::kRange, search)) return range;
   if (order_.request_grant()) {
-    if (Range* range = ranges_.take(bytes, limit())) return range;
+    if (Range* range = take_range(bytes, How::kRange, search)) return range;
   } else if (ranges_.fits(bytes)) {
     if (!order_.is_capturing()) order_.advance(cache.seal_is_due());
-    if (Range* range = ranges_.take(bytes, limit())) return range;
-    if (may_grow_unsafe(bytes)) return grow(bytes, status);
+    if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
+    if (may_grow_unsafe(bytes)) return grow(bytes, search);
     order_.barrier();
-    if (Range* range = ranges_.take(bytes, limit())) return range;
-    return grow(bytes, status);
+    if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
+    return grow(bytes, search);
   }
   empty_thread_caches();
-  if (Range* range = ranges_.take(bytes, limit())) return range;
+  if (Range* range = take_range(bytes, How::kRange, search)) return range;
   // Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint low.
   const uint64_t freed = order_.is_capturing() ? 0 : release_free_segments(0);
   const bool thrashes = freed > 0 && released_segments_.load(std::memory_order_relaxed) * 5 >
                                          allocated_segments_.load(std::memory_order_relaxed) * 2 + 20;
   if (thrashes) {
     // What comes and goes all the time had better be one large segment.
-    if (Range* range = add_segment(std::max(segment_bytes(bytes), freed), bytes, status)) return range;
+    if (Range* range = add_segment(std::max(segment_bytes(bytes), freed), bytes, search)) return range;
   }
-  return grow(bytes, status);
+  return grow(bytes, search);
 }
 
 // Under many streams memory that is not yet safe may lie idle while more is taken, up to a budget: a barrier is cheap,
@@ -129,28 +162,34 @@ uint64_t Pool::segment_bytes(uint64_t need) const {
   return std::max(exact, wanted);
 }
 
-Range* Pool::grow(uint64_t bytes, Status* status) {
-  if (Range* range = add_segment(segment_bytes(bytes), bytes, status)) return range;
-  if (*status != kOutOfMemory) return nullptr;
-  stats::count(stats::Event::out_of_memory_retries);
-  if (Range* range = add_segment(round_up(bytes, kPageBytes), bytes, status)) return range;
+Range* Pool::grow(uint64_t bytes, Search* search) {
+  if (Range* range = add_segment(segment_bytes(bytes), bytes, search)) return range;
+  if (search->status != kOutOfMemory) return nullptr;
+  stats_.count(stats::DeviceCounter::out_of_memory_retries);
+  if (Range* range = add_segment(round_up(bytes, kPageBytes), bytes, search)) return range;
   if (order_.is_capturing()) return nullptr;
   order_.wait_for_all();
   empty_thread_caches();
-  if (Range* range = ranges_.take(bytes, limit())) return range;
+  if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
   release_free_segments(0);
-  return add_segment(round_up(bytes, kPageBytes), bytes, status);
+  return add_segment(round_up(bytes, kPageBytes), bytes, search);
 }
 
-Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Status* status) {
+Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
+  search->how = How::kMiss;
   if (ranges_.reserved() + bytes > settings_.limit) {
-    *status = kOutOfMemory;
+    search->status = kOutOfMemory;
     return nullptr;
   }
   Address start = 0;
-  *status = driver_.allocate(bytes, &start);
-  if (*status != kSuccess) return nullptr;
-  stats::count(stats::Event::segments_allocated);
+  const uint64_t before = stats::now_ns();
+  search->status = driver_.allocate(bytes, &start);
+  if (search->status != kSuccess) {
+    stats_.count(stats::DeviceCounter::driver_refusals);
+    return nullptr;
+  }
+  stats_.count(stats::DeviceCounter::segments_allocated);
+  stats_.count(stats::DeviceCounter::driver_allocate_ns, stats::now_ns() - before);
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
   if ((start & (kPageBytes - 1)) == 0 && page_map.enter(start, bytes)) {
     if (Range* range = ranges_.add(start, bytes, taken)) return range;
@@ -158,16 +197,16 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Status* status) {
   }
   // Memory that the page map cannot hold cannot be pooled.
   driver_.release(start);
-  *status = kOutOfMemory;
+  search->status = kOutOfMemory;
   return nullptr;
 }
 
-void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, limit()); }
+void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order_); }
 
 bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   cache.enter();
   cache.prepare(size_class);
-  const bool kept = cache.put(size_class, entry, sizes_.bytes(size_class));
+  const bool kept = cache.put(size_class, entry);
   cache.exit();
   return kept;
 }
@@ -177,10 +216,14 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
     give_range(entry.range, entry.stamp);
   } else if (!keep(cache, size_class, entry)) {
     spill(cache, size_class, cache.shelf(size_class).room / 2);
-    if (!keep(cache, size_class, entry)) {
-      // Other classes fill the cache, and this thread does not use them now.
-      for (unsigned other = 0; other < SizeClasses::kMostClasses; ++other) spill(cache, other, 0);
-      if (!keep(cache, size_class, entry)) give_blocks(size_class, &entry, 1);
+    // Other classes fill the cache: they give way in turn.
+    while (!keep(cache, size_class, entry)) {
+      const unsigned other = cache.next_to_empty();
+      if (other == SizeClasses::kNotKept) {
+        give_blocks(size_class, &entry, 1);
+        break;
+      }
+      spill(cache, other, 0);
     }
   }
   trim_to_limit();
@@ -192,6 +235,7 @@ void Pool::spill(ThreadCache& cache, unsigned size_class, uint32_t keep) {
   cache.enter();
   const size_t count = cache.remove_oldest(size_class, keep, entries.data());
   cache.exit();
+  if (count != 0) cache.holdings().add(stats::DeviceCounter::returns, count);
   give_blocks(size_class, entries.data(), count);
 }
 

@@ -8,6 +8,7 @@
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
 #include "order/timeline.hpp"
+#include "pool/marks.hpp"
 #include "pool/ranges.hpp"
 #include "pool/settings.hpp"
 #include "pool/size_classes.hpp"
@@ -20,10 +21,11 @@ using driver::Status;
 
 class Pool {
  public:
-  Pool(driver::Context context, uint64_t device_bytes, driver::Driver& driver, order::Timeline& order);
+  Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver, order::Timeline& order);
 
   // The context this pool serves; null once it is closed.
   driver::Context context() const { return context_.load(std::memory_order_relaxed); }
+  int device() const { return device_; }
   const SizeClasses& sizes() const { return sizes_; }
   const Settings& settings() const { return settings_; }
   order::Timeline& order() { return order_; }
@@ -41,11 +43,33 @@ class Pool {
   // Gives wholly free segments back to the driver until at most `keep` free bytes are left; how many bytes went.
   // Stops the device once per segment.
   uint64_t release_free_segments(uint64_t keep);
+  // The same after emptying the threads' caches.
+  uint64_t trim(uint64_t keep);
+  void set_max_cached(uint64_t bytes) { max_cached_.store(bytes, std::memory_order_relaxed); }
   // All that can be done to find room: what fences released, waiting, thread caches, free segments.
   uint64_t release_everything();
   void empty_thread_caches();
+  // At a quiet moment: segments that nobody used for CUPOOL_DECAY_MS go back.
+  void decay();
   // After a free, when more is kept than the user wants.
   void trim_to_limit();
+
+  // ---- Marks and taint (marks.cpp).
+
+  // Calls `f(Mark&)` for the block that holds `address`, whose free takes the long way from then on.
+  template <typename F>
+  bool with_mark(Address address, F&& f) {
+    Guard hold(marks_lock_);
+    Mark* mark = mark_locked(address);
+    if (mark == nullptr) return false;
+    f(*mark);
+    return true;
+  }
+  // The block is never handed to another owner. False: nobody holds it.
+  bool taint(Address address, Taint reason);
+  // The long way of a free: past the caches, and to the driver if it was the last of a tainted segment.
+  void take_back_marked(unsigned size_class, const Entry& entry);
+  void release_tainted();
 
   // ---- Threads.
 
@@ -58,6 +82,7 @@ class Pool {
     Address start;
     uint64_t bytes;
     bool whole;  // the block is all of its segment
+    Address segment;
   };
   // The block that contains `address`, if the application holds it.
   bool find_held(Address address, Held* out);
@@ -69,17 +94,30 @@ class Pool {
 
   // The context is going away: nothing is ours any more. The driver frees the memory itself.
   void close();
-  // Serves another context of a like device. False: it is not closed, or the device is another.
-  bool reopen(driver::Context context, uint64_t device_bytes);
+  // Serves another context of the same device. False: it is not closed, or the device is another.
+  bool reopen(driver::Context context, int device);
 
  private:
+  // How a block was found, for the statistics, and what the driver said if none was.
+  enum class How { kThread, kSlab, kRange, kAfterWait, kMiss };
+  struct Search {
+    Status status = driver::kSuccess;
+    How how = How::kThread;
+  };
+
   static bool is_held(const Range& range);
-  Epoch limit() const { return order_.is_granted() ? kAnyStamp : order_.safe(); }
-  Status find_small(ThreadCache& cache, unsigned size_class, Entry* out);
-  bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out);
-  Range* find_range(ThreadCache& cache, uint64_t bytes, Status* status);
-  Range* grow(uint64_t bytes, Status* status);
-  Range* add_segment(uint64_t bytes, uint64_t taken, Status* status);
+  void report_shortage(uint64_t asked);
+  Mark* mark_locked(Address address) CUPOOL_REQUIRES(marks_lock_);
+  // To the driver. False: the driver refused.
+  bool give_back(Segment* segment);
+  uint64_t hand_back(Segment* segment);
+  bool find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
+  bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
+  bool find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search);
+  Range* find_range(ThreadCache& cache, uint64_t bytes, Search* search);
+  Range* take_range(uint64_t bytes, How how, Search* search);
+  Range* grow(uint64_t bytes, Search* search);
+  Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
   uint64_t segment_bytes(uint64_t need) const;
   bool may_grow_unsafe(uint64_t bytes);
   void give_range(Range* range, Epoch stamp);
@@ -87,6 +125,8 @@ class Pool {
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
 
   std::atomic<driver::Context> context_;
+  const int device_;
+  stats::Device& stats_;
   const uint64_t device_bytes_;
   driver::Driver& driver_;
   order::Timeline& order_;
@@ -95,8 +135,14 @@ class Pool {
   Slabs slabs_;
   Ranges ranges_;
 
+  Lock marks_lock_;
+  Marks marks_ CUPOOL_GUARDED_BY(marks_lock_);
+  std::atomic<uint32_t> tainted_segments_{0};
+
   Lock caches_lock_;
   ThreadCache* caches_ CUPOOL_GUARDED_BY(caches_lock_) = nullptr;
+  std::atomic<uint64_t> max_cached_{settings_.max_cached};
+  std::atomic<uint64_t> decayed_at_{0};
   std::atomic<uint64_t> allocated_segments_{0};
   std::atomic<uint64_t> released_segments_{0};
 };

@@ -24,14 +24,15 @@ constinit thread_local ThisThread this_thread;
 pthread_key_t thread_key;
 void on_thread_end(void*) { Pools::end_thread(); }
 
-// From now on the application holds this block.
-void hand_out(const Entry& entry, uint64_t asked) {
+// From now on the application holds this block. The bytes it has.
+uint64_t hand_out(const Entry& entry, uint64_t asked) {
   if (Slab* slab = entry.range->slab.load(std::memory_order_relaxed)) {
     const uint32_t index = slab->index_of(entry.address - entry.range->start);
     slab->tags[index].store(static_cast<uint16_t>(slab->block_bytes - asked + 1), std::memory_order_relaxed);
-  } else {
-    entry.range->asked.store(asked, std::memory_order_relaxed);
+    return slab->block_bytes;
   }
+  entry.range->asked.store(asked, std::memory_order_relaxed);
+  return entry.range->bytes;
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool()->context() != context) {
     cache = cache_of(context);
-    if (cache == nullptr) return driver_->allocate(bytes, out);
+    if (cache == nullptr) return allocate_past_the_pool(context, bytes, out);
   }
   Pool& pool = *cache->pool();
   const unsigned size_class = pool.sizes().of(bytes);
@@ -51,23 +52,22 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
     hit = cache->take(size_class, order_, &entry);
     cache->exit();
   }
-  if (hit) {
-    stats::count(stats::Counter::thread_hits);
-  } else if (const Status status = pool.find_block(*cache, size_class, bytes, &entry); status != kSuccess) {
-    return status;
+  if (!hit) {
+    if (const Status status = pool.find_block(*cache, size_class, bytes, &entry); status != kSuccess) return status;
   }
-  hand_out(entry, bytes);
-  cache->held(static_cast<int64_t>(bytes));
+  cache->holdings().give(bytes, hand_out(entry, bytes));
   *out = entry.address;
   return kSuccess;
 }
 
 Freed Pools::free(Address address) {
   Range* range = page_map.find(address);
-  if (range == nullptr) return page_map.is_ours(address) ? Freed::kNobodys : Freed::kNotOurs;
+  if (range == nullptr) return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address);
 
   unsigned size_class;
   uint64_t asked;
+  uint64_t block_bytes;
+  bool marked;
   if (Slab* slab = range->slab.load(std::memory_order_acquire)) {
     const uint32_t index = slab->index_of(address - range->start);
     if (index == slab->blocks) return Freed::kNobodys;
@@ -75,36 +75,53 @@ Freed Pools::free(Address address) {
     const uint16_t tag = slab->tags[index].exchange(0, std::memory_order_acq_rel);
     if (tag == 0) return Freed::kNobodys;
     size_class = slab->size_class;
-    asked = slab->block_bytes + 1u - tag;
+    block_bytes = slab->block_bytes;
+    asked = slab->asked(tag);
+    marked = (tag & kMarkedTag) != 0;
   } else {
     if (range->start != address) return Freed::kNobodys;
     asked = range->asked.exchange(0, std::memory_order_acq_rel);
     if (asked == 0) return Freed::kNobodys;
+    marked = (asked & kMarkedAsked) != 0;
+    asked &= ~kMarkedAsked;
+    block_bytes = range->bytes;
     size_class = range->size_class.load(std::memory_order_relaxed);
   }
 
   Pool* pool = range->pool;
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool() != pool) cache = find_cache(pool);
-  if (pool->settings().free_waits) order_.wait_for_all();
   const Entry entry{address, range, order_.open()};
+  if (pool->settings().free_waits) order_.wait_for_all();
   if (cache == nullptr) {
-    pool->give_blocks(size_class, &entry, 1);
+    pool->take_back_marked(size_class, entry);
     return Freed::kDone;
   }
   bool kept = false;
-  cache->held(-static_cast<int64_t>(asked));
+  cache->holdings().take_back(asked, block_bytes);
   cache->freed(asked);
+  if (marked) [[unlikely]] {
+    pool->take_back_marked(size_class, entry);
+    return Freed::kDone;
+  }
   if (size_class != SizeClasses::kNotKept) {
     cache->enter();
-    kept = cache->put(size_class, entry, pool->sizes().bytes(size_class));
+    kept = cache->put(size_class, entry);
     cache->exit();
   }
   if (!kept) pool->take_back(*cache, size_class, entry);
   return Freed::kDone;
 }
 
+Status Pools::allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out) {
+  if (whole_only_.load(std::memory_order_relaxed)) return allocate_whole(context, *driver_, bytes, out);
+  const Status status = driver_->allocate(bytes, out);
+  if (status == kSuccess) stats::count(stats::Counter::forwarded_allocations);
+  return status;
+}
+
 ThreadCache* Pools::cache_of(driver::Context context) {
+  if (whole_only_.load(std::memory_order_relaxed)) return nullptr;
   Pool* pool = pool_of(context);
   if (pool == nullptr) pool = open(context);
   return pool == nullptr ? nullptr : find_cache(pool);
@@ -144,13 +161,14 @@ Pool* Pools::pool_of(driver::Context context) {
 Pool* Pools::open(driver::Context context) {
   size_t free = 0;
   size_t total = 0;
-  if (driver_->memory(&free, &total) != kSuccess) return nullptr;
+  int device = 0;
+  if (driver_->memory(&free, &total) != kSuccess || driver_->device(&device) != kSuccess) return nullptr;
   Guard hold(lock_);
   if (Pool* pool = pool_of(context)) return pool;
   if (std::find(failed_.begin(), failed_.end(), context) != failed_.end()) return nullptr;
   for (auto& slot : pools_) {
     if (Pool* pool = slot.load(std::memory_order_relaxed)) {
-      if (!pool->reopen(context, total)) continue;
+      if (!pool->reopen(context, device)) continue;
       order_.join(context);
       return pool;
     }
@@ -158,8 +176,10 @@ Pool* Pools::open(driver::Context context) {
       prepare_thread_caches();
       pthread_key_create(&thread_key, on_thread_end);
     }
-    auto* pool = new (std::nothrow) Pool(context, total, *driver_, order_);
+    auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, order_);
     if (pool == nullptr) return nullptr;
+    const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
+    if (max_cached != kFromOptions) pool->set_max_cached(max_cached);
     order_.join(context);
     slot.store(pool, std::memory_order_release);
     return pool;
@@ -168,9 +188,12 @@ Pool* Pools::open(driver::Context context) {
 }
 
 void Pools::close(driver::Context context) {
-  if (Pool* pool = pool_of(context)) pool->close();
+  // Its work may still touch another context's memory, and nobody will be able to ask its events.
+  if (order_.contexts() > 1) driver_->synchronize(context);
   order_.leave(context);
   Guard hold(lock_);
+  if (Pool* pool = pool_of(context)) pool->close();
+  if (Wholes* wholes = wholes_.load(std::memory_order_acquire)) wholes->close(context);
   std::erase(failed_, context);
 }
 
@@ -180,31 +203,47 @@ void Pools::fail(driver::Context context) {
   failed_.push_back(context);
 }
 
-bool Pools::find(Address address, Pool::Held* out) const {
-  for (const auto& slot : pools_) {
-    Pool* pool = slot.load(std::memory_order_acquire);
-    if (pool == nullptr) return false;
-    if (pool->context() != nullptr && pool->find_held(address, out)) return true;
-  }
-  return false;
-}
-
-bool Pools::owns(Address address) { return page_map.is_ours(address); }
+Pool* Pools::pool_at(Address address) { return page_map.pool_of(address); }
 
 uint64_t Pools::release_everything() {
-  uint64_t released = 0;
+  uint64_t released = release_whole();
   for_each([&](Pool& pool) { released += pool.release_everything(); });
   return released;
 }
 
 uint64_t Pools::releasable_bytes(driver::Context context) {
   Pool* pool = pool_of(context);
-  return pool == nullptr ? 0 : pool->releasable_bytes();
+  Wholes* wholes = wholes_.load(std::memory_order_acquire);
+  return (pool == nullptr ? 0 : pool->releasable_bytes()) + (wholes == nullptr ? 0 : wholes->releasable_bytes(context));
 }
 
-void Pools::forget_after_fork() {
+uint64_t Pools::trim(uint64_t keep) {
+  uint64_t released = 0;
+  for_each([&](Pool& pool) { released += pool.trim(keep); });
+  return released;
+}
+
+void Pools::set_max_cached(uint64_t bytes) {
+  max_cached_.store(bytes, std::memory_order_relaxed);
+  for_each([&](Pool& pool) { pool.set_max_cached(bytes); });
+}
+
+void Pools::decay() {
+  for_each([](Pool& pool) { pool.decay(); });
+}
+
+uint64_t Pools::largest_free(int device, bool wait) {
+  uint64_t largest = 0;
+  for_each([&](Pool& pool) {
+    if (pool.device() == device) largest = std::max(largest, pool.ranges().largest_free(wait));
+  });
+  return largest;
+}
+
+void Pools::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   lock_.reset_after_fork();
   failed_.clear();
+  wholes_.store(nullptr, std::memory_order_relaxed);
   this_thread = {};
   for (auto& slot : pools_) slot.store(nullptr, std::memory_order_relaxed);
   page_map.forget_after_fork();

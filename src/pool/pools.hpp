@@ -8,12 +8,9 @@
 #include "driver/driver.hpp"
 #include "order/timeline.hpp"
 #include "pool/pool.hpp"
+#include "pool/wholes.hpp"
 
 namespace cupool::pool {
-
-// What free() found. kNotOurs: the driver's own memory, ask the driver. kNobodys: inside our memory, but not a block
-// that the application holds (freed twice, or not where it starts).
-enum class Freed { kDone, kNotOurs, kNobodys };
 
 class Pools {
  public:
@@ -22,11 +19,24 @@ class Pools {
   // `bytes` > 0 in the current context, which is `context`. The driver's status.
   Status allocate(driver::Context context, uint64_t bytes, Address* out);
   Freed free(Address address);
+  // The same for memory of another source, which is never cut.
+  Status allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
+  // From now on no block is cut from a segment: each is an allocation of the driver's.
+  void use_whole_allocations() { whole_only_.store(true, std::memory_order_relaxed); }
 
   // The block that holds an address; false: not ours, or held by nobody.
   bool find(Address address, Pool::Held* out) const;
+  // Runs `f(const Mark&)`, or changes the mark, of the block that holds an address; false: nobody holds it.
+  template <typename F>
+  bool with_mark(Address address, F&& f) const {
+    if (Pool* pool = pool_at(address)) return pool->with_mark(address, f);
+    Wholes* wholes = wholes_.load(std::memory_order_acquire);
+    return wholes != nullptr && wholes->with_mark(address, f);
+  }
+  // The block that holds an address, or all in a range of addresses, are not handed to another owner.
+  bool taint(Address address, Taint reason, uint64_t bytes = 1) const;
   // Whether an address lies in memory that the pool got from the driver.
-  static bool owns(Address address);
+  bool owns(Address address) const;
 
   // Before a context goes away.
   void close(driver::Context context);
@@ -38,6 +48,18 @@ class Pools {
   uint64_t release_everything();
   // What the driver would have more of after that, for the current context's device.
   uint64_t releasable_bytes(driver::Context context);
+
+  // Keeps at most `keep` free bytes in each pool; how many went back.
+  uint64_t trim(uint64_t keep);
+  // In place of CUPOOL_MAX_CACHED, for pools to come too.
+  void set_max_cached(uint64_t bytes);
+  // The program has just waited for all its work: what was idle for long may go.
+  void decay();
+  // Managed memory that lies idle may occupy the device, and nobody can tell how much: keep little before such a question.
+  void release_idle_managed();
+
+  // The largest free range of a device; without waiting, 0 when somebody holds the lock.
+  uint64_t largest_free(int device, bool wait);
 
   order::Timeline& order() { return order_; }
   driver::Driver& driver() { return *driver_; }
@@ -56,7 +78,13 @@ class Pools {
 
  private:
   static constexpr size_t kMostPools = 256;
+  static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
+  Status allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out);
+  Freed free_whole(Address address);
+  uint64_t release_whole();
+  Wholes* wholes();
+  static Pool* pool_at(Address address);
   ThreadCache* cache_of(driver::Context context);
   ThreadCache* find_cache(Pool* pool);
   Pool* open(driver::Context context);
@@ -65,7 +93,10 @@ class Pools {
   order::Timeline order_;
   Lock lock_;
   std::array<std::atomic<Pool*>, kMostPools> pools_{};
+  std::atomic<uint64_t> max_cached_{kFromOptions};
   std::vector<driver::Context> failed_ CUPOOL_GUARDED_BY(lock_);
+  std::atomic<bool> whole_only_{false};
+  std::atomic<Wholes*> wholes_{nullptr};  // made when the first one is asked for, then there for good
 };
 
 }  // namespace cupool::pool

@@ -24,7 +24,11 @@ inline constexpr uint64_t kGranuleShift = 14;
 inline constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;  // ranges start and end on these
 inline constexpr uint64_t kGranulesPerPage = kPageBytes / kGranule;
 
-enum class Use : uint8_t { kFree, kPending, kBlock, kSlab };
+// The bit of a marked block (marks.hpp) in its asked size, or in its tag.
+inline constexpr uint64_t kMarkedAsked = uint64_t{1} << 63;
+inline constexpr uint16_t kMarkedTag = 0x8000;
+
+enum class Use : uint8_t { kFree, kPending, kTaken };
 
 struct Range {
   Address start = 0;
@@ -34,7 +38,6 @@ struct Range {
   std::atomic<uint64_t> asked{0};     // a block: the bytes the application asked for; 0: nobody holds it
   std::atomic<uint8_t> size_class{0};  // of a block that thread caches may keep
   Use use = Use::kFree;
-  bool tainted = false;  // never handed to another owner
   Epoch stamp = 0;  // free: when its last block was freed
   Segment* segment = nullptr;
   Range* before = nullptr;  // neighbours in the segment
@@ -50,13 +53,14 @@ struct Range {
     asked.store(0, std::memory_order_relaxed);
     size_class.store(0, std::memory_order_relaxed);
     use = Use::kFree;
-    tainted = false;
     stamp = 0;
     segment = nullptr;
     before = after = bin_prev = bin_next = next_idle = nullptr;
   }
 
   Address end() const { return start + bytes; }
+  // What the application asked for, marked or not; 0: nobody holds it.
+  uint64_t asked_bytes() const { return asked.load(std::memory_order_relaxed) & ~kMarkedAsked; }
 };
 
 struct Segment {
@@ -64,12 +68,20 @@ struct Segment {
   uint64_t bytes = 0;
   Pool* pool = nullptr;
   Range* first = nullptr;  // the lowest range
-  bool tainted = false;    // gives out nothing new; goes back to the driver with its last block
+  uint64_t idle_since = 0;  // milliseconds, when it was first seen free; 0: in use since
+  std::atomic<bool> tainted{false};  // gives out nothing new; goes back to the driver with its last block
   Segment* prev = nullptr;  // all segments of the pool
   Segment* next = nullptr;
   Segment* next_idle = nullptr;
 
-  void reset() { *this = Segment{}; }
+  void reset() {
+    start = bytes = 0;
+    pool = nullptr;
+    first = nullptr;
+    idle_since = 0;
+    tainted.store(false, std::memory_order_relaxed);
+    prev = next = next_idle = nullptr;
+  }
 
   // Whether it is one free range from end to end.
   bool is_free() const { return first->use == Use::kFree && first->bytes == bytes; }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "pool/page_map.hpp"
-#include "stats/counters.hpp"
 
 namespace cupool::pool {
 
@@ -12,8 +11,10 @@ uint64_t Ranges::most_for(uint64_t bytes) const {
   return bytes > split_limit_ ? ~uint64_t{0} : std::max(split_limit_, bytes);
 }
 
-Range* Ranges::take(uint64_t bytes, Epoch limit) {
+Range* Ranges::take(uint64_t bytes, const order::Timeline& order) {
   Guard hold(lock_);
+  // Under the lock, not before: whoever put a range here has noted its work first.
+  const Epoch limit = order.newest_usable();
   drain_locked(limit);
   Range* range = bins_.best_fit(bytes, most_for(bytes), limit);
   if (range == nullptr) return nullptr;
@@ -33,7 +34,8 @@ bool Ranges::fits(uint64_t bytes) {
 }
 
 void Ranges::hand_out_locked(Range* range) {
-  range->use = Use::kBlock;
+  range->use = Use::kTaken;
+  range->segment->idle_since = 0;
   free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
 }
 
@@ -53,22 +55,30 @@ void Ranges::cut_locked(Range* range, uint64_t bytes) {
   range->bytes = bytes;
   page_map.set(rest->start, rest);
   bins_.insert(rest);
-  stats::count(stats::Counter::splits);
+  tally_.add(stats::DeviceCounter::splits);
 }
 
-void Ranges::give(Range* range, Epoch stamp, Epoch limit) {
+void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order) {
   Guard hold(lock_);
   range->stamp = stamp;
+  if (range->segment->tainted.load(std::memory_order_relaxed)) {
+    // Only the driver gets it, and the driver waits.
+    merge_locked(range);
+    return;
+  }
   free_.store(free_bytes() + range->bytes, std::memory_order_relaxed);
-  if (stamp <= limit) {
+  if (stamp <= order.newest_usable()) {
     merge_locked(range);
     return;
   }
   range->use = Use::kPending;
-  range->bin_prev = pending_last_;
-  range->bin_next = nullptr;
-  (pending_last_ != nullptr ? pending_last_->bin_next : pending_first_) = range;
-  pending_last_ = range;
+  // Nearly always the last; what comes late from a thread's cache is sorted in.
+  Range* before = pending_last_;
+  while (before != nullptr && before->stamp > stamp) before = before->bin_prev;
+  range->bin_prev = before;
+  range->bin_next = before != nullptr ? before->bin_next : pending_first_;
+  (range->bin_next != nullptr ? range->bin_next->bin_prev : pending_last_) = range;
+  (before != nullptr ? before->bin_next : pending_first_) = range;
 }
 
 void Ranges::unlink_pending_locked(Range* range) {
@@ -93,25 +103,26 @@ void Ranges::absorb_next_locked(Range* range) {
   if (gone->after != nullptr) gone->after->before = range;
   page_map.set(gone->start, nullptr);
   range_store_.give(gone);
-  stats::count(stats::Counter::merges);
+  tally_.add(stats::DeviceCounter::merges);
 }
 
 void Ranges::merge_locked(Range* range) {
+  const bool listed = !range->segment->tainted.load(std::memory_order_relaxed);
   range->use = Use::kFree;
   range->asked.store(0, std::memory_order_relaxed);
   if (range->after != nullptr && range->after->use == Use::kFree) {
-    bins_.remove(range->after);
+    if (listed) bins_.remove(range->after);
     absorb_next_locked(range);
   }
   if (range->before != nullptr && range->before->use == Use::kFree) {
     range = range->before;
-    bins_.remove(range);
+    if (listed) bins_.remove(range);
     absorb_next_locked(range);
   }
-  bins_.insert(range);
+  if (listed) bins_.insert(range);
 }
 
-Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken) {
+Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch stamp) {
   Guard hold(lock_);
   Segment* segment = segment_store_.take();
   Range* range = range_store_.take();
@@ -127,9 +138,11 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken) {
   range->bytes = bytes;
   range->pool = pool_;
   range->segment = segment;
+  range->stamp = stamp;
   page_map.set_segment(segment);
   page_map.set(start, range);
   reserved_.store(reserved() + bytes, std::memory_order_relaxed);
+  device_.reserve(bytes);
   free_.store(free_bytes() + bytes, std::memory_order_relaxed);
   if (bytes_taken == 0) {
     bins_.insert(range);
@@ -145,13 +158,41 @@ Segment* Ranges::detach(uint64_t most) {
   // What is not yet safe may go back all the same: the driver's free waits for all work.
   drain_locked(kAnyStamp);
   Segment* segment = segments_;
-  while (segment != nullptr && (!segment->is_free() || segment->bytes > most)) segment = segment->next;
+  while (segment != nullptr && (segment->tainted || !segment->is_free() || segment->bytes > most)) {
+    segment = segment->next;
+  }
   if (segment == nullptr) return nullptr;
   bins_.remove(segment->first);
+  free_.store(free_bytes() - segment->bytes, std::memory_order_relaxed);
+  return detach_locked(segment);
+}
+
+Segment* Ranges::detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Timeline& order) {
+  Guard hold(lock_);
+  drain_locked(order.newest_usable());
+  for (Segment* segment = segments_; segment != nullptr; segment = segment->next) {
+    if (segment->tainted || !segment->is_free()) continue;
+    if (segment->idle_since == 0) segment->idle_since = now_ms;
+    if (now_ms - segment->idle_since < idle_ms) continue;
+    bins_.remove(segment->first);
+    free_.store(free_bytes() - segment->bytes, std::memory_order_relaxed);
+    return detach_locked(segment);
+  }
+  return nullptr;
+}
+
+Segment* Ranges::detach_tainted() {
+  Guard hold(lock_);
+  Segment* segment = segments_;
+  while (segment != nullptr && !(segment->tainted && segment->is_free())) segment = segment->next;
+  return segment == nullptr ? nullptr : detach_locked(segment);
+}
+
+Segment* Ranges::detach_locked(Segment* segment) {
   (segment->prev != nullptr ? segment->prev->next : segments_) = segment->next;
   if (segment->next != nullptr) segment->next->prev = segment->prev;
   reserved_.store(reserved() - segment->bytes, std::memory_order_relaxed);
-  free_.store(free_bytes() - segment->bytes, std::memory_order_relaxed);
+  device_.release(segment->bytes);
   page_map.remove(segment->start, segment->bytes);
   return segment;
 }
@@ -179,8 +220,23 @@ void Ranges::drop_all() {
   segments_ = nullptr;
   pending_first_ = pending_last_ = nullptr;
   bins_ = Bins{};
+  device_.release(reserved());
   reserved_.store(0, std::memory_order_relaxed);
   free_.store(0, std::memory_order_relaxed);
+}
+
+uint64_t Ranges::largest_free(bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  if (wait) {
+    lock_.lock();
+  } else if (!lock_.try_lock()) {
+    return 0;
+  }
+  uint64_t largest = bins_.largest();
+  for (const Range* range = pending_first_; range != nullptr; range = range->bin_next) {
+    largest = std::max(largest, range->bytes);
+  }
+  lock_.unlock();
+  return largest;
 }
 
 Ranges::Figures Ranges::figures() {

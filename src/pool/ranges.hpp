@@ -4,15 +4,19 @@
 #pragma once
 
 #include "base/lock.hpp"
+#include "order/timeline.hpp"
 #include "pool/bins.hpp"
 #include "pool/metadata.hpp"
 #include "pool/range.hpp"
+#include "stats/device.hpp"
 
 namespace cupool::pool {
 
 inline constexpr Epoch kAnyStamp = ~Epoch{0};
 
 inline uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) & ~(step - 1); }
+
+class Slabs;
 
 class Ranges {
  public:
@@ -25,22 +29,28 @@ class Ranges {
     uint64_t free_segment_bytes = 0;
   };
 
-  constexpr explicit Ranges(Pool* pool) : pool_(pool) {}
+  Ranges(Pool* pool, stats::Device& device) : pool_(pool), device_(device) { device.enlist(tally_); }
 
-  // The best fit of `bytes`, cut to size, whose stamp is at most `limit`; null when there is none.
+  // The best fit of `bytes`, cut to size, that may be handed out now; null when there is none.
   // pre: bytes is a multiple of a granule.
-  Range* take(uint64_t bytes, Epoch limit);
+  Range* take(uint64_t bytes, const order::Timeline& order);
   // Whether time alone stands in the way: some range would fit if its stamp were safe.
   bool fits(uint64_t bytes);
-  // Back from its owner. Merged at once if `stamp` is at most `limit`, else kept apart until it is: a fresh stamp must
+  // Back from its owner. Merged at once if it could be handed out at once, else kept apart until it can: a fresh stamp must
   // not make a large old range wait.
-  void give(Range* range, Epoch stamp, Epoch limit);
+  void give(Range* range, Epoch stamp, const order::Timeline& order);
   // A new segment of the driver's, already in the page map, whose first `bytes_taken` bytes are handed out at once
   // (0: none). Null: no host memory; nothing was entered.
-  Range* add(Address start, uint64_t bytes, uint64_t bytes_taken);
+  Range* add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch stamp = 0);
 
   // Takes one wholly free segment out of everything, the page map too; null when there is none. At most `most` bytes.
   Segment* detach(uint64_t most = ~uint64_t{0});
+  // The same for one that was seen free `idle_ms` ago and at every call since; times in milliseconds.
+  Segment* detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Timeline& order);
+  // The same for one that is tainted.
+  Segment* detach_tainted();
+  // The segment that holds `address` gives out nothing any more. False: it did not before either, or is not ours.
+  bool taint(Address address, Slabs& slabs);
   // Once the driver has it back. (A refused release: add() it again.)
   void forget(Segment* segment);
   // Every segment, live or not: the context is gone. Nothing goes back to the driver.
@@ -49,6 +59,8 @@ class Ranges {
   uint64_t reserved() const { return reserved_.load(std::memory_order_relaxed); }
   uint64_t free_bytes() const { return free_.load(std::memory_order_relaxed); }
   Figures figures();
+  // Without waiting: 0 when somebody holds the lock.
+  uint64_t largest_free(bool wait);
 
   // For questions about addresses inside blocks, and for walks.
   Lock& lock() CUPOOL_RETURN_CAPABILITY(lock_) { return lock_; }
@@ -57,6 +69,7 @@ class Ranges {
   void set_split_limit(uint64_t bytes) { split_limit_ = bytes; }
 
  private:
+  Segment* detach_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
   void merge_locked(Range* range) CUPOOL_REQUIRES(lock_);
   void drain_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
   void cut_locked(Range* range, uint64_t bytes) CUPOOL_REQUIRES(lock_);
@@ -66,6 +79,8 @@ class Ranges {
   uint64_t most_for(uint64_t bytes) const;
 
   Pool* pool_;
+  stats::Device& device_;
+  stats::Tally tally_ CUPOOL_GUARDED_BY(lock_);
   uint64_t split_limit_ = ~uint64_t{0};
   std::atomic<uint64_t> reserved_{0};
   std::atomic<uint64_t> free_{0};

@@ -9,7 +9,7 @@ namespace cupool::pool {
 
 Settings Settings::from(const config::Options& options, uint64_t device_bytes) {
   Settings settings;
-  settings.min_block = std::bit_ceil(std::max(options.min_block.of(device_bytes), SizeClasses::kUnit));
+  settings.min_block = std::bit_ceil(std::clamp<uint64_t>(options.min_block.of(device_bytes), 512, SizeClasses::kLargestMinimum));
   settings.small_limit = std::clamp(options.small_limit.of(device_bytes), settings.min_block, SizeClasses::kLargestSmall);
   settings.large_round = std::bit_ceil(std::max(options.large_round.of(device_bytes), kGranule));
   settings.segment_min = options.segment_min.of(device_bytes);

@@ -17,16 +17,18 @@ class SizeClasses {
   static constexpr size_t kMostClasses = kMostSmall + 64 + 1;
   static constexpr uint64_t kUnit = 256;
   static constexpr uint64_t kLargestSmall = 256 << 10;  // a block's slack must fit 16 bits
+  static constexpr uint64_t kLargestMinimum = 16 << 10;
   static constexpr uint64_t kLargestKept = 1 << 20;
   static constexpr unsigned kNotKept = 255;  // too large: never in a thread's cache
 
-  // pre: min_block is a power of two, at least kUnit; small_limit at most kLargestSmall.
+  // pre: min_block is a power of two, above kUnit and at most kLargestMinimum; small_limit at most kLargestSmall.
   SizeClasses(uint64_t min_block, uint64_t small_limit, uint64_t round);
 
   // The class of a block of `bytes`, or kNotKept. pre: bytes > 0.
   unsigned of(uint64_t bytes) const {
     if (bytes <= small_limit_) return small_[(bytes + kUnit - 1) / kUnit];
-    return bytes <= kLargestKept ? static_cast<unsigned>(kMostSmall + (rounded(bytes) >> kGranuleShift)) : kNotKept;
+    const uint64_t taken = rounded(bytes);
+    return taken <= kLargestKept ? static_cast<unsigned>(kMostSmall + (taken >> kGranuleShift)) : kNotKept;
   }
   bool is_small(unsigned size_class) const { return size_class < kMostSmall; }
   uint64_t bytes(unsigned size_class) const {

@@ -47,6 +47,7 @@ Slab* Slabs::new_slab(uint32_t blocks) {
   }
   slab->blocks = slab->free_blocks = blocks;
   slab->prev = slab->next = nullptr;
+  slab->closed = false;
   for (uint32_t i = 0; i < blocks; ++i) slab->tags[i].store(0, std::memory_order_relaxed);
   for (uint32_t i = 0; i < blocks; i += 64) {
     slab->free_bits[i / 64] = blocks - i >= 64 ? ~uint64_t{0} : (uint64_t{1} << (blocks - i)) - 1;
@@ -86,9 +87,11 @@ size_t Slabs::take_from(Slab* slab, size_t count, Entry* out) {
   return taken;
 }
 
-size_t Slabs::take(unsigned size_class, size_t count, Epoch limit, Entry* out) {
+size_t Slabs::take(unsigned size_class, size_t count, const order::Timeline& order, Entry* out) {
   Class& c = classes_state_[size_class];
   Guard hold(c.lock);
+  // Under the lock, not before: whoever gave a block back has noted its work first.
+  const Epoch limit = order.newest_usable();
   size_t taken = 0;
   for (Slab* slab = c.first; slab != nullptr && taken < count;) {
     Slab* next = slab->next;
@@ -111,14 +114,14 @@ size_t Slabs::add(unsigned size_class, Range* range, size_t count, Entry* out) {
                                            ((uint64_t{1} << 32) % (block / SizeClasses::kUnit) != 0));
   slab->stamp = range->stamp;
   slab->size_class = static_cast<uint8_t>(size_class);
-  range->use = Use::kSlab;
-  range->slab.store(slab, std::memory_order_release);
+  range->slab.store(slab, std::memory_order_seq_cst);
   page_map.set_all(*range, range);
   Class& c = classes_state_[size_class];
   Guard hold(c.lock);
   c.bytes.fetch_add(range->bytes, std::memory_order_relaxed);
   const size_t taken = take_from(slab, count, out);
-  if (slab->free_blocks != 0) list(c, slab);
+  slab->closed = slab->closed || range->segment->tainted.load(std::memory_order_seq_cst);
+  if (slab->free_blocks != 0 && !slab->closed) list(c, slab);
   return taken;
 }
 
@@ -131,7 +134,7 @@ size_t Slabs::give(unsigned size_class, const Entry* entries, size_t count, Rang
     const uint32_t index = slab->index_of(entries[i].address - entries[i].range->start);
     slab->free_bits[index / 64] |= uint64_t{1} << (index % 64);
     slab->stamp = std::max(slab->stamp, entries[i].stamp);
-    if (++slab->free_blocks == 1) list(c, slab);
+    if (++slab->free_blocks == 1 && !slab->closed) list(c, slab);
     if (slab->free_blocks != slab->blocks) continue;
     *emptied = slab->range;
     retire(c, slab);
@@ -142,7 +145,7 @@ size_t Slabs::give(unsigned size_class, const Entry* entries, size_t count, Rang
 
 // The slab's record becomes idle; its range is handed to the caller with the slab's stamp.
 void Slabs::retire(Class& c, Slab* slab) {
-  unlist(c, slab);
+  if (!slab->closed) unlist(c, slab);
   Range* range = slab->range;
   c.bytes.fetch_sub(range->bytes, std::memory_order_relaxed);
   range->stamp = slab->stamp;

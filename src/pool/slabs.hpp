@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/lock.hpp"
+#include "order/timeline.hpp"
 #include "pool/metadata.hpp"
 #include "pool/range.hpp"
 #include "pool/size_classes.hpp"
@@ -20,7 +21,7 @@ struct Entry {
 };
 
 // The record of one slab. Its tags say which blocks the application holds, and what it asked for: 0 is nobody's, else
-// one more than the bytes of the block that were not asked for. Only tags are touched without the class's lock.
+// one more than the bytes of the block that were not asked for, with a bit if it is marked. Only tags are touched without the class's lock.
 struct Slab {
   Range* range = nullptr;
   uint32_t block_bytes = 0;
@@ -30,6 +31,7 @@ struct Slab {
   Epoch stamp = 0;          // the newest of the blocks given back
   uint8_t size_class = 0;
   uint8_t bucket = 0;
+  bool closed = false;  // its segment is tainted: nothing is taken from it any more, and it is in no list
   Slab* prev = nullptr;
   Slab* next = nullptr;
   uint64_t* free_bits = nullptr;
@@ -40,6 +42,8 @@ struct Slab {
     const uint64_t index = ((offset / SizeClasses::kUnit) * reciprocal) >> 32;
     return index < blocks && index * block_bytes == offset ? static_cast<uint32_t>(index) : blocks;
   }
+  // The bytes that were asked for. pre: tag is not 0.
+  uint64_t asked(uint16_t tag) const { return block_bytes + 1u - (tag & ~kMarkedTag); }
   uint32_t index_containing(uint64_t offset) const {
     return static_cast<uint32_t>(((offset / SizeClasses::kUnit) * reciprocal) >> 32);
   }
@@ -49,8 +53,8 @@ class Slabs {
  public:
   constexpr explicit Slabs(const SizeClasses& classes) : classes_(classes) {}
 
-  // Up to `count` blocks whose slab's stamp is at most `limit`; how many there were.
-  size_t take(unsigned size_class, size_t count, Epoch limit, Entry* out);
+  // Up to `count` blocks that may be handed out now; how many there were.
+  size_t take(unsigned size_class, size_t count, const order::Timeline& order, Entry* out);
   // Gives blocks of one class back, and returns how many went in: it stops at a slab that is thereby empty, whose range
   // comes out in `emptied` and must go back to Ranges. Call again with the rest.
   size_t give(unsigned size_class, const Entry* entries, size_t count, Range** emptied);
@@ -59,6 +63,8 @@ class Slabs {
   uint64_t slab_bytes(unsigned size_class) const;
   // Makes `range` a slab and takes up to `count` of its blocks at once. 0: no host memory, the range is still the caller's.
   size_t add(unsigned size_class, Range* range, size_t count, Entry* out);
+  // The segment of this range is tainted: if the range is a slab, no more blocks come from it.
+  void close(Range* range);
   void drop_all();
 
  private:

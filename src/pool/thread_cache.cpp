@@ -30,6 +30,7 @@ uint32_t ThreadCache::prepare(unsigned size_class) {
   Entry* ring = static_cast<Entry*>(calloc(std::bit_ceil(room), sizeof(Entry)));
   if (ring == nullptr) return 0;
   shelf.ring = ring;
+  shelf.block_bytes = static_cast<uint32_t>(block);
   shelf.room = std::bit_ceil(room);
   return shelf.room;
 }
@@ -46,6 +47,14 @@ size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out
   while (shelf.count > keep) out[count++] = shelf.pop_oldest();
   if (count != 0) bytes_ -= count * sizes_.bytes(size_class);
   return count;
+}
+
+unsigned ThreadCache::next_to_empty() {
+  for (unsigned i = 0; i < SizeClasses::kMostClasses; ++i) {
+    cursor_ = (cursor_ + 1) % SizeClasses::kMostClasses;
+    if (shelves_[cursor_].count != 0) return cursor_;
+  }
+  return SizeClasses::kNotKept;
 }
 
 void ThreadCache::stop() {

@@ -4,11 +4,13 @@
 // for the ordering with a membarrier.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 
 #include "order/timeline.hpp"
 #include "pool/size_classes.hpp"
 #include "pool/slabs.hpp"
+#include "stats/device.hpp"
 
 namespace cupool::pool {
 
@@ -18,6 +20,7 @@ struct Shelf {
   uint32_t first = 0;
   uint32_t count = 0;
   uint32_t room = 0;  // a power of two, or 0 before the first use
+  uint32_t block_bytes = 0;
 
   Entry& at(uint32_t i) { return ring[(first + i) & (room - 1)]; }
   Entry pop_newest() { return at(--count); }
@@ -60,29 +63,30 @@ class ThreadCache {
       if (!order.is_safe(shelf.at(0).stamp)) return false;
       *out = shelf.pop_oldest();
     }
-    bytes_ -= sizes_.bytes(size_class);
+    bytes_ -= shelf.block_bytes;
     return true;
   }
   // False: the shelf or the whole cache is full; spill() first.
-  bool put(unsigned size_class, const Entry& entry, uint64_t block_bytes) {
+  bool put(unsigned size_class, const Entry& entry) {
     Shelf& shelf = shelves_[size_class];
-    if (shelf.count == shelf.room || bytes_ + block_bytes > most_bytes_) return false;
+    if (shelf.count == shelf.room || bytes_ + shelf.block_bytes > most_bytes_) return false;
     shelf.push_newest(entry);
-    bytes_ += block_bytes;
+    bytes_ += shelf.block_bytes;
     return true;
   }
   // Blocks that came from a slab: older than all that are kept.
   void put_oldest(unsigned size_class, const Entry* entries, size_t count);
-  // How many blocks of this class it is worth fetching at once.
-  uint32_t batch(unsigned size_class) { return prepare(size_class) / 2; }
+  // How many more blocks of this class it is worth fetching along with one that is needed; all of them fit.
+  uint32_t room_for_batch(unsigned size_class) {
+    const uint32_t room = prepare(size_class);
+    return std::min(room / 2, room - shelves_[size_class].count);
+  }
   // Makes a shelf; its room is 0 when this class is not kept at all.
   uint32_t prepare(unsigned size_class);
 
-  // Bytes handed to the application by this thread less those it took back; may be negative. Read by others.
-  void held(int64_t change) {
-    held_.store(held_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
-  }
-  int64_t held() const { return held_.load(std::memory_order_relaxed); }
+  // What this thread handed to the application and took back; read by others.
+  stats::Holdings& holdings() { return holdings_; }
+  const stats::Holdings& holdings() const { return holdings_; }
   // Whether enough was freed since the last time this said yes that a seal is worth its cost.
   bool seal_is_due() {
     if (frees_ < kFreesASeal && freed_bytes_ < kBytesASeal) return false;
@@ -98,6 +102,9 @@ class ThreadCache {
   // Moves blocks to `out`, which has room for kMostBlocks, until `keep` are left; how many. For the one who stopped it too.
   size_t remove_oldest(unsigned size_class, uint32_t keep, Entry* out);
 
+  // The next class that holds blocks, going round; kNotKept when the cache is empty. The owner's own.
+  unsigned next_to_empty();
+
   const Shelf& shelf(unsigned size_class) const { return shelves_[size_class]; }
   Pool* pool() const { return pool_; }
 
@@ -105,8 +112,10 @@ class ThreadCache {
   void stop();
   void start();
 
-  ThreadCache(Pool* pool, const SizeClasses& sizes, uint64_t most_bytes)
-      : pool_(pool), sizes_(sizes), most_bytes_(most_bytes) {}
+  ThreadCache(Pool* pool, const SizeClasses& sizes, uint64_t most_bytes, stats::Device& device)
+      : pool_(pool), sizes_(sizes), most_bytes_(most_bytes), holdings_(device) {
+    device.enlist(holdings_);
+  }
 
   ThreadCache* next_of_pool = nullptr;    // under the pool's cache lock
   ThreadCache* next_of_thread = nullptr;  // the owner's own
@@ -127,13 +136,14 @@ class ThreadCache {
 
   std::atomic<bool> busy_{false};
   std::atomic<bool> stop_{false};
-  std::atomic<int64_t> held_{0};
   uint32_t frees_ = 0;
   uint64_t freed_bytes_ = 0;
   Pool* pool_;
   const SizeClasses& sizes_;
   uint64_t bytes_ = 0;
   uint64_t most_bytes_;
+  unsigned cursor_ = 0;
+  stats::Holdings holdings_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
 };
 

@@ -6,7 +6,7 @@
 
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
-#include "stats/counters.hpp"
+#include "stats/device.hpp"
 
 namespace cupool::pool {
 
@@ -14,7 +14,7 @@ void Pool::empty_thread_caches() {
   std::array<Entry, ThreadCache::kMostBlocks> entries;
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
-    stats::count(stats::Event::thread_caches_emptied);
+    stats_.count(stats::DeviceCounter::thread_caches_emptied);
     cache->stop();
     for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) {
       give_blocks(size_class, entries.data(), cache->remove_oldest(size_class, 0, entries.data()));
@@ -23,19 +23,39 @@ void Pool::empty_thread_caches() {
   }
 }
 
+bool Pool::give_back(Segment* segment) {
+  // The driver's free waits for all work, which proves as much as the program's own wait would.
+  const Epoch epoch = order_.begin_wait(order::Lane::kMany);
+  const uint64_t before = stats::now_ns();
+  const Status status = driver_.release_in(context(), segment->start);
+  order_.end_wait(epoch, status == driver::kSuccess);
+  if (status != driver::kSuccess) return false;
+  stats_.count(stats::DeviceCounter::segments_released);
+  stats_.count(stats::DeviceCounter::driver_release_ns, stats::now_ns() - before);
+  released_segments_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+// Of a segment that was detached: how many bytes went back, 0 if the driver refused.
+uint64_t Pool::hand_back(Segment* segment) {
+  const uint64_t bytes = give_back(segment) ? segment->bytes : 0;
+  // What is still the driver's to us is kept rather than lost, with the stamp it had.
+  if (bytes == 0 && page_map.enter(segment->start, segment->bytes)) {
+    ranges_.add(segment->start, segment->bytes, 0, segment->first->stamp);
+  }
+  ranges_.forget(segment);
+  return bytes;
+}
+
 uint64_t Pool::release_free_segments(uint64_t keep) {
   uint64_t released = 0;
   while (ranges_.free_bytes() > keep) {
     Segment* segment = ranges_.detach();
     if (segment == nullptr) break;
-    // The driver's free waits for all work, which proves as much as the program's own wait would.
-    const Epoch epoch = order_.begin_wait(order::Lane::kMany);
-    const Status status = driver_.release_in(context(), segment->start);
-    order_.end_wait(epoch, status == driver::kSuccess);
-    stats::count(stats::Event::segments_released);
-    released_segments_.fetch_add(1, std::memory_order_relaxed);
-    released += segment->bytes;
-    ranges_.forget(segment);
+    const uint64_t bytes = hand_back(segment);
+    if (bytes == 0) break;
+    if (released == 0) stats_.count(stats::DeviceCounter::trims);
+    released += bytes;
   }
   return released;
 }
@@ -43,11 +63,32 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
 uint64_t Pool::release_everything() {
   if (context() == nullptr || order_.is_capturing()) return 0;
   empty_thread_caches();
+  release_tainted();
   return release_free_segments(0);
 }
 
+uint64_t Pool::trim(uint64_t keep) {
+  if (context() == nullptr || order_.is_capturing()) return 0;
+  empty_thread_caches();
+  return release_free_segments(keep);
+}
+
+void Pool::decay() {
+  if (settings_.decay_ms == 0 || context() == nullptr || order_.is_capturing()) return;
+  const uint64_t now = stats::now_ns() / 1'000'000;
+  // Often enough to be on time within a quarter, seldom enough to cost nothing; one thread does it.
+  uint64_t last = decayed_at_.load(std::memory_order_relaxed);
+  if (now - last < settings_.decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
+  empty_thread_caches();
+  while (Segment* segment = ranges_.detach_idle(now, settings_.decay_ms, order_)) {
+    if (hand_back(segment) == 0) return;
+    stats_.count(stats::DeviceCounter::decays);
+  }
+}
+
 void Pool::trim_to_limit() {
-  if (ranges_.free_bytes() > settings_.max_cached && !order_.is_capturing()) release_free_segments(settings_.max_cached);
+  const uint64_t most = max_cached_.load(std::memory_order_relaxed);
+  if (ranges_.free_bytes() > most && !order_.is_capturing()) release_free_segments(most);
 }
 
 uint64_t Pool::releasable_bytes() {
@@ -72,15 +113,17 @@ bool Pool::is_held(const Range& range) {
 
 bool Pool::find_held(Address address, Held* out) {
   Guard hold(ranges_.lock());
+  // It may have gone since the caller looked.
+  if (page_map.pool_of(address) != this) return false;
   const Range* range = page_map.find_containing(address);
-  if (range == nullptr || range->pool != this) return false;
+  if (range == nullptr) return false;
   if (const Slab* slab = range->slab.load(std::memory_order_acquire)) {
     const uint32_t index = slab->index_containing(address - range->start);
     const uint16_t tag = index < slab->blocks ? slab->tags[index].load(std::memory_order_relaxed) : 0;
     if (tag == 0) return false;
-    *out = {range->start + uint64_t{index} * slab->block_bytes, slab->block_bytes + 1u - tag, false};
+    *out = {range->start + uint64_t{index} * slab->block_bytes, slab->asked(tag), false, range->segment->start};
   } else {
-    *out = {range->start, range->asked.load(std::memory_order_relaxed), range->bytes == range->segment->bytes};
+    *out = {range->start, range->asked_bytes(), range->bytes == range->segment->bytes, range->segment->start};
   }
   // The end of a block is not the block: the driver, too, answers for the bytes that were asked for.
   return out->bytes != 0 && address - out->start < out->bytes;
@@ -89,7 +132,7 @@ bool Pool::find_held(Address address, Held* out) {
 uint64_t Pool::live_bytes() {
   int64_t live = 0;
   Guard hold(caches_lock_);
-  for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) live += cache->held();
+  for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) live += cache->holdings().live();
   return live > 0 ? static_cast<uint64_t>(live) : 0;
 }
 
@@ -100,7 +143,7 @@ ThreadCache* Pool::adopt_cache() {
     cache->abandoned = false;
     return cache;
   }
-  auto* cache = new (std::nothrow) ThreadCache(this, sizes_, settings_.thread_cache);
+  auto* cache = new (std::nothrow) ThreadCache(this, sizes_, settings_.thread_cache, stats_);
   if (cache == nullptr) return nullptr;
   cache->next_of_pool = caches_;
   caches_ = cache;
@@ -122,15 +165,18 @@ void Pool::close() {
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
     cache->stop();
     for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) cache->remove_oldest(c, 0, entries.data());
-    cache->held(-cache->held());
+    cache->holdings().drop();
     cache->start();
   }
   slabs_.drop_all();
   ranges_.drop_all();
+  tainted_segments_.store(0, std::memory_order_relaxed);
+  Guard hold_marks(marks_lock_);
+  marks_.clear();
 }
 
-bool Pool::reopen(driver::Context context, uint64_t device_bytes) {
-  if (this->context() != nullptr || device_bytes != device_bytes_) return false;
+bool Pool::reopen(driver::Context context, int device) {
+  if (this->context() != nullptr || device != device_) return false;
   allocated_segments_.store(0, std::memory_order_relaxed);
   released_segments_.store(0, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/arrays.hpp"
 #include "sim/scheduler.hpp"
 #include "sim/state.hpp"
 #include "sim/streams.hpp"
@@ -36,6 +37,9 @@ void empty_context(Context& context) {
     if (event->context_id == context.id) events.push_back(event->handle);
   });
   for (const CUevent event : events) s.events.remove(event);
+  s.arrays.each([&](const std::shared_ptr<SimArray>& array) {
+    if (array->context_id == context.id) release_array(*array);
+  });
   context.active = false;
   s.note_usage();
 }

@@ -31,7 +31,9 @@ CUresult run_check(CUdeviceptr p, std::uint64_t bytes, unsigned value, CUdevicep
     const std::uint8_t* const memory = device_bytes(p, bytes, context_id);
     if (memory == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
     const auto expected = static_cast<std::uint8_t>(value);
-    wrong = bytes - static_cast<std::uint64_t>(std::count(memory, memory + bytes, expected));
+    // All right is the usual case, and comparing the bytes with their neighbours finds it fast.
+    const bool all_right = memory[0] == expected && std::memcmp(memory, memory + 1, bytes - 1) == 0;
+    if (!all_right) wrong = bytes - static_cast<std::uint64_t>(std::count(memory, memory + bytes, expected));
   }
   std::uint8_t* const sum = device_bytes(errors, sizeof wrong, context_id);
   if (sum == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;

@@ -83,6 +83,7 @@ void show_managed(const Allocation& allocation) {
   const Arena& arena = state().arena(allocation.device);
   mmap(reinterpret_cast<void*>(allocation.base), allocation.granules * kGranule, PROT_NONE,
        MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena.fd(), static_cast<off_t>(arena.offset_of(allocation.base)));
+  madvise(reinterpret_cast<void*>(allocation.base), allocation.granules * kGranule, MADV_DONTFORK);
   for (std::size_t i = 0; i < kRegions; ++i) {
     if (regions[i].lo.load() != 0) continue;
     regions[i].hi.store(allocation.base + allocation.granules * kGranule);

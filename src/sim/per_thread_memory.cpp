@@ -8,6 +8,16 @@ using cupool::sim::PerThreadScope;
 
 extern "C" {
 
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* a0, size_t a1, CUstream a2) {
+  const PerThreadScope scope;
+  return cuMemAllocAsync(a0, a1, a2);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* a0, size_t a1, CUmemoryPool a2, CUstream a3) {
+  const PerThreadScope scope;
+  return cuMemAllocFromPoolAsync(a0, a1, a2, a3);
+}
+
 CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D* a0, CUstream a1) {
   const PerThreadScope scope;
   return cuMemcpy2DAsync_v2(a0, a1);
@@ -133,6 +143,22 @@ CUresult cuMemcpyPeer_ptds(CUdeviceptr a0, CUcontext a1, CUdeviceptr a2, CUconte
 CUresult cuMemcpy_ptds(CUdeviceptr a0, CUdeviceptr a1, size_t a2) {
   const PerThreadScope scope;
   return cuMemcpy(a0, a1, a2);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr a0, CUstream a1) {
+  const PerThreadScope scope;
+  return cuMemFreeAsync(a0, a1);
+}
+
+CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr a0, size_t a1, CUdevice a2, CUstream a3) {
+  const PerThreadScope scope;
+  return cuMemPrefetchAsync(a0, a1, a2, a3);
+}
+
+CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr a0, size_t a1, CUmemLocation a2, unsigned int a3,
+                                    CUstream a4) {
+  const PerThreadScope scope;
+  return cuMemPrefetchAsync_v2(a0, a1, a2, a3, a4);
 }
 
 CUresult cuMemsetD16Async_ptsz(CUdeviceptr a0, unsigned short a1, size_t a2, CUstream a3) {

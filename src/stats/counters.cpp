@@ -1,5 +1,6 @@
-// The registry of thread blocks. Blocks come from mmap, not malloc: a thread may count for the first time while the
-// program's allocator is in any state, and a block outlives its thread. The lock is never held across foreign code.
+// The registry of thread blocks. Blocks come from mmap, not malloc: a thread may count for the first time
+// while the program's allocator is in any state, and a block outlives its thread. The lock is never held
+// across foreign code.
 #include "stats/counters.hpp"
 
 #include <pthread.h>
@@ -36,8 +37,14 @@ class Registry {
     block->in_use = false;
   }
 
-  std::array<uint64_t, kCounters> add_up() CUPOOL_EXCLUDES(lock_) {
+  std::array<uint64_t, kCounters> add_up(Reading reading) CUPOOL_EXCLUDES(lock_) {
+    if (reading == Reading::kNoLock) return add_up_now();
     const Guard guard(lock_);
+    return add_up_now();
+  }
+
+  // Blocks are only ever added, at the head, and never unmapped.
+  std::array<uint64_t, kCounters> add_up_now() const CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     std::array<uint64_t, kCounters> total = retired_;
     for (const Block* block = first_; block != nullptr; block = block->next) {
       for (size_t i = 0; i < kCounters; ++i) total[i] += block->counts[i].load(std::memory_order_relaxed);
@@ -66,7 +73,8 @@ class Registry {
 
   Block* carve() CUPOOL_REQUIRES(lock_) {
     if (arena_left_ < sizeof(Block)) {
-      void* const fresh = mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      void* const fresh =
+          mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (fresh == MAP_FAILED) return nullptr;
       arena_ = static_cast<char*>(fresh);
       arena_left_ = kArenaBytes;
@@ -103,19 +111,25 @@ Block* detail::register_thread() {
   return own_block;
 }
 
-Sums sums() {
-  const auto total = registry.add_up();
+Sums sums(Reading reading) {
+  const auto total = registry.add_up(reading);
   Sums out;
+  for (int i = 0; i < kMostDevices; ++i) {
+    if (device(i).is_used()) out.devices.add(device(i).read());
+  }
 #define CUPOOL_COUNTER(name, doc) out.name = total[static_cast<size_t>(Counter::name)];
 #define CUPOOL_EVENT(name, doc) \
   out.name = detail::events[static_cast<size_t>(Event::name)].load(std::memory_order_relaxed);
 #include "stats/counters.def"
+  out.devices.allocations += out.forwarded_allocations;
+  out.devices.frees += out.forwarded_frees;
   return out;
 }
 
 void forget_after_fork() {
   registry.forget_after_fork(detail::own_block);
   for (auto& word : detail::events) word.store(0, std::memory_order_relaxed);
+  for (int i = 0; i < kMostDevices; ++i) device(i).forget_after_fork();
 }
 
 }  // namespace cupool::stats

@@ -1,12 +1,16 @@
-// Counting without a shared cache line: each thread adds to a block that it alone writes, by a plain load and store. A
-// block is registered at the thread's first count; at the thread's end it is added to the retired sums and reused.
-// Readers add up all blocks under the registry's lock: they see every count that happened before them, never a torn one.
+// Counting without a shared cache line: each thread adds to a block that it alone writes, by a plain load and
+// store. A block is registered at the thread's first count; at the thread's end it is added to the retired
+// sums and reused. Readers add up all blocks under the registry's lock: they see every count that happened
+// before them, never a torn one.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
+
+#include "stats/device.hpp"
 
 namespace cupool::stats {
 
@@ -54,25 +58,50 @@ inline void count(Event event, uint64_t amount = 1) {
   detail::events[static_cast<size_t>(event)].fetch_add(amount, std::memory_order_relaxed);
 }
 
-// Everything that was counted so far, by all threads, ended ones too.
+// Everything that was counted so far, by all threads, ended ones too; `devices` is the sum over all devices, with what the
+// driver served itself added to `allocations` and `frees`.
 struct Sums {
 #define CUPOOL_COUNTER(name, doc) uint64_t name = 0;
 #define CUPOOL_EVENT(name, doc) uint64_t name = 0;
 #include "stats/counters.def"
+  DeviceSums devices;
 };
-Sums sums();
+// kNoLock: in a signal handler, where the interrupted thread may hold the lock. A thread that ends meanwhile may then be
+// missed or counted twice.
+enum class Reading { kLocked, kNoLock };
+Sums sums(Reading reading = Reading::kLocked);
 
 struct CounterInfo {
   const char* name;
   const char* doc;
 };
 
-// Calls f(CounterInfo, value) for every counter, in the order of the list.
+// Calls f(CounterInfo, value) for every count and figure of a device, in the order of the list.
+template <typename F>
+void visit(const DeviceSums& sums, F&& f) {
+#define CUPOOL_DEVICE(name, doc) f(CounterInfo{#name, doc}, sums.name);
+#define CUPOOL_FIGURE(name, doc) f(CounterInfo{#name, doc}, sums.name);
+#include "stats/counters.def"
+}
+// The same for the process: what its devices have in all, then what has no device.
 template <typename F>
 void visit(const Sums& sums, F&& f) {
+  visit(sums.devices, f);
 #define CUPOOL_COUNTER(name, doc) f(CounterInfo{#name, doc}, sums.name);
 #define CUPOOL_EVENT(name, doc) f(CounterInfo{#name, doc}, sums.name);
 #include "stats/counters.def"
+}
+
+// The value of that name among the sums; false: there is none.
+template <typename AnySums>
+bool find(const AnySums& sums, std::string_view name, uint64_t* value) {
+  bool found = false;
+  visit(sums, [&](const CounterInfo& info, uint64_t one) {
+    if (name != info.name) return;
+    *value = one;
+    found = true;
+  });
+  return found;
 }
 
 // In a forked child: the parent's counts are not this process's.

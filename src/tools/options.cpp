@@ -34,8 +34,10 @@ int options(int count, char** arguments) {
     config::visit(config::defaults(), [](const config::OptionInfo& info, const char*) { print_text(info); });
     return 0;
   }
-  printf("# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written as `512`, "
-         "`64K`, `1.5GiB`, `20%%` (of the device's memory) or `unlimited`.\n\n");
+  printf(
+      "# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written "
+      "as `512`, "
+      "`64K`, `1.5GiB`, `20%%` (of the device's memory) or `unlimited`.\n\n");
   printf("| variable | value | default | meaning |\n|---|---|---|---|\n");
   config::visit(config::defaults(), [](const config::OptionInfo& info, const char*) { print_row(info); });
   return 0;

@@ -1,5 +1,5 @@
-// `cupool run`: puts libcupool.so in front of LD_PRELOAD and becomes the program. The library is looked for beside the
-// command (a build tree), then in the library folders next to the command's (an installation).
+// `cupool run`: puts libcupool.so in front of LD_PRELOAD and becomes the program. The library is looked for
+// beside the command (a build tree), then in the library folders next to the command's (an installation).
 #include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -15,8 +15,9 @@ namespace cupool::tools {
 namespace {
 
 constexpr char kLibrary[] = "libcupool.so";
-// "../" and the name of the library folder as it was installed, then the usual ones for a prefix that was moved.
-constexpr const char* kFolders[] = {".", "../" CUPOOL_LIBDIR, "../lib", "../lib64"};
+// As it was installed; the usual names behind it are for a prefix that was moved.
+constexpr char kInstalled[] = "../" CUPOOL_LIBDIR;
+constexpr const char* kFolders[] = {".", kInstalled, "../lib", "../lib64"};
 
 std::string own_folder() {
   char path[PATH_MAX];
@@ -50,7 +51,8 @@ int run(int count, char** arguments) {
   }
   std::string preload = find_library();
   if (preload.empty()) {
-    fprintf(stderr, "cupool: %s is neither beside this command nor in a library folder next to it\n", kLibrary);
+    fprintf(stderr, "cupool: %s is neither beside this command nor in a library folder next to it\n",
+            kLibrary);
     return kNotFound;
   }
   const char* const before = getenv("LD_PRELOAD");

@@ -10,6 +10,8 @@ from pathlib import Path
 
 # What makes a function able to submit work to a stream: the stream itself or a struct that holds one.
 STREAM_TYPES = re.compile(r"\b(CUstream|CUlaunchConfig|CUDA_LAUNCH_PARAMS)\b")
+# These take a launch's configuration to compute a figure from it.
+COMPUTES_ONLY = re.compile(r"^cuOccupancy")
 FUNCTION = re.compile(r"\bCUresult\s+(cu[A-Z]\w*)\s*\(([^;{}]*?)\)\s*;", re.DOTALL)
 
 
@@ -39,7 +41,8 @@ def declared_elsewhere(name, include):
 def stream_functions(declarations):
     """The names whose parameters can carry a stream, and those that use the default stream (they have a _ptds form)."""
     return {name for name, parameters in declarations.items()
-            if STREAM_TYPES.search(parameters) or name.endswith("_ptds") or f"{name}_ptds" in declarations}
+            if (STREAM_TYPES.search(parameters) or name.endswith("_ptds") or f"{name}_ptds" in declarations)
+            and not COMPUTES_ONLY.match(name)}
 
 
 def exported_names(compiler, source):
@@ -47,6 +50,11 @@ def exported_names(compiler, source):
     source = Path(source)
     text = preprocess(compiler, (source / "src/hooks/exports.map.in").read_text(), f"-I{source / 'src'}")
     return set(re.findall(r"\b(cu[A-Z]\w*|dlsym|cupool_\w+\*?|dl\w+)\s*;", text))
+
+
+def called_names(path):
+    """The rows of api.def that cupool calls and leaves unhooked: someone has looked at them too."""
+    return set(re.findall(r"^CUPOOL_(?:REAL|LATE)\((\w+)", Path(path).read_text(), re.MULTILINE))
 
 
 def known_names(path):

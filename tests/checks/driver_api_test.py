@@ -12,6 +12,9 @@ class DriverApiTest(harness.TestCase):
         self.declarations = driver_api.declared(harness.COMPILER, harness.CUDA_INCLUDE)
         self.table = driver_api.exported_names(harness.COMPILER, harness.SOURCE)
         self.plain, self.quiet = driver_api.known_names(KNOWN)
+        for name in driver_api.called_names(harness.SOURCE / "src/cuda/api.def"):
+            if name in driver_api.stream_functions(self.declarations):
+                self.quiet[name] = "called by cupool itself"
 
     def faults(self, *, declarations=None, table=None, quiet=None):
         """What the check says of the real lists, or of them with one replaced."""
@@ -30,18 +33,23 @@ class DriverApiTest(harness.TestCase):
                  and not driver_api.declared_elsewhere(name, harness.CUDA_INCLUDE)}
         self.assertEqual(set(), stray)
 
+    def new_faults(self, **replaced):
+        """What the check says only because of the replacement."""
+        return [fault for fault in self.faults(**replaced) if fault not in self.faults()]
+
     def test_the_api_check_sees_a_launch_that_nobody_hooks(self):
-        found = self.faults(table=self.table - {"cuLaunchKernel"})
+        found = self.new_faults(table=self.table - {"cuLaunchKernel"})
         self.assertEqual(1, len(found))
         self.assertIn("cuLaunchKernel ", found[0])
 
     def test_the_api_check_sees_a_function_of_a_newer_toolkit(self):
-        self.assertEqual(1, len(self.faults(declarations=dict(self.declarations, cuLaunchTomorrow="CUstream hStream"))))
+        newer = dict(self.declarations, cuLaunchTomorrow="CUstream hStream")
+        self.assertEqual(1, len(self.new_faults(declarations=newer)))
 
     def test_the_api_check_sees_an_excuse_without_need_or_reason(self):
-        self.assertEqual(1, len(self.faults(quiet=dict(self.quiet, cuGone="old"))))
+        self.assertEqual(1, len(self.new_faults(quiet=dict(self.quiet, cuGone="old"))))
         name = next(iter(self.quiet))
-        self.assertEqual(1, len(self.faults(quiet=dict(self.quiet, **{name: ""}))))
+        self.assertEqual(1, len(self.new_faults(quiet=dict(self.quiet, **{name: ""}))))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ class BadInputTest(harness.TestCase):
     def assert_runs_on(self, command, *, bare_env=None, env=None, before=(), lines=1):
         """The same output and exit code as bare; stderr gains at most `lines` lines, all of them ours."""
         bare = harness.run(command, preload=before, env=bare_env)
-        preloaded = harness.run(command, preload=[*before, harness.LIBRARY], env={**(bare_env or {}), **(env or {})})
+        ours = {"CUPOOL_STATS": "off", **(bare_env or {}), **(env or {})}
+        preloaded = harness.run(command, preload=[*before, harness.LIBRARY], env=ours)
         self.assertEqual((bare.code, bare.out), (preloaded.code, preloaded.out), preloaded.err)
         ours = [line for line in preloaded.err.splitlines() if line.startswith("cupool: ")]
         others = [line for line in preloaded.err.splitlines() if not line.startswith("cupool: ")]
@@ -57,16 +58,17 @@ class BadInputTest(harness.TestCase):
         for name in names:
             with self.subTest(option=name):
                 junk = "/no/such/directory/%q" if name.endswith("_FILE") else "\x01junk value"
-                self.assert_runs_on([harness.victim("dlsym")], env={name: junk, **self.silent(name)})
+                # A report that could not be switched off says its five lines besides.
+                self.assert_runs_on([harness.victim("dlsym")], env={name: junk}, lines=6 if name == "CUPOOL_STATS" else 1)
 
     def test_an_unknown_option_costs_one_line_and_nothing_else(self):
-        result = self.assert_runs_on([harness.victim("dlsym")], env={"CUPOOL_BACKENDS": "off", "CUPOOL_STATS": "off"})
+        result = self.assert_runs_on([harness.victim("dlsym")], env={"CUPOOL_BACKENDS": "off"})
         self.assertIn("CUPOOL_BACKEND ", result.err)
 
     def test_an_unreadable_proc_changes_nothing(self):
         shim = fakes.without_proc(self.scratch)
         for name in ("linked", "dlsym", "threads"):
-            self.assert_runs_on([harness.victim(name)], before=[shim], env={"CUPOOL_STATS": "off"}, lines=1)
+            self.assert_runs_on([harness.victim(name)], before=[shim], lines=1)
 
     def test_the_shim_that_hides_proc_does_hide_it(self):
         shim = fakes.without_proc(self.scratch)
@@ -78,11 +80,6 @@ class BadInputTest(harness.TestCase):
         script = '"$0" >&- 2>&-; echo $?'
         bare = harness.run(["sh", "-c", script, harness.victim("dlsym")])
         self.assertEqual(bare.out, harness.with_cupool(["sh", "-c", script, harness.victim("dlsym")]).out)
-
-    @staticmethod
-    def silent(name):
-        """The report at exit is not the line that is counted here."""
-        return {} if name == "CUPOOL_STATS" else {"CUPOOL_STATS": "off"}
 
 
 if __name__ == "__main__":

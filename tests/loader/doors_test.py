@@ -23,30 +23,31 @@ class DoorsTest(harness.TestCase):
             result, counters = self.under_cupool(command, backend, **options)
             with self.subTest(backend=backend or "default"):
                 self.assert_same_run(bare, result)
-            yield result, counters
+            yield result, counters, backend
 
-    def assert_counted(self, result, counters, name, *, async_frees=0):
+    def assert_counted(self, result, counters, name, backend, *, async_frees=0):
         """One process reported, and it saw exactly the calls the victim says it made."""
         tally = result.tally(name)
         self.assertEqual(1, len(counters), "one process made CUDA calls, so one reports")
         seen = counters[0]
-        self.assertEqual(tally["allocs"], seen["allocations"])
-        self.assertEqual(tally["frees"], seen["frees"])
-        self.assertEqual(async_frees, seen["async_frees"])
-        self.assertGreaterEqual(seen["submissions"], tally["launches"])
+        self.assertEqual(tally["allocs"] + seen["pitched_allocations"], seen["allocations"])
+        # The pool takes a block back from cuMemFreeAsync as a free; switched off, that call is the driver's.
+        self.assertEqual(tally["frees"] + async_frees, seen["frees"] + seen["async_frees"])
+        if backend != "off":  # switched off, work passes without a note
+            self.assertGreaterEqual(seen["submissions"], tally["launches"])
 
     def test_a_linked_program_has_every_call_counted_and_its_results_unchanged(self):
-        for result, counters in self.same_in_both_modes([harness.victim("linked")]):
-            self.assert_counted(result, counters, "linked", async_frees=1)
+        for result, counters, backend in self.same_in_both_modes([harness.victim("linked")]):
+            self.assert_counted(result, counters, "linked", backend, async_frees=1)
             self.assertEqual(1, counters[0]["pitched_allocations"])
             self.assertEqual(1, counters[0]["managed_allocations"])
 
     def test_a_program_that_uses_dlsym_has_every_call_counted(self):
-        for result, counters in self.same_in_both_modes([harness.victim("dlsym")]):
-            self.assert_counted(result, counters, "dlsym")
+        for result, counters, backend in self.same_in_both_modes([harness.victim("dlsym")]):
+            self.assert_counted(result, counters, "dlsym", backend)
 
     def test_a_program_that_loads_like_cudart_gets_the_drivers_answers_and_is_counted(self):
-        for result, counters in self.same_in_both_modes([harness.victim("getproc")]):
+        for result, counters, _ in self.same_in_both_modes([harness.victim("getproc")]):
             other = result.tally("getproc per-thread")
             tally = result.tally("getproc")
             self.assertEqual(tally["allocs"] + other["allocs"], counters[0]["allocations"])
@@ -60,31 +61,31 @@ class DoorsTest(harness.TestCase):
             result, counters = self.under_cupool([harness.victim("next_host")], backend,
                                                  more_env=self.next_path())
             self.assertEqual((bare.code, bare.out), (result.code, result.out))
-            self.assert_counted(result, counters, "next")
+            self.assert_counted(result, counters, "next", backend)
 
     def test_an_override_preloaded_in_front_of_us_sees_every_call_and_so_do_we(self):
         override = harness.victim("libvictim_next_override.so")
         result, counters = self.under_cupool([harness.victim("next_host")], "off", before=[override],
                                              more_env=self.next_path())
         self.assertEqual(0, result.code, result.err)
-        self.assert_counted(result, counters, "next")
+        self.assert_counted(result, counters, "next", "off")
         tally = result.tally("next")
         self.assertIn(f"override: allocs={tally['allocs']} frees={tally['frees']}", result.err)
 
     def test_a_deepbind_plug_in_passes_us_by_and_its_memory_is_still_freed(self):
         command = [harness.victim("deepbind"), harness.victim("libvictim_plugin.so")]
-        for result, counters in self.same_in_both_modes(command):
+        for result, counters, _ in self.same_in_both_modes(command):
             self.assertEqual(1, len(counters))
             self.assertEqual(result.tally("deepbind")["allocs"], counters[0]["allocations"])
 
     def test_a_dlmopen_namespace_works_beside_us(self):
         command = [harness.victim("dlmopen"), harness.victim("libvictim_plugin.so")]
-        for result, counters in self.same_in_both_modes(command):
-            self.assert_counted(result, counters, "dlmopen")
+        for result, counters, backend in self.same_in_both_modes(command):
+            self.assert_counted(result, counters, "dlmopen", backend)
 
     def test_forked_and_executed_children_work_and_count_for_themselves(self):
         command = [harness.victim("fork_exec"), *(["no-exec"] if harness.EMULATOR else [])]
-        for result, counters in self.same_in_both_modes(command):
+        for result, counters, _ in self.same_in_both_modes(command):
             made = [result.tally(name)["allocs"] for name in ("child before init", "exec child", "fork_exec")
                     if name != "exec child" or not harness.EMULATOR]
             served = sorted(c["allocations"] for c in counters if c["allocations"] > 0)
@@ -93,12 +94,12 @@ class DoorsTest(harness.TestCase):
             self.assertLessEqual(set(served), set(made))
 
     def test_threads_that_hand_blocks_over_lose_no_count_and_no_byte(self):
-        for result, counters in self.same_in_both_modes([harness.victim("threads"), "4", "50"]):
-            self.assert_counted(result, counters, "threads")
+        for result, counters, backend in self.same_in_both_modes([harness.victim("threads"), "4", "50"]):
+            self.assert_counted(result, counters, "threads", backend)
             self.assertEqual(0, result.tally("threads")["wrong"])
 
     def test_a_program_without_cuda_sees_no_difference(self):
-        for _, counters in self.same_in_both_modes([harness.victim("plain")]):
+        for _, counters, _ in self.same_in_both_modes([harness.victim("plain")]):
             self.assertEqual([], counters, "a process without CUDA reports nothing")
 
     def test_switched_off_the_driver_sees_exactly_the_programs_calls(self):

@@ -11,7 +11,7 @@
 
 namespace cupool::test {
 
-class FakeDriver final : public driver::Driver {
+class FakeDriver : public driver::Driver {
  public:
   static constexpr uint64_t kStep = 2 << 20;
 
@@ -76,10 +76,6 @@ class FakeDriver final : public driver::Driver {
   driver::Status order_after(driver::Context, driver::Event) override {
     if (fail_order != driver::kSuccess) return fail_order;
     ++orders;
-    return driver::kSuccess;
-  }
-  driver::Status wait(driver::Event event) override {
-    std::erase(pending_, event);
     return driver::kSuccess;
   }
   driver::Status synchronize(driver::Context) override {

@@ -36,7 +36,6 @@ TEST_CASE("lanes are told apart by stream, and a set of them is none, one or man
   CHECK(order::lane_of_handle(0) == Lane::kLegacy);
   CHECK(order::lane_of_handle(0x1000) != order::lane_of_handle(0x1008));
   CHECK(order::lane_of_thread(1) != order::lane_of_thread(2));
-  CHECK(order::lane_of_thread(1) != order::lane_of_handle(13));
   CHECK(order::unite(Lane::kNone, kS) == kS);
   CHECK(order::unite(kS, Lane::kNone) == kS);
   CHECK(order::unite(kS, kS) == kS);
@@ -288,9 +287,10 @@ TEST_CASE_METHOD(World, "a guard is ordered however many seals are still running
     time.before_submit(i % 2 == 0 ? kT : kS);
     REQUIRE(time.is_safe(stamp));
   }
+  const Epoch last = time.open() - 1;
   driver.finish();
   time.advance(false);
-  CHECK(time.is_completed(time.open() - 1));
+  CHECK(time.is_completed(last));
 }
 
 TEST_CASE_METHOD(World, "seals that pile up still know their lanes") {

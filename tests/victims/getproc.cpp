@@ -8,6 +8,9 @@
 namespace {
 
 using GetProcAddress = decltype(&::cuGetProcAddress_v2);
+constexpr cuuint64_t kPlain = CU_GET_PROC_ADDRESS_DEFAULT;
+constexpr cuuint64_t kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+
 using OldGetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t);
 
 void ask(GetProcAddress get, const char* name, int version, cuuint64_t flags) {
@@ -19,10 +22,18 @@ void ask(GetProcAddress get, const char* name, int version, cuuint64_t flags) {
               pointer == nullptr ? "null" : "set");
 }
 
+// Per-thread forms exist from CUDA 7.0 on: asked with an older version, the driver has none.
+int per_thread_version(int version) { return version < 7000 ? 7000 : version; }
+
 void* must_get(GetProcAddress get, const char* name, int version, cuuint64_t flags) {
   void* pointer = nullptr;
   VICTIM_CHECK(get(name, &pointer, version, flags, nullptr));
   return pointer;
+}
+
+void compare(GetProcAddress get, const char* name, int version) {
+  const bool same = must_get(get, name, version, kPerThread) == must_get(get, name, version, kPlain);
+  std::printf("%s per-thread pointer %s\n", name, same ? "same" : "differs");
 }
 
 }  // namespace
@@ -34,22 +45,17 @@ int main() {
   const auto old_get = reinterpret_cast<OldGetProcAddress>(dlsym(libcuda, "cuGetProcAddress"));
   if (get == nullptr || old_get == nullptr) victim::die("dlsym", "no cuGetProcAddress", 0);
 
-  constexpr cuuint64_t kPlain = CU_GET_PROC_ADDRESS_DEFAULT;
-  constexpr cuuint64_t kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   victim::Device device(victim::load_api(
       [get](const char*, const char* name, int version) { return must_get(get, name, version, kPlain); }));
   victim::exercise(device);
 
   // The same program again through the per-thread entry points; only those that take a stream differ.
-#define VICTIM_COMPARE(symbol, name, version)                                                           \
-  std::printf("%s per-thread pointer %s\n", name,                                                       \
-              must_get(get, name, version, kPerThread) == must_get(get, name, version, kPlain) ? "same" \
-                                                                                               : "differs");
+#define VICTIM_COMPARE(symbol, name, version) compare(get, name, per_thread_version(version));
   VICTIM_FUNCTIONS(VICTIM_COMPARE)
 #undef VICTIM_COMPARE
   {
     victim::Device per_thread(victim::load_api([get](const char*, const char* name, int version) {
-      return must_get(get, name, version, kPerThread);
+      return must_get(get, name, per_thread_version(version), kPerThread);
     }));
     victim::exercise(per_thread);
     if (const int wrong = per_thread.finish("getproc per-thread"); wrong != 0) return wrong;
@@ -68,6 +74,7 @@ int main() {
   ask(get, "cuMemAllocAsync", 11020, kPlain);
   ask(get, "cuMemAllocAsync", 3020, kPlain);
   ask(get, "cuMemAllocAsync", 11020, kPerThread);
+  ask(get, "cuLaunchKernel", 4000, kPerThread);
   ask(get, "cuNoSuchFunction", 13000, kPlain);
   ask(get, "cuMemAlloc", 13000, 99);
   ask(get, "", 13000, kPlain);

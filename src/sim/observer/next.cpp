@@ -88,8 +88,9 @@ void* through_proc_address(const char* name, int version, cuuint64_t flags, void
   int best = -1;
   for (int i = 0; i < kRowCount; ++i) {
     if (std::strcmp(kRows[i].name, name) != 0 || version < kRows[i].version) continue;
-    // The row of the asked-for kind wins; calls without a stream have only the plain one.
-    if (best < 0 || kRows[i].per_thread == per_thread) best = i;
+    // Rows are in the order of their versions, so the last of the asked-for kind wins; calls that take no stream
+    // have only the plain kind.
+    if (best < 0 || kRows[i].per_thread == per_thread || kRows[best].per_thread != per_thread) best = i;
   }
   if (best < 0) return found;
   // A preloaded object behind us is the one to go on to, even if this answer came from the driver itself.

@@ -1,0 +1,99 @@
+#include "hooks/aids.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "base/call_stack.hpp"
+#include "base/log.hpp"
+#include "config/options.hpp"
+#include "hooks/serving.hpp"
+
+namespace cupool::hooks {
+
+constinit std::atomic<bool> detail::fills{false};
+
+namespace {
+
+constexpr int kNone = -1;
+constinit std::atomic<int> new_value{kNone};
+constinit std::atomic<int> old_value{kNone};
+
+// One "alloc:0xA5" or "free:90" of CUPOOL_FILL.
+bool take_fill(std::string_view part) {
+  const size_t colon = part.find(':');
+  const std::string_view when = part.substr(0, colon);
+  if (colon == std::string_view::npos || (when != "alloc" && when != "free")) return false;
+  char text[16] = {};
+  part.substr(colon + 1).copy(text, sizeof text - 1);
+  char* end = nullptr;
+  const unsigned long value = strtoul(text, &end, 0);
+  if (end == text || *end != '\0' || value > 0xFF) return false;
+  (when == "alloc" ? new_value : old_value).store(static_cast<int>(value), std::memory_order_relaxed);
+  return true;
+}
+
+void take_fills(const char* option) {
+  for (std::string_view rest(option); !rest.empty();) {
+    const size_t comma = rest.find(',');
+    if (!take_fill(rest.substr(0, comma))) {
+      log::line("CUPOOL_FILL=%.64s is not like alloc:0xA5,free:0x5A; ignoring the part that is not", option);
+    }
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+  }
+}
+
+// On this thread's own default stream: all work so far comes first.
+void write_over(CUdeviceptr block, size_t bytes, int value) {
+  const order::Lane lane = lane_of_this_thread();
+  pools.order().before_submit(lane);
+  const Reentry guard;
+  cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), bytes, CU_STREAM_PER_THREAD);
+  pools.order().after_submit(lane);
+}
+
+}  // namespace
+
+void set_up_aids() {
+  const config::Options& options = config::options();
+  if (options.zero) new_value.store(0, std::memory_order_relaxed);
+  take_fills(options.fill);
+  const bool any = new_value.load(std::memory_order_relaxed) != kNone || old_value.load(std::memory_order_relaxed) != kNone;
+  detail::fills.store(any, std::memory_order_relaxed);
+}
+
+void fill_new_block(CUdeviceptr block, size_t bytes, First first) {
+  const int value = new_value.load(std::memory_order_relaxed);
+  if (value == kNone || !pools.order().barrier()) return;
+  write_over(block, bytes, value);
+  if (first == First::kHost) {
+    pools.order().wait_for_all();
+  } else {
+    pools.order().barrier();
+  }
+}
+
+void fill_old_block(CUdeviceptr block) {
+  const int value = old_value.load(std::memory_order_relaxed);
+  pool::Pool::Held held;
+  if (value == kNone || !pools.find(block, &held) || held.start != block || !pools.order().barrier()) return;
+  write_over(block, held.bytes, value);
+}
+
+void note_bad_free(CUdeviceptr pointer, pool::Freed found) {
+  if (!config::options().check || Reentry::inside()) return;
+  pool::Pool::Held held;
+  const auto address = static_cast<unsigned long long>(pointer);
+  if (found == pool::Freed::kNotOurs) {
+    log::line("free of %#llx, which is no allocation", address);
+  } else if (pools.find(pointer, &held)) {
+    log::line("free of %#llx, which is %llu bytes inside a block of %llu", address,
+              static_cast<unsigned long long>(pointer - held.start), static_cast<unsigned long long>(held.bytes));
+  } else {
+    log::line("free of %#llx, which nobody holds: freed twice, or never given out", address);
+  }
+  void* frames[kDeepestStack];
+  print_call_stack(frames, call_stack(frames, kDeepestStack));
+}
+
+}  // namespace cupool::hooks

@@ -1,0 +1,18 @@
+#include "hooks/blocks.hpp"
+
+namespace cupool::hooks {
+
+Whose look_up(CUdeviceptr address, Block* out) {
+  if (!is_serving()) return Whose::kDrivers;
+  if (pools.owns(address)) {
+    pool::Pool::Held held;
+    if (!pools.find(address, &held)) return Whose::kNobodys;
+    *out = {held.start, held.bytes, held.segment, held.whole, false};
+    return Whose::kBlock;
+  }
+  if (!imports.find(address, &out->start, &out->bytes)) return Whose::kDrivers;
+  out->imported = true;
+  return out->bytes != 0 ? Whose::kBlock : Whose::kNobodys;
+}
+
+}  // namespace cupool::hooks

@@ -1,0 +1,81 @@
+// Blocks of other processes that were opened through sealed handles. The driver maps a whole segment once for each context;
+// any number of blocks of it are opened and closed in any order, and the last one closed ends the mapping. Blocks under the
+// driver's own handles are the driver's business. All state is under `lock_`, which is held across the driver's open and
+// close: callbacks from inside those calls never come back here (the re-entry guard).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include "base/lock.hpp"
+#include "base/no_destroy.hpp"
+#include "cuda/real.hpp"
+#include "hooks/sealed_handle.hpp"
+#include "pool/marks.hpp"
+
+namespace cupool::hooks {
+
+class Imports {
+ public:
+  using Opener = cuda::Entry<decltype(&::cuIpcOpenMemHandle_v2)>;
+
+  constexpr Imports() = default;
+
+  // `handle` is the driver's handle of the segment. The current context gets the mapping.
+  CUresult open(const Opener& opener, CUdeviceptr* out, const CUipcMemHandle& handle, const Place& place, unsigned flags);
+  // False: not a mapping of ours, ask the driver. Else the result is in `result`.
+  bool close(CUdeviceptr pointer, CUresult* result);
+
+  // Whether an address lies in a mapping of ours, and if so the block that holds it (0 bytes: none).
+  bool find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes);
+  // Calls `f(Mark&)` for the block that holds `address`.
+  template <typename F>
+  bool with_mark(CUdeviceptr address, F&& f) {
+    if (!any()) return false;
+    Guard hold(lock_);
+    Block* block = block_at(address);
+    if (block == nullptr) return false;
+    f(block->mark);
+    return true;
+  }
+
+  void forget(CUcontext context);
+  void forget_after_fork();
+
+ private:
+  using Key = std::array<char, 56>;
+  struct Mapping {
+    CUcontext context;
+    Key segment;
+    CUdeviceptr start;
+    size_t bytes;
+  };
+  struct Block {
+    CUdeviceptr start;
+    size_t bytes;
+    CUdeviceptr mapping;  // its start
+    CUcontext context;
+    unsigned opens;
+    pool::Mark mark;
+  };
+
+  bool any() const { return count_.load(std::memory_order_acquire) != 0; }
+  Mapping* mapping_of(CUcontext context, const Key& segment) CUPOOL_REQUIRES(lock_);
+  Mapping* map(const Opener& opener, CUcontext context, const Key& segment, const CUipcMemHandle& handle, unsigned flags,
+               CUresult* result) CUPOOL_REQUIRES(lock_);
+  void unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) CUPOOL_REQUIRES(lock_);
+  Block* block_at(CUdeviceptr address) CUPOOL_REQUIRES(lock_);
+
+  std::atomic<size_t> count_{0};  // of mappings, so that programs without any pay a load
+  Lock lock_;
+  std::vector<Mapping> mappings_ CUPOOL_GUARDED_BY(lock_);
+  std::vector<Block> blocks_ CUPOOL_GUARDED_BY(lock_);
+};
+
+namespace detail {
+extern constinit NoDestroy<Imports> imports;
+}
+inline constexpr Imports& imports = detail::imports.value;
+
+}  // namespace cupool::hooks

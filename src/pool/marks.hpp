@@ -1,0 +1,44 @@
+// What is known of single blocks beyond their size: the number of their life, what the application set on them, why they
+// are tainted. Few blocks are ever marked. A marked block carries a bit in its tag (of a slab) or in its asked size (of a
+// range), so that its free takes the long way and all others pay for the test of one bit. One table per pool, under
+// the pool's mark lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <unordered_map>
+
+#include "pool/range.hpp"
+#include "stats/counters.hpp"
+
+namespace cupool::pool {
+
+// Why a block must never be handed to another owner. In the order of the counters in stats/counters.def.
+enum class Taint : uint8_t { kExported, kSyncMemops, kPeerTokens, kDmaBuf, kAdvised, kAttached, kPrefetched };
+
+struct Mark {
+  uint64_t life = 0;       // unlike that of any other allocation in this process, of ours or of the driver's
+  uint32_t taints = 0;     // a bit for each Taint
+  bool sync_memops = false;
+  bool prefetched = false;  // to the device; to the host is a taint
+};
+
+using Marks = std::unordered_map<Address, Mark>;
+
+// Sets the bit of a block that somebody holds; false when nobody does.
+template <typename Word>
+bool set_mark_bit(std::atomic<Word>& word, Word bit) {
+  Word seen = word.load(std::memory_order_relaxed);
+  while (seen != 0) {
+    if ((seen & bit) != 0 || word.compare_exchange_weak(seen, static_cast<Word>(seen | bit))) return true;
+  }
+  return false;
+}
+
+// Counts the blocks that were tainted for this reason.
+stats::Event counter_of(Taint reason);
+
+// The next number for a life.
+uint64_t next_life();
+
+}  // namespace cupool::pool

@@ -1,0 +1,203 @@
+#include "pool/wholes.hpp"
+
+#include "stats/counters.hpp"
+
+namespace cupool::pool {
+
+using driver::kOutOfMemory;
+using driver::kSuccess;
+
+// Device memory serves again for the very same size: then every handle and every check of a debugging tool is exact.
+// Managed memory is only address space until it is touched, so its sizes are rounded generously.
+uint64_t Wholes::rounded(const driver::Driver& source, uint64_t bytes) {
+  if (!source.is_host_visible()) return bytes;
+  const uint64_t step = bytes <= kPageBytes ? uint64_t{64} << 10 : kPageBytes;
+  return bytes > ~uint64_t{0} - step ? bytes : (bytes + step - 1) & ~(step - 1);
+}
+
+Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_t bytes, const Settings& settings,
+                        Address* out) {
+  const Key key{context, &source, rounded(source, bytes)};
+  if (take(key, bytes, out)) return kSuccess;
+  if (has_idle(key) && !order_.is_capturing()) {
+    if (!source.is_host_visible() && order_.request_grant() && take(key, bytes, out)) return kSuccess;
+    order_.advance(true);
+    if (take(key, bytes, out)) return kSuccess;
+    if (idle_bytes_[source.is_host_visible()].load(std::memory_order_relaxed) > settings.many_budget && order_.wait_for_all() &&
+        take(key, bytes, out)) {
+      return kSuccess;
+    }
+  }
+  Status status = source.allocate(std::get<2>(key), out);
+  if (status == kOutOfMemory && !order_.is_capturing() && release(source.is_host_visible(), 0) != 0) {
+    status = source.allocate(std::get<2>(key), out);
+  }
+  if (status != kSuccess) return status;
+  Guard hold(lock_);
+  Whole& whole = table_[*out];
+  whole = {std::get<2>(key), bytes, context, &source, 0, {}, holdings_of(source)};
+  if (whole.holdings != nullptr) {
+    whole.holdings->device().reserve(whole.bytes);
+    whole.holdings->add(stats::DeviceCounter::misses);
+    whole.holdings->give(bytes, whole.bytes);
+  }
+  return kSuccess;
+}
+
+bool Wholes::take(const Key& key, uint64_t bytes, Address* out) {
+  Guard hold(lock_);
+  const auto list = idle_.find(key);
+  if (list == idle_.end() || list->second.empty()) return false;
+  const Address start = list->second.front();
+  Whole& whole = table_[start];
+  // Under the lock, not before: whoever freed it has noted its work first.
+  const bool host_visible = whole.source->is_host_visible();
+  if (whole.stamp > (host_visible ? order_.completed() : order_.newest_usable())) return false;
+  list->second.pop_front();
+  idle_bytes_[host_visible].fetch_sub(whole.bytes, std::memory_order_relaxed);
+  whole.asked = bytes;
+  whole.mark = {};
+  if (whole.holdings != nullptr) {
+    whole.holdings->add(stats::DeviceCounter::range_hits);
+    whole.holdings->give(bytes, whole.bytes);
+  }
+  *out = start;
+  return true;
+}
+
+stats::Holdings* Wholes::holdings_of(driver::Driver& source) {
+  int number = 0;
+  if (source.is_host_visible() || source.device(&number) != kSuccess) return nullptr;
+  stats::Holdings*& holdings = holdings_[number];
+  if (holdings == nullptr) {
+    holdings = new stats::Holdings(stats::device(number));
+    stats::device(number).enlist(*holdings);
+  }
+  return holdings;
+}
+
+bool Wholes::has_idle(const Key& key) {
+  Guard hold(lock_);
+  const auto list = idle_.find(key);
+  return list != idle_.end() && !list->second.empty();
+}
+
+Wholes::Table::iterator Wholes::containing(Address address) {
+  auto next = table_.upper_bound(address);
+  if (next == table_.begin()) return table_.end();
+  --next;
+  return address - next->first < next->second.bytes ? next : table_.end();
+}
+
+Wholes::Whole* Wholes::held_at(Address address) {
+  const auto found = containing(address);
+  return found != table_.end() && address - found->first < found->second.asked ? &found->second : nullptr;
+}
+
+Freed Wholes::free(Address address) {
+  Whole tainted;
+  {
+    Guard hold(lock_);
+    const auto found = containing(address);
+    if (found == table_.end()) return Freed::kNotOurs;
+    Whole& whole = found->second;
+    if (found->first != address || whole.asked == 0) return Freed::kNobodys;
+    if (whole.holdings != nullptr) whole.holdings->take_back(whole.asked, whole.bytes);
+    whole.asked = 0;
+    whole.stamp = order_.open();
+    if (whole.mark.taints == 0) {
+      idle_[{whole.context, whole.source, whole.bytes}].push_back(address);
+      idle_bytes_[whole.source->is_host_visible()].fetch_add(whole.bytes, std::memory_order_relaxed);
+      return Freed::kDone;
+    }
+    tainted = whole;
+    table_.erase(found);
+  }
+  give_back(address, tainted);
+  return Freed::kDone;
+}
+
+// The driver's free waits for all work, which proves as much as the program's own wait would.
+void Wholes::give_back(Address start, const Whole& whole) {
+  const Epoch epoch = order_.begin_wait(order::Lane::kMany);
+  if (whole.holdings != nullptr) whole.holdings->device().release(whole.bytes);
+  const Status status = whole.source->release_in(whole.context, start);
+  order_.end_wait(epoch, status == kSuccess);
+}
+
+bool Wholes::owns(Address address) {
+  Guard hold(lock_);
+  return containing(address) != table_.end();
+}
+
+bool Wholes::find(Address address, Address* start, uint64_t* bytes) {
+  Guard hold(lock_);
+  const auto found = containing(address);
+  if (found == table_.end() || address - found->first >= found->second.asked) return false;
+  *start = found->first;
+  *bytes = found->second.asked;
+  return true;
+}
+
+bool Wholes::taint(Address address, uint64_t bytes, Taint reason) {
+  const uint32_t bit = 1u << static_cast<unsigned>(reason);
+  bool any = false;
+  Guard hold(lock_);
+  auto at = containing(address);
+  if (at == table_.end()) at = table_.lower_bound(address);
+  for (; at != table_.end() && at->first <= address + (bytes == 0 ? 0 : bytes - 1); ++at) {
+    if (at->second.asked == 0) continue;
+    any = true;
+    if ((at->second.mark.taints & bit) == 0) stats::count(counter_of(reason));
+    at->second.mark.taints |= bit;
+  }
+  return any;
+}
+
+bool Wholes::remove_oldest(bool host_visible, Address* start, Whole* out) {
+  Guard hold(lock_);
+  std::deque<Address>* oldest = nullptr;
+  for (auto& [key, list] : idle_) {
+    if (list.empty() || std::get<1>(key)->is_host_visible() != host_visible) continue;
+    if (oldest == nullptr || table_[list.front()].stamp < table_[oldest->front()].stamp) oldest = &list;
+  }
+  if (oldest == nullptr) return false;
+  *start = oldest->front();
+  oldest->pop_front();
+  *out = table_[*start];
+  table_.erase(*start);
+  idle_bytes_[host_visible].fetch_sub(out->bytes, std::memory_order_relaxed);
+  return true;
+}
+
+uint64_t Wholes::release(bool host_visible, uint64_t keep) {
+  uint64_t released = 0;
+  Address start = 0;
+  Whole whole;
+  while (idle_bytes_[host_visible].load(std::memory_order_relaxed) > keep && remove_oldest(host_visible, &start, &whole)) {
+    give_back(start, whole);
+    released += whole.bytes;
+  }
+  return released;
+}
+
+uint64_t Wholes::releasable_bytes(driver::Context context) {
+  uint64_t bytes = 0;
+  Guard hold(lock_);
+  for (const auto& [key, list] : idle_) {
+    if (std::get<0>(key) == context && !std::get<1>(key)->is_host_visible()) bytes += std::get<2>(key) * list.size();
+  }
+  return bytes;
+}
+
+void Wholes::close(driver::Context context) {
+  Guard hold(lock_);
+  std::erase_if(table_, [&](const auto& entry) { return entry.second.context == context; });
+  for (auto& [key, list] : idle_) {
+    if (std::get<0>(key) != context) continue;
+    idle_bytes_[std::get<1>(key)->is_host_visible()].fetch_sub(std::get<2>(key) * list.size(), std::memory_order_relaxed);
+  }
+  std::erase_if(idle_, [&](const auto& entry) { return std::get<0>(entry.first) == context; });
+}
+
+}  // namespace cupool::pool

@@ -1,0 +1,16 @@
+// The three forms of a report. Each reads the counters itself, device by device, so that none needs memory of its own.
+#pragma once
+
+#include "report/facts.hpp"
+#include "report/writer.hpp"
+
+namespace cupool::report {
+
+// At most five lines for people; nothing at all from a process that took no memory from the pool.
+void write_summary(Writer& out, const Facts& facts, stats::Reading reading);
+// Every counter that counted, with what it means.
+void write_text(Writer& out, const Facts& facts, stats::Reading reading);
+// One line, as docs/stats.schema.json says.
+void write_json(Writer& out, const Facts& facts, stats::Reading reading);
+
+}  // namespace cupool::report

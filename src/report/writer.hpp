@@ -1,0 +1,38 @@
+// Text on its way to a file descriptor, collected so that a report leaves in as few writes as possible: the ranks of a
+// job may share one stderr. Allocates nothing and takes no lock, so it may run at exit, in a signal handler, and when
+// the host is out of memory. Not for two threads at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace cupool::report {
+
+class Writer {
+ public:
+  // A negative descriptor: nothing is written, and `buffer` keeps the beginning of what would have been.
+  Writer(int descriptor, char* buffer, size_t room) : descriptor_(descriptor), buffer_(buffer), room_(room) {}
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  void text(std::string_view text);
+  [[gnu::format(printf, 2, 3)]] void print(const char* format, ...);
+  // In double quotes, with everything that JSON wants escaped.
+  void quoted(std::string_view text);
+
+  // Writes what is left. False: something was lost on the way.
+  bool flush();
+  // Of all that was put in.
+  size_t size() const { return size_; }
+
+ private:
+  int descriptor_;
+  char* buffer_;
+  size_t room_;
+  size_t used_ = 0;
+  size_t size_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace cupool::report

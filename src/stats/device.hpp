@@ -1,0 +1,158 @@
+// Counting for one device without a shared cache line on the fast path. A tally is a block of counts with one writer at a
+// time: a thread's cache, or whoever holds the lock of the part of the pool that owns it. The device adds all tallies up
+// when somebody reads. Records live forever: a context that ended stays counted. What is rare goes to the device's own
+// words, which any thread may add to.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace cupool::stats {
+
+enum class DeviceCounter : unsigned {
+#define CUPOOL_DEVICE(name, doc) name,
+#include "stats/counters.def"
+};
+inline constexpr size_t kDeviceCounters = 0
+#define CUPOOL_DEVICE(name, doc) +1
+#include "stats/counters.def"
+    ;
+
+// Sizes by powers of two: bucket i counts what was asked above 2^(i-1) and up to 2^i bytes.
+inline constexpr size_t kSizeBuckets = 49;
+inline size_t size_bucket(uint64_t asked) {
+  const auto bucket = static_cast<size_t>(std::bit_width(asked - 1));
+  return bucket < kSizeBuckets ? bucket : kSizeBuckets - 1;
+}
+
+class Device;
+
+class Tally {
+ public:
+  void add(DeviceCounter counter, uint64_t amount = 1) { add_to(counts_[static_cast<size_t>(counter)], amount); }
+  uint64_t get(DeviceCounter counter) const {
+    return counts_[static_cast<size_t>(counter)].load(std::memory_order_relaxed);
+  }
+
+ protected:
+  static void add_to(std::atomic<uint64_t>& word, uint64_t amount) {
+    word.store(word.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+  }
+
+ private:
+  friend class Device;
+  std::array<std::atomic<uint64_t>, kDeviceCounters> counts_{};
+  Tally* next_ = nullptr;
+};
+
+// What one thread gave to the program and took back from it: both may happen in different threads, so one thread's
+// holdings can be negative. The device hears of them when they have moved by more than a bound, which is how exact the
+// peaks are: that bound for each thread.
+class Holdings : public Tally {
+ public:
+  explicit Holdings(Device& device) : device_(device) {}
+
+  void give(uint64_t asked, uint64_t block_bytes) {
+    add_to(sizes_[size_bucket(asked)], 1);
+    add(DeviceCounter::bytes_asked, asked);
+    move(static_cast<int64_t>(block_bytes));
+  }
+  void take_back(uint64_t asked, uint64_t block_bytes) {
+    add(DeviceCounter::blocks_freed);
+    add(DeviceCounter::bytes_freed, asked);
+    move(-static_cast<int64_t>(block_bytes));
+  }
+  int64_t live() const { return live_.load(std::memory_order_relaxed); }
+  int64_t asked() const {
+    return static_cast<int64_t>(get(DeviceCounter::bytes_asked) - get(DeviceCounter::bytes_freed)) - dropped_;
+  }
+  Device& device() { return device_; }
+  // The context is gone, and all that was held with it.
+  void drop();
+
+ private:
+  friend class Device;
+  void move(int64_t change) {
+    const int64_t live = live_.load(std::memory_order_relaxed) + change;
+    live_.store(live, std::memory_order_relaxed);
+    if (live < low_ || live > high_) [[unlikely]] tell();
+  }
+  void tell();
+
+  std::atomic<int64_t> live_{0};
+  int64_t low_ = 0;  // while live_ stays between these two the device need not hear of it
+  int64_t high_ = 0;
+  int64_t told_live_ = 0;
+  int64_t told_asked_ = 0;
+  int64_t dropped_ = 0;
+  Device& device_;
+  std::array<std::atomic<uint64_t>, kSizeBuckets> sizes_{};
+  Holdings* next_holdings_ = nullptr;
+};
+
+// The counts and figures of one device, or of all of them, at the moment they were read.
+struct DeviceSums {
+#define CUPOOL_DEVICE(name, doc) uint64_t name = 0;
+#define CUPOOL_FIGURE(name, doc) uint64_t name = 0;
+#include "stats/counters.def"
+  std::array<uint64_t, kSizeBuckets> sizes{};
+
+  // The part of what was reserved at most that was never in use at once.
+  double fragmentation() const;
+  void add(const DeviceSums& other);
+};
+
+class Device {
+ public:
+  constexpr Device() = default;
+
+  // A tally that this device adds up from now on, and for good.
+  void enlist(Tally& tally);
+  void enlist(Holdings& holdings);
+  // From any thread.
+  void count(DeviceCounter counter, uint64_t amount = 1) {
+    counts_[static_cast<size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
+    used_.store(true, std::memory_order_relaxed);
+  }
+  void reserve(uint64_t bytes);
+  void release(uint64_t bytes);
+
+  bool is_used() const { return used_.load(std::memory_order_relaxed); }
+  // All but `largest_free_range`, which only the pool knows. Takes no lock: it may run in a signal handler.
+  DeviceSums read() const;
+  void reset_peaks();
+  void forget_after_fork();
+
+ private:
+  friend class Holdings;
+  void told(int64_t live, int64_t asked);
+  void see_cached();
+
+  std::array<std::atomic<uint64_t>, kDeviceCounters> counts_{};
+  std::atomic<bool> used_{false};
+  std::atomic<Tally*> tallies_{nullptr};
+  std::atomic<Holdings*> holdings_{nullptr};
+  std::atomic<uint64_t> reserved_{0};
+  std::atomic<int64_t> told_live_{0};
+  std::atomic<int64_t> told_asked_{0};
+  std::atomic<int64_t> peak_live_{0};
+  std::atomic<int64_t> peak_asked_{0};
+  std::atomic<int64_t> peak_cached_{0};
+  std::atomic<uint64_t> peak_reserved_{0};
+};
+
+inline constexpr int kMostDevices = 64;
+// By the driver's number; devices beyond the last record share it.
+Device& device(int number);
+
+// How far a thread's holdings may move before the device hears of it; 0 makes all peaks exact.
+inline constexpr int64_t kPeakBound = 1 << 20;
+void set_peak_bound(int64_t bytes);
+
+// Nanoseconds of a clock that never goes back.
+uint64_t now_ns();
+
+}  // namespace cupool::stats

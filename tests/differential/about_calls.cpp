@@ -1,0 +1,154 @@
+// Good and bad calls that give and take memory.
+#include <cstring>
+#include <vector>
+
+#include "questions.hpp"
+
+namespace questions {
+
+namespace {
+
+void ask_alloc(const char* what, size_t bytes) {
+  CUdeviceptr p = 0x1234;
+  const CUresult code = cuMemAlloc(&p, bytes);
+  say(std::string("cuMemAlloc of ") + what, code, p == 0x1234 ? "untouched" : "written");
+  if (code == CUDA_SUCCESS) cuMemFree(p);
+}
+
+void bad_sizes() {
+  set_place("bad: ");
+  say("cuMemAlloc to null", cuMemAlloc(nullptr, 512));
+  say("cuMemAlloc of nothing to null", cuMemAlloc(nullptr, 0));
+  ask_alloc("0", 0);
+  ask_alloc("2^50", size_t{1} << 50);
+  ask_alloc("2^48", size_t{1} << 48);
+  ask_alloc("2^63", size_t{1} << 63);
+  ask_alloc("SIZE_MAX", SIZE_MAX);
+  ask_alloc("SIZE_MAX - 511", SIZE_MAX - 511);
+  size_t total = 0;
+  MUST(cuMemGetInfo(nullptr, &total));
+  ask_alloc("all there is", total);
+  ask_alloc("more than there is", total + 1);
+  say("cuMemFree of null", cuMemFree(0));
+  say("cuMemFree of 1", cuMemFree(1));
+  say("cuMemFree of a wild pointer", cuMemFree(0x7f0000000200));
+  say("cuMemFree of a very wild pointer", cuMemFree(~CUdeviceptr{0}));
+  int on_stack = 0;
+  say("cuMemFree of the stack", cuMemFree(reinterpret_cast<CUdeviceptr>(&on_stack)));
+}
+
+void pitched() {
+  set_place("pitch: ");
+  const size_t widths[] = {0, 1, 4, 511, 512, 513, 1000, 4096, 65537, size_t{1} << 41};
+  const size_t heights[] = {0, 1, 3, 1000, size_t{1} << 21};
+  for (const size_t width : widths) {
+    for (const size_t height : heights) {
+      for (const unsigned element : {0u, 1u, 3u, 4u, 8u, 16u, 32u}) {
+        if (element != 4 && (width != 513 || height != 3)) continue;
+        CUdeviceptr p = 0;
+        size_t pitch = 7;
+        const CUresult code = cuMemAllocPitch(&p, &pitch, width, height, element);
+        const std::string how = std::to_string(width) + " x " + std::to_string(height) + " of " + std::to_string(element);
+        say("cuMemAllocPitch " + how, code, std::to_string(pitch));
+        if (code != CUDA_SUCCESS) continue;
+        ask_range(how.c_str(), p + pitch * (height - 1), p);
+        say("cuMemFree " + how, cuMemFree(p));
+        say("cuMemFree again " + how, cuMemFree(p));
+      }
+    }
+  }
+  CUdeviceptr p = 0;
+  size_t pitch = 0;
+  say("cuMemAllocPitch to null", cuMemAllocPitch(nullptr, &pitch, 100, 10, 4));
+  say("cuMemAllocPitch without a pitch", cuMemAllocPitch(&p, nullptr, 100, 10, 4));
+}
+
+bool near(size_t a, size_t b, size_t most) { return (a > b ? a - b : b - a) <= most; }
+
+void memory_info() {
+  set_place("info: ");
+  size_t before = 0, total = 0, now = 0, again = 0;
+  say("cuMemGetInfo of nothing", cuMemGetInfo(nullptr, nullptr));
+  say("cuMemGetInfo free alone", cuMemGetInfo(&before, nullptr));
+  say("cuMemGetInfo total alone", cuMemGetInfo(nullptr, &total));
+  const size_t all = total / 4 < 4096 * kMiB ? total / 4 : 4096 * kMiB;
+  const size_t piece = all / 16;
+  std::vector<CUdeviceptr> pieces(16);
+  for (CUdeviceptr& p : pieces) MUST(cuMemAlloc(&p, piece));
+  say("cuMemGetInfo with memory held", cuMemGetInfo(&now, &again), near(before - now, all, 64 * kMiB) ? "as much less" : "not as much less");
+  say("cuMemGetInfo total", CUDA_SUCCESS, total == again ? "same" : "changed");
+  for (const CUdeviceptr p : pieces) MUST(cuMemFree(p));
+  say("cuMemGetInfo after that", cuMemGetInfo(&now, &again), near(before, now, 64 * kMiB) ? "as before" : "not as before");
+  CUdeviceptr most = 0;
+  say("cuMemAlloc of 98 % of what is free", cuMemAlloc(&most, now / 100 * 98));
+  say("cuMemFree of it", cuMemFree(most));
+  MUST(cuMemGetInfo(&now, &again));
+  say("cuMemGetInfo after that too", CUDA_SUCCESS, near(before, now, 64 * kMiB) ? "as before" : "not as before");
+}
+
+void stream_ordered() {
+  CUstream stream = nullptr;
+  MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  for (unsigned round = 1; round <= kRounds; ++round) {
+    for (const size_t bytes : kFewSizes) {
+      set_place("stream-ordered, size " + std::to_string(bytes) + ", round " + std::to_string(round) + ": ");
+      CUdeviceptr p = 0;
+      MUST(cuMemAlloc(&p, bytes));
+      say("cuMemFreeAsync inside", cuMemFreeAsync(p + bytes / 2, stream));
+      say("cuMemFreeAsync", cuMemFreeAsync(p, stream));
+      MUST(cuStreamSynchronize(stream));
+      say("cuMemFreeAsync again", cuMemFreeAsync(p, stream));
+      say("cuMemFree after it", cuMemFree(p));
+      ask_range("after it", p, p);
+      MUST(cuMemAlloc(&p, bytes));
+      say("cuMemFreeAsync on the legacy stream", cuMemFreeAsync(p, nullptr));
+      say("cuMemFree after it", cuMemFree(p));
+      CUdeviceptr q = 0;
+      say("cuMemAllocAsync", cuMemAllocAsync(&q, bytes, stream));
+      MUST(cuStreamSynchronize(stream));
+      ask_range("of cuMemAllocAsync", q, q);
+      ask_attributes("of cuMemAllocAsync", q, q);
+      say("cuMemFree of cuMemAllocAsync's", cuMemFree(q));
+      say("cuMemFree of it again", cuMemFree(q));
+    }
+  }
+  set_place("stream-ordered: ");
+  say("cuMemFreeAsync of null", cuMemFreeAsync(0, stream));
+  say("cuMemFreeAsync of a wild pointer", cuMemFreeAsync(0x7f0000000200, stream));
+  MUST(cuStreamDestroy(stream));
+}
+
+// Values must survive what is allocated and freed around them.
+void values() {
+  set_place("values: ");
+  std::vector<unsigned char> host(33 * kMiB);
+  for (unsigned round = 1; round <= kRounds; ++round) {
+    std::vector<CUdeviceptr> blocks;
+    for (const size_t bytes : kSizes) {
+      CUdeviceptr p = 0;
+      MUST(cuMemAlloc(&p, bytes));
+      MUST(cuMemsetD8(p, static_cast<unsigned char>(blocks.size() + round), bytes));
+      blocks.push_back(p);
+    }
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      host.assign(kSizes[i], 0);
+      MUST(cuMemcpyDtoH(host.data(), blocks[i], kSizes[i]));
+      size_t wrong = 0;
+      for (size_t at = 0; at < kSizes[i]; ++at) wrong += host[at] != static_cast<unsigned char>(i + round);
+      say("wrong bytes in size " + std::to_string(kSizes[i]), cuMemFree(blocks[i]), std::to_string(wrong));
+    }
+  }
+}
+
+}  // namespace
+
+void about_calls() {
+  bad_sizes();
+  pitched();
+  memory_info();
+  stream_ordered();
+  values();
+  set_place("");
+}
+
+}  // namespace questions

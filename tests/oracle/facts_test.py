@@ -1,0 +1,41 @@
+"""The simulated driver answers as the real one was seen to."""
+
+import harness
+
+FACTS = harness.BUILD / "tests" / "oracle" / "facts"
+
+
+class FactsTest(harness.TestCase):
+    def assert_true(self, chapter, seeds=5):
+        for seed in range(1, seeds + 1):
+            result = harness.run([FACTS, chapter], env={"CUPOOL_SIM_SEED": str(seed)}, driver=harness.DRIVER)
+            self.assertEqual((0, ""), (result.code, result.out), f"seed {seed}\n{result.err}")
+
+    def test_allocation_answers_as_the_real_driver(self):
+        self.assert_true("answers")
+
+    def test_only_a_free_waits_for_the_device(self):
+        self.assert_true("blocking")
+
+    def test_a_context_event_covers_every_stream_and_a_context_wait_every_later_one(self):
+        self.assert_true("order")
+
+    def test_capture_refuses_and_invalidates_by_the_table(self):
+        self.assert_true("capture", seeds=2)
+
+    def test_a_reset_context_takes_its_memory_along_and_a_forked_child_has_no_driver(self):
+        self.need_no_sanitizer()
+        self.assert_true("contexts", seeds=2)
+
+    def test_entry_points_come_by_name_version_and_stream_kind(self):
+        self.assert_true("proc_address", seeds=1)
+
+    def test_memory_is_shared_between_processes_and_handles_look_like_the_real_ones(self):
+        self.assert_true("ipc", seeds=2)
+
+    def test_an_illegal_address_breaks_the_context_for_good(self):
+        self.assert_true("illegal")
+
+
+if __name__ == "__main__":
+    harness.main()

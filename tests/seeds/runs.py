@@ -1,0 +1,166 @@
+"""Many runs of the torture victim on the simulated driver, several at a time.
+
+A job is a set of features, a seed and perhaps an injected fault; any exit code but 0 is a finding and is told
+with the command that repeats it. Runs with one thread repeat exactly, runs with more do so only mostly.
+"""
+
+import os
+import shlex
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from harness import BUILD, EMULATOR, LIBRARY, sanitizer_runtime, victim
+
+OBSERVER = BUILD / "sim" / "libcupool_observer.so"
+WITHOUT = BUILD / "tests" / "seeds" / "without" / "libcupool.so"
+HAZARD = 86
+OPERATIONS = 300
+
+# Each set turns something on that others leave alone: environment, arguments.
+SETS = {
+    "lanes": ({}, []),
+    "lanes, one stretch": ({}, ["--without", "destroy,graphs,pooled,waits"]),
+    "fences": ({"CUPOOL_STREAMS": "fences"}, []),
+    "waiting frees": ({"CUPOOL_FREE": "sync"}, []),
+    "no budget": ({"CUPOOL_MANY_BUDGET": "0"}, []),
+    "small cache": ({"CUPOOL_MAX_CACHED": "1M"}, []),
+    "no cache": ({"CUPOOL_MAX_CACHED": "0", "CUPOOL_THREAD_CACHE": "0"}, []),
+    "little memory": ({"CUPOOL_SIM_MEMORY": "16M"}, ["--most", "4000000"]),
+    "hard limit": ({"CUPOOL_LIMIT": "8M", "CUPOOL_SEGMENT_MIN": "2M"}, ["--most", "4000000"]),
+    "fences, little memory": ({"CUPOOL_STREAMS": "fences", "CUPOOL_SIM_MEMORY": "12M", "CUPOOL_MANY_BUDGET": "0"}, []),
+    "old driver": ({"CUPOOL_SIM_DRIVER_VERSION": "12040"}, []),
+    "old driver, fences": ({"CUPOOL_SIM_DRIVER_VERSION": "12040", "CUPOOL_STREAMS": "fences"}, []),
+    "contexts": ({}, ["--with", "contexts"]),
+    "resets": ({}, ["--with", "resets"]),
+    "phases": ({}, ["--with", "phases"]),
+    "contexts and resets, little memory": ({"CUPOOL_SIM_MEMORY": "48M"}, ["--with", "contexts,resets"]),
+    "whole segments": ({"CUPOOL_SPLIT": "no"}, []),
+    "small blocks": ({}, ["--most", "3000"]),
+    "large blocks": ({"CUPOOL_SEGMENT_MIN": "2M"}, ["--most", "9000000"]),
+    "one kind of stream": ({}, ["--without", "streams"]),
+    "no own streams": ({}, ["--without", "per-thread"]),
+    "bytes written over": ({"CUPOOL_FILL": "alloc:0xA5,free:0x5A"}, []),
+    "cleared": ({"CUPOOL_ZERO": "yes"}, []),
+}
+
+# What the pool asks of the driver, with answers that a driver may give. The program sees some of them itself.
+FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999), ("cuCtxWaitEvent", 999), ("cuEventQuery", 999),
+          ("cuEventCreate", 2), ("cuCtxSynchronize", 999), ("cuEventSynchronize", 999), ("cuCtxGetCurrent", 999),
+          ("cuMemGetInfo_v2", 999), ("cuMemAllocAsync", 2), ("cuCtxRecordEvent", 700), ("cuMemAlloc_v2", 700),
+          ("cuLaunchKernel", 719), ("cuStreamDestroy_v2", 999), ("cuStreamBeginCapture_v2", 999)]
+FAULT_SETS = ["lanes", "fences", "no budget", "little memory", "small cache", "contexts", "old driver"]
+
+
+@dataclass
+class Job:
+    """One run: what to set, what to say on the command line, what to preload."""
+
+    name: str
+    seed: int
+    threads: int
+    environment: dict = field(default_factory=dict)
+    arguments: list = field(default_factory=list)
+    preload: list = field(default_factory=lambda: [OBSERVER, LIBRARY])
+
+    def command(self):
+        """The program's own command line; a set's arguments come last and win."""
+        return [str(victim("torture")), "--seed", str(self.seed), "--threads", str(self.threads), "--ops", str(OPERATIONS),
+                "--most", "1000000", *self.arguments]
+
+    def settings(self):
+        """All of the environment that matters."""
+        settings = {"CUPOOL_SIM_SEED": str(self.seed), **self.environment}
+        if self.preload:
+            settings["LD_PRELOAD"] = " ".join(map(str, [*sanitizer_runtime(), *self.preload]))
+        settings["LD_LIBRARY_PATH"] = str(BUILD / "sim")
+        return settings
+
+    def repeat_with(self):
+        """A line for a shell."""
+        words = ["env", *(f"{key}={value}" for key, value in self.settings().items()), *self.command()]
+        return " ".join(map(shlex.quote, words))
+
+
+@dataclass
+class Finding:
+    """A run that did not end well; exit code None: it did not end."""
+
+    job: Job
+    code: int | None
+    text: str
+
+    def __str__(self):
+        last = "\n    ".join(self.text.strip().splitlines()[-14:])
+        how = "did not end" if self.code is None else f"exit code {self.code}"
+        return f"{self.job.name}, seed {self.job.seed}, {self.job.threads} threads: {how}\n    {last}\n  {self.job.repeat_with()}"
+
+
+def run_job(job, limit=120):
+    """The exit code and what was said."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUPOOL_", "LD_"))}
+    settings = job.settings()
+    command = job.command()
+    if EMULATOR:
+        loader = [word for key in ("LD_PRELOAD", "LD_LIBRARY_PATH") if key in settings
+                  for word in ("-E", f"{key}={settings.pop(key)}")]
+        command = [*EMULATOR, *loader, *command]
+    try:
+        done = subprocess.run(command, env={**environment, **settings}, capture_output=True, text=True, errors="replace",
+                              timeout=limit, check=False)
+    except subprocess.TimeoutExpired as late:
+        return None, str(late.stderr or "")
+    return done.returncode, done.stdout + done.stderr
+
+
+def threads_for(seed):
+    """Half of the runs repeat exactly."""
+    return (1, 2, 1, 4, 1, 3, 1, 8)[seed % 8]
+
+
+def seeded_jobs(first, count):
+    """Every set of features in turn, each seed once."""
+    names = list(SETS)
+    for seed in range(first, first + count):
+        name = names[seed % len(names)]
+        environment, arguments = SETS[name]
+        yield Job(name, seed, threads_for(seed // len(names)), dict(environment), list(arguments))
+
+
+def fault_jobs(first, count):
+    """Every call in turn, and for each call one count after the other at which it fails; now and then from then on."""
+    for number in range(first, first + count):
+        call, code = FAULTS[number % len(FAULTS)]
+        turn = number // len(FAULTS)
+        at = 1 + turn % 67
+        when = f"{at}+" if turn % 7 == 6 else str(at)
+        name = FAULT_SETS[turn % len(FAULT_SETS)]
+        environment, arguments = SETS[name]
+        fault = f"{call}@{when}={code}"
+        yield Job(f"{name}, {fault}", number, threads_for(turn), {**environment, "CUPOOL_SIM_FAULTS": fault},
+                  [*arguments, "--tolerant"])
+
+
+def bare_jobs(first, count):
+    """Nothing preloaded: shows that the victim is a valid program."""
+    for job in seeded_jobs(first, count):
+        job.environment = {k: v for k, v in job.environment.items() if k.startswith("CUPOOL_SIM_")}
+        job.preload = []
+        job.name += ", bare"
+        yield job
+
+
+def findings(jobs, workers=None, enough=10):
+    """Runs the jobs, several at a time; gives those that did not end with 0, and stops when there are enough."""
+    found = []
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        results = [(job, pool.submit(run_job, job)) for job in jobs]
+        for job, result in results:
+            code, text = result.result()
+            if code == 0:
+                continue
+            found.append(Finding(job, code, text))
+            if len(found) == enough:
+                pool.shutdown(cancel_futures=True)
+                break
+    return found

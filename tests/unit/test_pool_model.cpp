@@ -1,0 +1,177 @@
+// A million random operations against the plainest allocator there is and a GPU of clocks: nothing overlaps, everything is
+// aligned and found where it is, no work reaches a block before its former owners' work, the records agree with each
+// other throughout, and memory stays bounded.
+#include <random>
+#include <thread>
+
+#include "pool_world.hpp"
+#include "reference.hpp"
+
+using namespace cupool;
+using namespace cupool::test;
+
+namespace {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kOperations = 100'000;
+#else
+constexpr int kOperations = 1'000'000;
+#endif
+
+struct Walk : BasicPoolWorld<ClockedDriver> {
+  std::mt19937_64 random;
+  Reference reference;
+  std::vector<Life> held;
+  uint64_t most_held = 0;
+  int capturing = 0;
+  int lanes_wanted = 1;
+  const bool hostile;  // captures, and calls that the driver refuses
+
+  Walk(uint64_t seed, bool with_hostility) : random(seed), hostile(with_hostility) { driver.capacity = 2 * kGiB; }
+
+  uint64_t any(uint64_t below) { return random() % below; }
+
+  void allocate_one() {
+    if (held.size() >= 600 || reference.total() > 256 * kMiB) return;
+    Life life;
+    const uint64_t octave = uint64_t{1} << any(any(8) == 0 ? 24 : 17);
+    life.bytes = octave + any(octave);
+    if (any(4) == 0) life.bytes = octave;
+    life.start = allocate(life.bytes);
+    if (life.start % 512 != 0) FAIL("a block is not aligned");
+    if (!reference.add(life)) FAIL("a block overlaps another that is held");
+    held.push_back(life);
+    most_held = std::max(most_held, reference.total());
+  }
+  void free_one() {
+    if (held.empty()) return;
+    const size_t which = any(held.size());
+    std::swap(held[which], held.back());
+    const Life life = held.back();
+    held.pop_back();
+    reference.remove(life);
+    free(life.start);
+    if (any(16) == 0 && pools.free(life.start) == pool::Freed::kDone) FAIL("a block was freed twice");
+  }
+  void launch() {
+    if (held.empty()) return;
+    Life& life = held[any(held.size())];
+    const size_t stream = any(lanes_wanted);
+    pools.order().before_submit(lane_of_stream(stream));
+    if (!driver.submit(stream, life)) FAIL("work is not ordered after a former owner's");
+    pools.order().after_submit(lane_of_stream(stream));
+  }
+  void question() {
+    if (held.empty()) return;
+    const Life& life = held[any(held.size())];
+    pool::Pool::Held answer;
+    const driver::Address inside = life.start + any(life.bytes);
+    if (!pools.find(inside, &answer) || answer.start != life.start || answer.bytes != life.bytes) {
+      FAIL("a block is not found by an address inside it");
+    }
+    if (inside != life.start && pools.free(inside) != pool::Freed::kNobodys) FAIL("an interior address was freed");
+    if (pools.find(life.start + life.bytes, &answer) && answer.start < life.start + life.bytes) {
+      FAIL("the end of a block is taken for the block");
+    }
+  }
+  void wait_as_the_program() {
+    const size_t stream = any(kStreams);
+    const bool whole = any(2) == 0;
+    const order::Epoch epoch = pools.order().begin_wait(whole ? order::Lane::kMany : lane_of_stream(stream));
+    const bool succeeded = any(4) != 0 && capturing == 0;
+    if (succeeded && whole) driver.synchronize(context);
+    if (succeeded && !whole) driver.wait_for(stream);
+    pools.order().end_wait(epoch, succeeded);
+  }
+  void capture_or_end() {
+    if (capturing > 0 && any(2) == 0) {
+      pools.order().end_capture();
+      --capturing;
+    } else if (capturing < 2 && any(8) == 0) {
+      pools.order().begin_capture();
+      ++capturing;
+    }
+  }
+  void rare() {
+    switch (any(hostile ? 11 : 8)) {
+      case 0: pool().empty_thread_caches(); break;
+      case 1: pool().release_everything(); break;
+      case 2: lanes_wanted = 1 + static_cast<int>(any(any(3) == 0 ? kStreams : 1)); break;
+      case 3: pools.order().barrier(); break;
+      case 4: pools.order().wait_for_all(); break;
+      case 5: pools.order().destroy_stream(lane_of_stream(any(kStreams))); break;
+      case 6: std::thread([this] { steps(20); }).join(); break;
+      case 8: driver.fail_record = any(4) == 0 ? driver::kNotSupported : driver::kSuccess; break;
+      case 9: driver.fail_release = any(4) == 0 ? driver::kNotSupported : driver::kSuccess; break;
+      case 10: capture_or_end(); break;
+      default: wait_as_the_program(); break;
+    }
+  }
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) {
+      const uint64_t dice = any(1000);
+      if (dice < 400) {
+        allocate_one();
+      } else if (dice < 780) {
+        free_one();
+      } else if (dice < 930) {
+        launch();
+      } else if (dice < 960) {
+        driver.progress(any(kStreams), any(20));
+      } else if (dice < 980) {
+        pools.order().advance(any(2) == 0);
+      } else if (dice < 996) {
+        question();
+      } else {
+        rare();
+      }
+    }
+  }
+};
+
+}  // namespace
+
+static void walk_and_empty(Walk& walk, int operations) {
+  for (int i = 0; i < operations; i += 1000) {
+    walk.steps(1000);
+    walk.check_records();
+    // Growing and shrinking both happen: now and then nearly all goes.
+    if (walk.any(50) == 0) {
+      while (walk.held.size() > 10) walk.free_one();
+    }
+  }
+  while (walk.capturing-- > 0) walk.pools.order().end_capture();
+  walk.driver.fail_release = walk.driver.fail_record = driver::kSuccess;
+  while (!walk.held.empty()) walk.free_one();
+  walk.pool().release_everything();
+  CHECK(walk.reserved() == 0);
+  CHECK(walk.driver.reserved == 0);
+  CHECK(walk.pool().live_bytes() == 0);
+}
+
+TEST_CASE("a million random operations agree with the plainest allocator, in bounded memory") {
+  for (const uint64_t seed : {1, 2, 3, 4}) {
+    CAPTURE(seed);
+    Walk walk(seed, false);
+    walk_and_empty(walk, kOperations / 4);
+    CHECK(walk.driver.peak <= 2 * walk.most_held + walk.pool().settings().many_budget + 64 * kMiB);
+  }
+}
+
+TEST_CASE("random operations agree with it too while streams capture and the driver refuses") {
+  for (const uint64_t seed : {11, 12, 13, 14}) {
+    CAPTURE(seed);
+    Walk walk(seed, true);
+    walk_and_empty(walk, kOperations / 10);
+  }
+}
+
+TEST_CASE("random operations on one lane never make the GPU wait") {
+  Walk walk(7, false);
+  for (int i = 0; i < kOperations / 10; ++i) {
+    walk.any(2) == 0 ? walk.allocate_one() : walk.free_one();
+    walk.launch();
+  }
+  CHECK(walk.driver.orders == 0);
+  CHECK(walk.driver.peak <= 2 * walk.most_held + 32 * kMiB);
+}

@@ -1,0 +1,148 @@
+// Several threads at once on one pool: they allocate, launch, hand blocks to each other and free what others allocated,
+// while one more empties caches, trims, seals and lets work end. The reference knows of every overlap and of all work
+// that is not ordered. The sanitizers run this too, so it is also where data races would show.
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "pool_world.hpp"
+#include "reference.hpp"
+
+using namespace cupool;
+using namespace cupool::test;
+
+namespace {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kRounds = 10'000;
+#else
+constexpr int kRounds = 100'000;
+#endif
+constexpr int kThreads = 4;
+
+struct Crowd : BasicPoolWorld<ClockedDriver> {
+  Reference reference;
+  std::mutex mutex;
+  std::vector<Life> passed_on;
+  std::atomic<int> overlaps{0}, unordered{0}, refused{0}, lost{0}, running{0};
+
+  void launch(size_t stream, Life& life) {
+    pools.order().before_submit(lane_of_stream(stream));
+    if (!driver.submit(stream, life)) ++unordered;
+    pools.order().after_submit(lane_of_stream(stream));
+  }
+  void give_back(const Life& life) {
+    reference.remove(life);
+    if (pools.free(life.start) != pool::Freed::kDone) ++lost;
+  }
+  bool take_passed_on(Life* life) {
+    const std::lock_guard hold(mutex);
+    if (passed_on.empty()) return false;
+    *life = passed_on.back();
+    passed_on.pop_back();
+    return true;
+  }
+  void pass_on(const Life& life) {
+    const std::lock_guard hold(mutex);
+    passed_on.push_back(life);
+  }
+
+  void live(int number, size_t streams) {
+    std::mt19937_64 random(static_cast<uint64_t>(number));
+    for (int i = 0; i < kRounds; ++i) {
+      Life life;
+      const uint64_t octave = uint64_t{1} << random() % (random() % 16 == 0 ? 22 : 14);
+      life.bytes = octave + random() % octave;
+      if (pools.allocate(context, life.bytes, &life.start) != driver::kSuccess) {
+        ++refused;
+        continue;
+      }
+      if (!reference.add(life)) ++overlaps;
+      // Mostly a thread's own stream, sometimes any.
+      const size_t own = static_cast<size_t>(number) % streams;
+      launch(random() % 50 == 0 ? random() % streams : own, life);
+      pool::Pool::Held held;
+      if (!pools.find(life.start + life.bytes / 2, &held) || held.start != life.start) ++lost;
+      if (random() % 2 == 0) {
+        give_back(life);
+      } else {
+        pass_on(life);
+      }
+      if (random() % 2 == 0 && take_passed_on(&life)) {
+        if (random() % 4 == 0) launch(own, life);
+        give_back(life);
+      }
+    }
+    --running;
+  }
+  void disturb() {
+    std::mt19937_64 random(99);
+    while (running.load() != 0) {
+      driver.progress(random() % kStreams, 1 + random() % 50);
+      pools.order().advance(random() % 4 == 0);
+      const uint64_t dice = random() % 1000;
+      if (dice < 5) pool().empty_thread_caches();
+      if (dice == 5) pool().release_everything();
+      if (dice == 6) pool().releasable_bytes();
+      if (dice == 7) pools.order().barrier();
+      if (dice == 8) pools.order().destroy_stream(lane_of_stream(kStreams));
+      if (dice == 9) {
+        pools.order().begin_capture();
+        pools.order().end_capture();
+      }
+      if (dice == 10) {
+        const order::Epoch epoch = pools.order().begin_wait(order::Lane::kMany);
+        driver.synchronize(context);
+        pools.order().end_wait(epoch, true);
+      }
+      std::this_thread::yield();
+    }
+  }
+  void run(size_t streams) {
+    free(allocate(1));
+    running = kThreads;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) threads.emplace_back([this, i, streams] { live(i + 1, streams); });
+    disturb();
+    for (auto& thread : threads) thread.join();
+    CHECK(overlaps == 0);
+    CHECK(unordered == 0);
+    CHECK(refused == 0);
+    CHECK(lost == 0);
+    for (const Life& life : passed_on) give_back(life);
+    check_records();
+    pool().release_everything();
+    CHECK(reserved() == 0);
+    CHECK(driver.reserved == 0);
+    CHECK(pool().live_bytes() == 0);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(Crowd, "threads that share one stream share memory without overlap and without a barrier too few") {
+  run(1);
+}
+
+TEST_CASE_METHOD(Crowd, "threads with two streams share memory without overlap and without a barrier too few") { run(2); }
+
+TEST_CASE_METHOD(Crowd, "threads with streams of their own share memory without overlap and without a barrier too few") {
+  run(kStreams);
+}
+
+TEST_CASE_METHOD(BasicPoolWorld<ClockedDriver>, "threads that come and go leave no memory behind") {
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([this] {
+        for (uint64_t size = 1; size < 2 * kMiB; size *= 2) {
+          driver::Address address = 0;
+          if (pools.allocate(context, size, &address) == driver::kSuccess) pools.free(address);
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+  pool().release_everything();
+  CHECK(reserved() == 0);
+}

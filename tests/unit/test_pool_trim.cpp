@@ -1,0 +1,157 @@
+// Giving memory back: what trimming releases and what it must leave, the steps before an allocation fails, refused
+// releases, and what the user's limits do. The limits stand in the environment, which a process reads once.
+#include <cstdlib>
+#include <vector>
+
+#include "pool_world.hpp"
+
+using namespace cupool;
+using namespace cupool::test;
+using pool::Freed;
+
+namespace {
+
+constexpr uint64_t kLimit = 512 * kMiB;
+constexpr uint64_t kMostCached = 128 * kMiB;
+const bool environment_is_set = setenv("CUPOOL_LIMIT", "512M", 1) == 0 && setenv("CUPOOL_MAX_CACHED", "128M", 1) == 0 &&
+                                setenv("CUPOOL_LOG", "quiet", 1) == 0;
+
+}  // namespace
+
+TEST_CASE_METHOD(PoolWorld, "trimming gives back every segment that holds no block, and no other") {
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(30 * kMiB));
+  const auto small = allocate(512);
+  free(blocks[0]);
+  free(blocks[2]);
+  const uint64_t could = pool().releasable_bytes();
+  const uint64_t before = driver.reserved;
+  CHECK(pool().release_everything() == could);
+  CHECK(driver.reserved == before - could);
+  CHECK(could >= 60 * kMiB);
+  for (const auto address : {blocks[1], blocks[3], small}) {
+    pool::Pool::Held held;
+    CHECK(pools.find(address, &held));
+    free(address);
+  }
+  pool().release_everything();
+  CHECK(driver.reserved == 0);
+  CHECK(pool().releasable_bytes() == 0);
+}
+
+TEST_CASE_METHOD(PoolWorld, "what thread caches keep goes back with a trim, and nothing is released during a capture") {
+  for (int i = 0; i < 50; ++i) free(allocate(4096));
+  pools.order().begin_capture();
+  CHECK(pool().release_everything() == 0);
+  pools.order().end_capture();
+  CHECK(pool().release_everything() > 0);
+  CHECK(driver.reserved == 0);
+}
+
+TEST_CASE_METHOD(PoolWorld, "a release proves that all work before it is over") {
+  const auto address = allocate(30 * kMiB);
+  work(kS);
+  work(kT);
+  const order::Epoch stamp = pools.order().open();
+  free(address);
+  pool().release_everything();
+  CHECK(pools.order().is_completed(stamp));
+}
+
+TEST_CASE_METHOD(PoolWorld, "a segment that the driver refuses to take back is kept, with its stamp") {
+  const auto address = allocate(30 * kMiB);
+  work(kS);
+  work(kT);
+  const order::Epoch stamp = pools.order().open();
+  free(address);
+  driver.fail_release = driver::kNotSupported;
+  CHECK(pool().release_everything() == 0);
+  CHECK(reserved() == driver.reserved);
+  CHECK_FALSE(pools.order().is_safe(stamp));
+  check_records();
+  CHECK(pool().ranges().take(30 * kMiB, pools.order()) == nullptr);
+  driver.fail_release = driver::kSuccess;
+  pools.order().wait_for_all();
+  CHECK(allocate(30 * kMiB) == address);
+}
+
+// ---- Out of memory.
+
+TEST_CASE_METHOD(PoolWorld, "memory that is free in pieces goes back before an allocation fails") {
+  driver.capacity = 200 * kMiB;
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 6; ++i) blocks.push_back(allocate(30 * kMiB));
+  for (const auto block : blocks) free(block);
+  CHECK(allocate(190 * kMiB) != 0);
+}
+
+TEST_CASE_METHOD(PoolWorld, "memory whose work is still running is waited for before an allocation fails") {
+  driver.capacity = 64 * kMiB;
+  const auto address = allocate(60 * kMiB);
+  work(kS);
+  work(kT);
+  free(address);
+  driver.fail_order = driver::kNotSupported;
+  CHECK(allocate(60 * kMiB) == address);
+  CHECK(driver.synchronisations > 0);
+}
+
+TEST_CASE_METHOD(PoolWorld, "a segment larger than needed is not insisted on") {
+  driver.capacity = 6 * kMiB;
+  CHECK(allocate(5 * kMiB) != 0);
+}
+
+TEST_CASE_METHOD(PoolWorld, "when nothing helps the driver's own error comes back, and what is held stays held") {
+  driver.capacity = 64 * kMiB;
+  const auto address = allocate(40 * kMiB);
+  driver::Address more = 0;
+  CHECK(pools.allocate(context, 40 * kMiB, &more) == driver::kOutOfMemory);
+  CHECK(pools.allocate(context, 40 * kMiB, &more) == driver::kOutOfMemory);
+  pool::Pool::Held held;
+  CHECK(pools.find(address, &held));
+  free(address);
+  CHECK(pools.allocate(context, 60 * kMiB, &more) == driver::kSuccess);
+  check_records();
+}
+
+TEST_CASE_METHOD(PoolWorld, "during a capture an allocation fails rather than wait or release") {
+  driver.capacity = 64 * kMiB;
+  const auto address = allocate(60 * kMiB);
+  work(kS);
+  free(address);
+  pools.order().begin_capture();
+  driver::Address more = 0;
+  CHECK(pools.allocate(context, 60 * kMiB, &more) == driver::kOutOfMemory);
+  CHECK(driver.releases == 0);
+  CHECK(driver.synchronisations == 0);
+  pools.order().end_capture();
+  CHECK(pools.allocate(context, 60 * kMiB, &more) == driver::kSuccess);
+}
+
+// ---- The user's limits.
+
+TEST_CASE_METHOD(PoolWorld, "the pool never reserves more than its limit, and says so as the driver would") {
+  REQUIRE(environment_is_set);
+  std::vector<driver::Address> blocks;
+  driver::Address address = 0;
+  while (pools.allocate(context, 20 * kMiB, &address) == driver::kSuccess) blocks.push_back(address);
+  CHECK(blocks.size() == kLimit / (20 * kMiB));
+  CHECK(driver.peak <= kLimit);
+  CHECK(pools.allocate(context, 600 * kMiB, &address) == driver::kOutOfMemory);
+  for (const auto block : blocks) free(block);
+  CHECK(pools.allocate(context, 500 * kMiB, &address) == driver::kSuccess);
+}
+
+TEST_CASE_METHOD(PoolWorld, "above the most that may be cached, whole free segments go back with the free") {
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(allocate(40 * kMiB));
+  for (const auto block : blocks) free(block);
+  CHECK(driver.releases > 0);
+  CHECK(pool().ranges().free_bytes() <= kMostCached);
+  CHECK(pool().ranges().free_bytes() >= kMostCached - 40 * kMiB);
+}
+
+TEST_CASE_METHOD(PoolWorld, "below it nothing goes back") {
+  for (int i = 0; i < 100; ++i) free(allocate(40 * kMiB));
+  CHECK(driver.releases == 0);
+}

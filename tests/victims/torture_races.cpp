@@ -1,0 +1,145 @@
+// Victim: short programs, each valid, each the one case that a rule of order/ is there for. The oracle
+// judges: what runs when does not matter, only what is ordered. Usage: torture_races
+// streams|destroyed|threads|wait
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "linked_api.hpp"
+#include "victim.hpp"
+
+namespace {
+
+// Too large for a thread to keep to itself, and a segment of its own: what is freed is what is given next.
+constexpr size_t kBytes = size_t{20} << 20;
+
+CUstream make_stream() {
+  CUstream stream = nullptr;
+  VICTIM_CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  return stream;
+}
+
+// Memory is used on one stream, freed with that work queued, taken again and used on another.
+void streams(victim::Device& device) {
+  CUstream const one = make_stream();
+  CUstream const other = make_stream();
+  CUdeviceptr p = device.alloc(kBytes);
+  for (unsigned value = 1; value < 5; ++value) {
+    device.spin(30000, one);
+    device.fill(p, kBytes, value, one);
+    device.free(p);
+    p = device.alloc(kBytes);
+    device.fill(p, kBytes, 100 + value, other);
+    device.check(p, kBytes, 100 + value, other);
+    device.free(p);
+    p = device.alloc(kBytes);
+  }
+  device.free(p);
+}
+
+// A stream is destroyed with work queued, and its handle comes back for another stream.
+void destroyed(victim::Device& device) {
+  CUstream stream = make_stream();
+  for (unsigned value = 1; value < 5; ++value) {
+    CUdeviceptr p = device.alloc(kBytes);
+    device.spin(30000, stream);
+    device.fill(p, kBytes, value, stream);
+    device.free(p);
+    VICTIM_CHECK(cuStreamDestroy(stream));
+    stream = make_stream();
+    p = device.alloc(kBytes);
+    device.fill(p, kBytes, 100 + value, stream);
+    device.check(p, kBytes, 100 + value, stream);
+    device.free(p);
+  }
+}
+
+// Two threads, each on its own default stream, which has the same name in both.
+void threads(victim::Device& device) {
+  for (unsigned value = 1; value < 5; ++value) {
+    const CUdeviceptr p = device.alloc(kBytes);
+    device.spin(30000, CU_STREAM_PER_THREAD);
+    device.fill(p, kBytes, value, CU_STREAM_PER_THREAD);
+    device.free(p);
+    std::thread([&] {
+      device.enter_thread();
+      const CUdeviceptr q = device.alloc(kBytes);
+      device.fill(q, kBytes, 100 + value, CU_STREAM_PER_THREAD);
+      device.check(q, kBytes, 100 + value, CU_STREAM_PER_THREAD);
+      device.free(q);
+    }).join();
+  }
+}
+
+// A place that a host function reaches and does not leave until it may.
+class Turnstile {
+ public:
+  static void stand(void* self) { static_cast<Turnstile*>(self)->pass(); }
+  void pass() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    reached_ = true;
+    moved_.notify_all();
+    moved_.wait(lock, [this] { return open_; });
+  }
+  void wait_until_reached() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    moved_.wait(lock, [this] { return reached_; });
+  }
+  void open() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    open_ = true;
+    moved_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  bool reached_ = false;
+  bool open_ = false;
+};
+
+// A thread waits for a stream. Meanwhile memory is used there, freed and taken again; the wait does not cover
+// that. Frees are stream-ordered, for the driver's plain one would wait for the host function.
+void wait(victim::Device& device) {
+  CUstream const one = make_stream();
+  CUstream const other = make_stream();
+  CUdeviceptr p = device.alloc(kBytes);
+  device.fill(p, kBytes, 1, one);
+  VICTIM_CHECK(cuMemFreeAsync(p, one));
+  p = device.alloc(kBytes);
+  Turnstile turnstile;
+  VICTIM_CHECK(cuLaunchHostFunc(one, &Turnstile::stand, &turnstile));
+  std::thread waiter([&] {
+    device.enter_thread();
+    VICTIM_CHECK(cuStreamSynchronize(one));
+  });
+  turnstile.wait_until_reached();
+  device.fill(p, kBytes, 2, one);
+  VICTIM_CHECK(cuMemFreeAsync(p, one));
+  p = device.alloc(kBytes);
+  turnstile.open();
+  waiter.join();
+  device.fill(p, kBytes, 3, other);
+  device.check(p, kBytes, 3, other);
+  device.free(p);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  struct Scene {
+    const char* name;
+    void (*play)(victim::Device&);
+  };
+  constexpr Scene kScenes[] = {
+      {"streams", streams}, {"destroyed", destroyed}, {"threads", threads}, {"wait", wait}};
+  for (const Scene& scene : kScenes) {
+    if (argc != 2 || std::strcmp(argv[1], scene.name) != 0) continue;
+    victim::Device device(victim::linked_api());
+    VICTIM_CHECK(cuCtxSynchronize());
+    scene.play(device);
+    return device.finish("torture_races");
+  }
+  victim::die("no such scene", argc == 2 ? argv[1] : "", 0);
+}

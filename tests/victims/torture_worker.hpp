@@ -1,0 +1,66 @@
+// One thread of the torture victim. It owns its blocks, and does random things to them that a valid program
+// may do: the order that CUDA asks for is always made, and no more. What is freed is freed with its work
+// queued.
+#pragma once
+
+#include <vector>
+
+#include "torture_world.hpp"
+
+namespace torture {
+
+class Worker {
+ public:
+  Worker(World& world, unsigned number, std::uint64_t seed) : world_(world), number_(number), random_(seed) {}
+
+  // Until it has done `operations`, or until the clock says `deadline`. Ends early if the driver fails
+  // (tolerant).
+  void run(std::uint64_t operations, double deadline);
+
+ private:
+  void step();
+  void allocate();
+  void finish_one();  // check, then free at once
+  void write_one();
+  void read_one();
+  void copy();
+  void hand_over();
+  void receive();
+  void wait_somehow();
+  void spin();
+  void host_function();
+  void capture();
+  void relaunch();
+  void child();
+  void second_context();
+  void free_all();
+
+  // torture_captures.cpp
+  void capture_work(Block& block, const Lease& lease, const Lease* branch);
+  void capture_and_allocate(const Lease& lease, bool graph_is_dropped);
+  void launch_graph(Block& block);
+
+  Pass unsafe() { return Pass(world_.gates.unsafe, Side::kCall); }
+  bool order_write(Block& block, const Lease& lease);
+  bool order_read(Block& block, const Lease& lease);
+  void wrote(Block& block, const Lease& lease);
+  void fill(Block& block, const Lease& lease);
+  void check(Block& block, const Lease& lease);
+  void settle(Block& block);  // destroys events that came with the block, once waited for
+  void free_block(Block& block);
+  CUresult get_memory(Block& block);
+  std::uint64_t random_size();
+  Block take_any();
+  unsigned fresh_value() { return value_ = (value_ + 1 + static_cast<unsigned>(below(random_, 5))) & 0xff; }
+
+  World& world_;
+  const unsigned number_;
+  Random random_;
+  std::vector<Block> blocks_;
+  std::uint64_t live_ = 0;
+  unsigned value_ = 0;
+  CUevent scratch_ = nullptr;
+  bool may_have_children_ = true;
+};
+
+}  // namespace torture

@@ -1,0 +1,66 @@
+// The kernels as the torture victim launches them. See torture_world.hpp.
+#include "torture_world.hpp"
+
+namespace torture {
+
+namespace {
+const char kKernels[] =
+#include "kernels.ptx.inc"
+    ;
+}  // namespace
+
+bool Kernels::load() {
+  CUmodule module = nullptr;
+  MUST(cuModuleLoadData(&module, kKernels));
+  MUST(cuModuleGetFunction(&fill_, module, "fill"));
+  MUST(cuModuleGetFunction(&check_, module, "check"));
+  MUST(cuModuleGetFunction(&spin_, module, "spin"));
+  const CUresult room = cuMemAlloc(&errors_, 2 * sizeof(unsigned long long));
+  if (room == CUDA_ERROR_OUT_OF_MEMORY) return false;
+  must(room, "cuMemAlloc for the verdict");
+  MUST(cuMemsetD8(errors_, 0, sizeof(unsigned long long)));
+  Lease legacy;
+  legacy.mark.kind = Mark::kLegacy;
+  const CUdeviceptr scratch = errors_ + sizeof(unsigned long long);
+  fill(scratch, 1, 7, legacy);
+  check(scratch, 1, 7, legacy);
+  spin(1, legacy);
+  MUST(cuCtxSynchronize());
+  return true;
+}
+
+void Kernels::launch(CUfunction function, std::uint64_t bytes, void** parameters, const Lease& lease) const {
+  constexpr unsigned kThreads = 256;
+  constexpr std::uint64_t kMostBlocks = 512;
+  const std::uint64_t blocks = (bytes + kThreads - 1) / kThreads;
+  const unsigned grid = static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
+  MUST(lease.pick(api_.cuLaunchKernel)(function, grid, 1, 1, kThreads, 1, 1, 0, lease.stream, parameters,
+                                       nullptr));
+}
+
+void Kernels::fill(CUdeviceptr p, std::uint64_t bytes, unsigned value, const Lease& lease) const {
+  void* parameters[] = {&p, &bytes, &value};
+  launch(fill_, bytes, parameters, lease);
+}
+
+void Kernels::check(CUdeviceptr p, std::uint64_t bytes, unsigned value, const Lease& lease) const {
+  CUdeviceptr errors = errors_;
+  void* parameters[] = {&p, &bytes, &value, &errors};
+  launch(check_, bytes, parameters, lease);
+}
+
+void Kernels::spin(unsigned long long ns, const Lease& lease) const {
+  void* parameters[] = {&ns};
+  launch(spin_, 1, parameters, lease);
+}
+
+std::optional<unsigned long long> Kernels::verdict() const {
+  unsigned long long wrong = 0;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    if (cuCtxSynchronize() == CUDA_SUCCESS && cuMemcpyDtoH(&wrong, errors_, sizeof wrong) == CUDA_SUCCESS)
+      return wrong;
+  }
+  return std::nullopt;
+}
+
+}  // namespace torture
