@@ -72,6 +72,13 @@ const char* rank() {
   return "";
 }
 
+const char* const* environment() { return environ; }
+
+const char* preloaded() {
+  const char* const text = getenv("LD_PRELOAD");
+  return text == nullptr ? "" : text;
+}
+
 bool help_requested() {
   const char* const text = getenv("CUPOOL_HELP");
   bool help = false;

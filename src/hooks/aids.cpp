@@ -43,12 +43,16 @@ void take_fills(const char* option) {
   }
 }
 
-// On this thread's own default stream: all work so far comes first.
-void write_over(CUdeviceptr block, size_t bytes, int value) {
+// On this thread's own default stream in the block's context. pre: all work so far comes first.
+void write_over(driver::Context owner, CUdeviceptr block, size_t bytes, int value) {
   const order::Lane lane = lane_of_this_thread();
   pools.order().before_submit(lane);
   const Reentry guard;
+  CUcontext other = nullptr;
+  const bool push = current_context() != owner;
+  if (push) cuda::real.cuCtxPushCurrent_v2(reinterpret_cast<CUcontext>(owner));
   cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), bytes, CU_STREAM_PER_THREAD);
+  if (push) cuda::real.cuCtxPopCurrent_v2(&other);
   pools.order().after_submit(lane);
 }
 
@@ -65,7 +69,7 @@ void set_up_aids() {
 void fill_new_block(CUdeviceptr block, size_t bytes, First first) {
   const int value = new_value.load(std::memory_order_relaxed);
   if (value == kNone || !pools.order().barrier()) return;
-  write_over(block, bytes, value);
+  write_over(current_context(), block, bytes, value);
   if (first == First::kHost) {
     pools.order().wait_for_all();
   } else {
@@ -77,7 +81,7 @@ void fill_old_block(CUdeviceptr block) {
   const int value = old_value.load(std::memory_order_relaxed);
   pool::Pool::Held held;
   if (value == kNone || !pools.find(block, &held) || held.start != block || !pools.order().barrier()) return;
-  write_over(block, held.bytes, value);
+  write_over(held.context, block, held.bytes, value);
 }
 
 void note_bad_free(CUdeviceptr pointer, pool::Freed found) {

@@ -7,7 +7,7 @@ Whose look_up(CUdeviceptr address, Block* out) {
   if (pools.owns(address)) {
     pool::Pool::Held held;
     if (!pools.find(address, &held)) return Whose::kNobodys;
-    *out = {held.start, held.bytes, held.segment, held.whole, false};
+    *out = {held.start, held.bytes, held.segment, held.segment_number, held.whole, false};
     return Whose::kBlock;
   }
   if (!imports.find(address, &out->start, &out->bytes)) return Whose::kDrivers;

@@ -12,6 +12,7 @@ struct Block {
   CUdeviceptr start = 0;
   size_t bytes = 0;  // as they were asked for
   CUdeviceptr segment = 0;
+  uint64_t segment_number = 0;
   bool whole = false;     // alone in its segment
   bool imported = false;  // another process's
 };

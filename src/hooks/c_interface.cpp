@@ -2,6 +2,8 @@
 // the layer that does the work; nothing is decided here.
 #include "cupool/cupool.h"
 
+#include <sys/stat.h>
+
 #include "base/version.hpp"
 #include "config/options.hpp"
 #include "hooks/life.hpp"
@@ -11,6 +13,7 @@
 #include "report/report.hpp"
 
 using cupool::driver::kInvalidValue;
+using cupool::driver::kNotSupported;
 using cupool::driver::kSuccess;
 using cupool::hooks::pools;
 using cupool::stats::Reading;
@@ -26,8 +29,7 @@ int cupool_is_enabled(void) {
 
 int cupool_stat(const char* name, uint64_t* value) {
   if (name == nullptr || value == nullptr) return kInvalidValue;
-  cupool::stats::Sums sums = cupool::stats::sums();
-  sums.devices.largest_free_range = cupool::report::largest_free_range(Reading::kLocked);
+  const cupool::stats::Sums sums = cupool::report::read_all(Reading::kLocked);
   return cupool::stats::find(sums, name, value) ? kSuccess : kInvalidValue;
 }
 
@@ -45,6 +47,7 @@ void cupool_write_stats(void) { cupool::report::dump(); }
 
 void cupool_reset_peaks(void) {
   for (int i = 0; i < cupool::stats::kMostDevices; ++i) cupool::stats::device(i).reset_peaks();
+  if (pools.native() != nullptr) pools.native()->reset_peaks();
 }
 
 size_t cupool_trim(size_t bytes) { return cupool::hooks::is_serving() ? pools.trim(bytes) : 0; }
@@ -59,4 +62,39 @@ int cupool_record_stream(uint64_t pointer, void* stream) {
   const CUstream named = cupool::hooks::named(static_cast<CUstream>(stream), cupool::hooks::DefaultStream::kLegacy);
   pools.order().after_submit(cupool::hooks::lane_of(named));
   return kSuccess;
+}
+
+int cupool_export_pool(int* descriptor) {
+  if (descriptor == nullptr) return kInvalidValue;
+  if (!cupool::hooks::is_serving() || pools.native() == nullptr) return kNotSupported;
+  if (cupool::config::options().native_handle != cupool::config::NativeHandle::kFd) return kNotSupported;
+  const cupool::driver::Context context = cupool::hooks::current_context();
+  return context == nullptr ? cupool::driver::kInvalidContext : pools.native()->export_pool(context, descriptor);
+}
+
+int cupool_import_pool(int descriptor, void** pool) {
+  // The driver believes any number it is given: what is plainly something else is refused here.
+  struct stat what;
+  if (pool == nullptr || fstat(descriptor, &what) != 0) return kInvalidValue;
+  if (S_ISREG(what.st_mode) || S_ISDIR(what.st_mode) || S_ISFIFO(what.st_mode) || S_ISSOCK(what.st_mode)) {
+    return kInvalidValue;
+  }
+  if (!cupool::hooks::is_serving() || pools.native() == nullptr) return kNotSupported;
+  return pools.native()->import_pool(descriptor, reinterpret_cast<cupool::driver::MemoryPool*>(pool));
+}
+
+int cupool_export_pointer(uint64_t pointer, void* data, size_t size) {
+  if (data == nullptr || size != CUPOOL_POINTER_BYTES) return kInvalidValue;
+  if (!cupool::hooks::is_serving() || pools.native() == nullptr) return kNotSupported;
+  return pools.native()->export_pointer(pointer, data);
+}
+
+int cupool_import_pointer(void* pool, const void* data, size_t size, uint64_t* pointer) {
+  if (pool == nullptr || data == nullptr || size != CUPOOL_POINTER_BYTES || pointer == nullptr) return kInvalidValue;
+  if (!cupool::hooks::is_serving() || pools.native() == nullptr) return kNotSupported;
+  cupool::driver::Address address = 0;
+  const auto source = reinterpret_cast<cupool::driver::MemoryPool>(pool);
+  const cupool::driver::Status status = pools.native()->import_pointer(source, data, &address);
+  *pointer = address;
+  return status;
 }

@@ -20,19 +20,11 @@ Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
 template <typename Call>
 CUresult gets(CUcontext* context, Call&& call) {
   const CUresult result = call();
-  cupool::hooks::forget_context();
   if (result == CUDA_SUCCESS && context != nullptr && is_serving()) pools.order().join(ours(*context));
   return result;
 }
 
-template <typename Call>
-CUresult changes_current(Call&& call) {
-  cupool::hooks::forget_context();
-  return call();
-}
-
 void drop(CUcontext context) {
-  cupool::hooks::forget_context();
   if (!is_serving() || context == nullptr) return;
   cupool::hooks::captures_ended_with(ours(context));
   pools.close(ours(context));
@@ -108,26 +100,6 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
 
 CUresult cuCtxDetach(CUcontext context) {
   return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDetach, context); });
-}
-
-CUresult cuCtxSetCurrent(CUcontext context) {
-  return changes_current([&] { return forward(real.cuCtxSetCurrent, context); });
-}
-
-CUresult cuCtxPushCurrent(CUcontext context) {
-  return changes_current([&] { return forward(real.cuCtxPushCurrent, context); });
-}
-
-CUresult cuCtxPushCurrent_v2(CUcontext context) {
-  return changes_current([&] { return forward(real.cuCtxPushCurrent_v2, context); });
-}
-
-CUresult cuCtxPopCurrent(CUcontext* context) {
-  return changes_current([&] { return forward(real.cuCtxPopCurrent, context); });
-}
-
-CUresult cuCtxPopCurrent_v2(CUcontext* context) {
-  return changes_current([&] { return forward(real.cuCtxPopCurrent_v2, context); });
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {

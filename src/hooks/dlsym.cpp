@@ -23,7 +23,7 @@ Decision answer(void* pointer) { return {pointer, 1}; }
 
 Decision answer_hooked(const Row& row, const void* caller) {
   if (is_below_us(caller)) return answer(row.real());
-  stats::count(stats::Counter::entry_points_hooked);
+  stats::count(stats::Counter::hooked_by_dlsym);
   return answer(row.hook());
 }
 

@@ -20,7 +20,7 @@ void replace(const char* symbol, void** function, const void* caller) {
     return;
   }
   if (is_below_us(caller)) return;
-  stats::count(stats::Counter::entry_points_hooked);
+  stats::count(stats::Counter::hooked_by_proc_address);
   *function = row->hook();
 }
 

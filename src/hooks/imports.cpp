@@ -1,7 +1,7 @@
 #include "hooks/imports.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 #include "base/reentry.hpp"
 
@@ -20,7 +20,7 @@ CUcontext current() {
 
 }  // namespace
 
-Imports::Mapping* Imports::mapping_of(CUcontext context, const Key& segment) {
+Imports::Mapping* Imports::mapping_of(CUcontext context, const driver::Handle& segment) {
   const auto found = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& mapping) {
     return mapping.context == context && mapping.segment == segment;
   });
@@ -34,29 +34,27 @@ Imports::Block* Imports::block_at(CUdeviceptr address) {
   return found == blocks_.end() ? nullptr : &*found;
 }
 
-Imports::Mapping* Imports::map(const Opener& opener, CUcontext context, const Key& segment, const CUipcMemHandle& handle,
-                               unsigned flags, CUresult* result) {
+Imports::Mapping* Imports::map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags,
+                               CUresult* result) {
   CUdeviceptr start = 0;
   size_t bytes = 0;
-  *result = opener(&start, handle, flags);
+  *result = opener(&start, std::bit_cast<CUipcMemHandle>(handle), flags);
   if (*result != CUDA_SUCCESS) return nullptr;
   real.cuMemGetAddressRange_v2(nullptr, &bytes, start);
-  mappings_.push_back({context, segment, start, bytes});
+  mappings_.push_back({context, handle, start, bytes});
   count_.store(mappings_.size(), std::memory_order_release);
   return &mappings_.back();
 }
 
-CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const CUipcMemHandle& handle, const Place& place,
+CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle, const driver::Place& place,
                        unsigned flags) {
   if (out == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
-  Key segment;
-  std::memcpy(segment.data(), handle.reserved, segment.size());
   Guard hold(lock_);
   const Reentry guard;
   CUcontext const context = current();
   CUresult result = CUDA_SUCCESS;
-  Mapping* mapping = mapping_of(context, segment);
-  if (mapping == nullptr) mapping = map(opener, context, segment, handle, flags, &result);
+  Mapping* mapping = mapping_of(context, handle);
+  if (mapping == nullptr) mapping = map(opener, context, handle, flags, &result);
   if (mapping == nullptr) return result;
   const CUdeviceptr start = mapping->start + place.offset;
   if (place.offset >= mapping->bytes || place.bytes > mapping->bytes - place.offset) {

@@ -4,14 +4,13 @@
 // close: callbacks from inside those calls never come back here (the re-entry guard).
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <vector>
 
 #include "base/lock.hpp"
 #include "base/no_destroy.hpp"
 #include "cuda/real.hpp"
-#include "hooks/sealed_handle.hpp"
+#include "driver/sealed_handle.hpp"
 #include "pool/marks.hpp"
 
 namespace cupool::hooks {
@@ -23,7 +22,8 @@ class Imports {
   constexpr Imports() = default;
 
   // `handle` is the driver's handle of the segment. The current context gets the mapping.
-  CUresult open(const Opener& opener, CUdeviceptr* out, const CUipcMemHandle& handle, const Place& place, unsigned flags);
+  CUresult open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle, const driver::Place& place,
+                unsigned flags);
   // False: not a mapping of ours, ask the driver. Else the result is in `result`.
   bool close(CUdeviceptr pointer, CUresult* result);
 
@@ -44,10 +44,9 @@ class Imports {
   void forget_after_fork();
 
  private:
-  using Key = std::array<char, 56>;
   struct Mapping {
     CUcontext context;
-    Key segment;
+    driver::Handle segment;  // the exporter's name of it
     CUdeviceptr start;
     size_t bytes;
   };
@@ -61,9 +60,9 @@ class Imports {
   };
 
   bool any() const { return count_.load(std::memory_order_acquire) != 0; }
-  Mapping* mapping_of(CUcontext context, const Key& segment) CUPOOL_REQUIRES(lock_);
-  Mapping* map(const Opener& opener, CUcontext context, const Key& segment, const CUipcMemHandle& handle, unsigned flags,
-               CUresult* result) CUPOOL_REQUIRES(lock_);
+  Mapping* mapping_of(CUcontext context, const driver::Handle& segment) CUPOOL_REQUIRES(lock_);
+  Mapping* map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags, CUresult* result)
+      CUPOOL_REQUIRES(lock_);
   void unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) CUPOOL_REQUIRES(lock_);
   Block* block_at(CUdeviceptr address) CUPOOL_REQUIRES(lock_);
 

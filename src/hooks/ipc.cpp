@@ -1,9 +1,13 @@
 // Memory that another process opens. A block alone in its segment is exported under the driver's handle, a cut one under a
 // sealed handle, which only cupool opens. Exported memory is tainted first: nothing new may be cut from beside it.
+#include <bit>
+#include <unordered_map>
+
+#include "base/lock.hpp"
 #include "base/log.hpp"
+#include "driver/sealed_handle.hpp"
 #include "hooks/blocks.hpp"
 #include "hooks/forward.hpp"
-#include "hooks/sealed_handle.hpp"
 
 using cupool::cuda::real;
 using cupool::hooks::Block;
@@ -18,25 +22,63 @@ using cupool::stats::Event;
 
 namespace {
 
+// The driver makes another handle at every call. One for each segment, then, so that whoever opens several blocks of it
+// sees that it is the same one.
+class SegmentHandles {
+ public:
+  CUresult get(const Block& block, CUipcMemHandle* handle) {
+    {
+      cupool::Guard hold(lock_);
+      const auto known = handles_.find(block.segment);
+      if (known != handles_.end() && known->second.number == block.segment_number) {
+        *handle = known->second.handle;
+        cupool::stats::count(Event::ipc_exports);
+        return CUDA_SUCCESS;
+      }
+    }
+    const CUresult result = forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
+    if (result != CUDA_SUCCESS) return result;
+    cupool::Guard hold(lock_);
+    Known& known = handles_[block.segment];
+    if (known.number != block.segment_number) known = {block.segment_number, *handle};
+    *handle = known.handle;
+    return result;
+  }
+
+ private:
+  struct Known {
+    uint64_t number = 0;
+    CUipcMemHandle handle = {};
+  };
+  cupool::Lock lock_;
+  std::unordered_map<CUdeviceptr, Known> handles_ CUPOOL_GUARDED_BY(lock_);
+};
+
 CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
   pools.taint(pointer, Taint::kExported);
-  const CUresult result = forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
-  if (result != CUDA_SUCCESS || block.whole) return result;
-  if (!cupool::hooks::seal(handle, {block.start - block.segment, block.bytes})) {
+  if (block.whole) return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
+  static auto& handles = *new SegmentHandles;
+  const CUresult result = handles.get(block, handle);
+  if (result != CUDA_SUCCESS) return result;
+  auto bytes = std::bit_cast<cupool::driver::Handle>(*handle);
+  if (!cupool::driver::seal(&bytes, {block.start - block.segment, block.bytes})) {
     static constinit cupool::log::Once once;
-    if (once.first()) cupool::log::line("this driver's memory handles cannot be shared for blocks of the pool; use CUPOOL_SPLIT=0");
+    if (once.first()) {
+      cupool::log::line("this driver's memory handles cannot be shared for blocks of the pool; CUPOOL_SPLIT=no can");
+    }
     *handle = {};
     return CUDA_ERROR_NOT_SUPPORTED;
   }
+  *handle = std::bit_cast<CUipcMemHandle>(bytes);
   cupool::stats::count(Event::sealed_handles);
   return result;
 }
 
 CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer, const CUipcMemHandle& handle,
               unsigned flags) {
-  CUipcMemHandle segment = handle;
-  cupool::hooks::Place place;
-  if (cupool::hooks::is_serving() && cupool::hooks::unseal(&segment, &place)) {
+  auto segment = std::bit_cast<cupool::driver::Handle>(handle);
+  cupool::driver::Place place;
+  if (cupool::hooks::is_serving() && cupool::driver::unseal(&segment, &place)) {
     const CUresult result = imports.open(opener, pointer, segment, place, flags);
     if (result == CUDA_SUCCESS) cupool::stats::count(Event::ipc_imports);
     // Whatever the driver did not recognise may still be a handle of its own, of a kind we have not seen.

@@ -37,12 +37,21 @@ void forget_everything() {
 report::Mode current_mode() {
   const config::Options& options = config::options();
   if (options.backend == config::Backend::kOff) return {"off", ""};
+  if (hooks::pools.serves_native()) return {"native", ""};
   const char* const reason = hooks::pools.order().distrusted_because();
   return reason == nullptr ? report::Mode{"lanes", ""} : report::Mode{"fences", reason};
 }
 
-uint64_t largest_free(int device, stats::Reading reading) {
-  return hooks::pools.largest_free(device, reading == stats::Reading::kLocked);
+void fill_figures(int device, stats::Reading reading, stats::DeviceSums* sums) {
+  const bool may_wait = reading == stats::Reading::kLocked;
+  sums->largest_free_range = hooks::pools.largest_free(device, may_wait);
+  pool::Native* const native = hooks::pools.native();
+  if (native == nullptr || !may_wait) return;
+  const driver::NativeUsage usage = native->usage(device);
+  sums->native_used_bytes = usage.used;
+  sums->native_peak_used_bytes = usage.peak_used;
+  sums->native_reserved_bytes = usage.reserved;
+  sums->native_peak_reserved_bytes = usage.peak_reserved;
 }
 
 // A tool that judges accesses by the bounds of allocations must see the program's own.
@@ -66,12 +75,14 @@ void step_back_if_watched() {
 void cuda::on_first_use() {
   const config::Options& options = config::options();
   life.store(Life::kServing, std::memory_order_relaxed);
-  report::begin({current_mode, largest_free});
+  report::begin({current_mode, fill_figures});
   pthread_atfork(nullptr, nullptr, forget_everything);
   if (options.streams == config::Streams::kFences) hooks::pools.order().use_fences_only();
   hooks::set_up_aids();
   hooks::look_for_networks();
   if (!options.split) hooks::pools.use_whole_allocations();
+  const bool native_first = options.backend == config::Backend::kNative;
+  if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);
   if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
   hooks::detail::serving.store(options.backend != config::Backend::kOff, std::memory_order_relaxed);
 }

@@ -55,7 +55,8 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
 }
 
 bool is_ours(CUdeviceptr pointer) {
-  return cupool::hooks::is_serving() && pools.owns(pointer) && cupool::hooks::has_context();
+  if (!cupool::hooks::is_serving()) return false;
+  return pools.owns(pointer) || (pools.native() != nullptr && pools.native()->owns(pointer));
 }
 
 // What cuMemAlloc_v2 does, for blocks that other entry points hand out too.
@@ -67,6 +68,8 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
       if (status == cupool::driver::kSuccess) [[likely]] {
         if (cupool::hooks::fills()) [[unlikely]] cupool::hooks::fill_new_block(address, bytes, cupool::hooks::First::kWork);
         *pointer = address;
+      } else {
+        *pointer = 0;  // as the driver does
       }
       return cupool::hooks::to_result(status);
     }
@@ -91,7 +94,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
 
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
   Freed freed = Freed::kNotOurs;
-  if (cupool::hooks::is_serving() && cupool::hooks::has_context() && !pools.order().is_capturing()) [[likely]] {
+  // The driver frees without a current context too. An address of ours never reaches it: it may be a whole segment's.
+  if (cupool::hooks::is_serving() && !pools.order().is_capturing()) [[likely]] {
     if (cupool::hooks::fills()) [[unlikely]] cupool::hooks::fill_old_block(pointer);
     freed = pools.free(pointer);
   }
@@ -115,8 +119,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
   }
   const size_t row = (width + kPitchStep - 1) & ~(kPitchStep - 1);
   const CUresult result = allocate(pointer, row * height);
+  *pitch = result == CUDA_SUCCESS ? row : 0;
   if (result != CUDA_SUCCESS) return result;
-  *pitch = row;
   cupool::stats::count(Counter::pitched_allocations);
   return result;
 }

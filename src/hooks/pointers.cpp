@@ -27,6 +27,15 @@ void put(void* data, T value) {
   std::memcpy(data, &value, sizeof value);
 }
 
+// The memory that the driver would have mapped for it: whole steps of 2 MiB, shared by blocks of up to 1 MiB.
+Block mapping_of(const Block& block) {
+  constexpr size_t kStep = 2 << 20;
+  const CUdeviceptr shared = block.start & ~CUdeviceptr{kStep - 1};
+  const bool fits = block.start + block.bytes <= shared + kStep;
+  if (block.bytes <= kStep / 2 && fits) return {shared, kStep};
+  return {block.start, (block.bytes + kStep - 1) & ~(kStep - 1)};
+}
+
 // Puts the block's own answer in the place of the segment's.
 void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
   switch (attribute) {
@@ -34,7 +43,10 @@ void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, con
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return put<size_t>(data, block.bytes);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return with_mark(pointer, [&](const Mark& mark) { put<unsigned long long>(data, mark.life); });
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return put<CUdeviceptr>(data, mapping_of(block).start);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return put<size_t>(data, mapping_of(block).bytes);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      if (block.whole) return;
       return with_mark(pointer, [&](const Mark& mark) { put<unsigned>(data, mark.sync_memops ? 1 : 0); });
     default: return;
   }
@@ -57,6 +69,8 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
   if (wanted != 0) {
     cupool::hooks::note_direct_access();
     if (!block.imported) pools.taint(pointer, Taint::kSyncMemops);
+  }
+  if (wanted != 0 || block.whole) {
     result = forward(real.cuPointerSetAttribute, value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
   } else {
     result = forward(real.cuPointerGetAttribute, &before, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
@@ -96,9 +110,15 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   }
   const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
   const CUresult result = forward(Counter::pointer_questions, real.cuPointerGetAttributes, count, attributes, data, asked);
-  if (result != CUDA_SUCCESS || whose != Whose::kBlock) return result;
+  if (result != CUDA_SUCCESS || whose == Whose::kDrivers) return result;
   for (unsigned i = 0; i < count; ++i) {
-    if (data[i] != nullptr) correct(data[i], attributes[i], pointer, block);
+    if (data[i] == nullptr) continue;
+    if (whose == Whose::kBlock) correct(data[i], attributes[i], pointer, block);
+    // A pointer that the driver does not know comes back as one of the host's, or not at all.
+    CUdeviceptr told = 0;
+    if (whose != Whose::kNobodys || attributes[i] != CU_POINTER_ATTRIBUTE_HOST_POINTER) continue;
+    std::memcpy(&told, data[i], sizeof told);
+    if (told == kUnknownAddress) put<CUdeviceptr>(data[i], pointer);
   }
   return result;
 }

@@ -1,9 +1,12 @@
 // See serving.hpp.
 #include "hooks/serving.hpp"
 
+#include <new>
+
 #include "base/log.hpp"
 #include "config/options.hpp"
 #include "cuda/cuda_driver.hpp"
+#include "cuda/native_driver.hpp"
 #include "hooks/life.hpp"
 
 namespace cupool::hooks {
@@ -41,7 +44,6 @@ bool is_sticky(CUresult result) {
 
 constinit NoDestroy<pool::Pools> detail::pools(&cuda_driver);
 constinit std::atomic<bool> detail::serving{false};
-constinit thread_local bool detail::has_context = false;
 
 bool detail::start_serving() {
   if (Reentry::inside()) return false;
@@ -52,6 +54,13 @@ order::Lane lane_of_this_thread() {
   if (!order::kThreadLanes) return order::lane_of_thread(1);
   if (thread_number == 0) thread_number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
   return order::lane_of_thread(thread_number);
+}
+
+void start_native(bool first) {
+  static constinit cuda::CudaNativeDriver native_driver;
+  auto* const native = new (std::nothrow) pool::Native(cuda_driver, native_driver, pools.order());
+  if (native == nullptr) return;
+  pools.use_native(native, first ? pool::Pools::NativeUse::kFirst : pool::Pools::NativeUse::kLast);
 }
 
 void note_failure(CUresult result) {

@@ -15,7 +15,6 @@ namespace cupool::hooks {
 namespace detail {
 extern constinit NoDestroy<pool::Pools> pools;
 extern constinit std::atomic<bool> serving;
-extern constinit thread_local bool has_context;
 bool start_serving();
 }  // namespace detail
 
@@ -33,13 +32,8 @@ inline bool serves_allocation() { return is_serving() || detail::start_serving()
 inline driver::Context current_context() {
   CUcontext current = nullptr;
   if (cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS) current = nullptr;
-  detail::has_context = current != nullptr;
   return reinterpret_cast<driver::Context>(current);
 }
-// Whether this thread has some context: enough for a free, and mostly known without a call.
-inline bool has_context() { return detail::has_context || current_context() != nullptr; }
-// The program may have changed this thread's context.
-inline void forget_context() { detail::has_context = false; }
 
 inline CUresult to_result(driver::Status status) { return static_cast<CUresult>(status); }
 
@@ -49,6 +43,9 @@ inline order::Lane lane_of(CUstream stream) {
   if (stream == CU_STREAM_PER_THREAD) [[unlikely]] return lane_of_this_thread();
   return order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
 }
+
+// From now on the driver's stream-ordered pool serves: first, or where the pool has nothing left.
+void start_native(bool first);
 
 // An error that a context does not recover from: the pool steps aside for that context and the driver answers from now on.
 void note_failure(CUresult result);

@@ -161,6 +161,18 @@ bool Timeline::wait_for_all() {
   return over;
 }
 
+bool Timeline::begin_call() {
+  Guard hold(lock_);
+  if (is_capturing()) return false;
+  ++waits_;
+  return true;
+}
+
+void Timeline::end_call() {
+  Guard hold(lock_);
+  --waits_;
+}
+
 Epoch Timeline::begin_wait(Lane lane) {
   Guard hold(lock_);
   if (is_capturing()) return 0;

@@ -46,6 +46,14 @@ class Timeline {
     if (noted != lane && noted != Lane::kMany && kNote) note(lane);
   }
 
+  // Before a block is looked for: a grant that can be had is worth having, for without it only old memory is used, and what
+  // was just freed, and fits best, is passed over.
+  void prefer_grant() {
+    if (is_granted()) [[likely]] return;
+    if (noted_.load(std::memory_order_relaxed) == Lane::kMany || distrusted_because() != nullptr) return;
+    request_grant();
+  }
+
   // ---- Allocation, when the hot path said no.
 
   // Tries to make `is_granted()` true: sets the guard for the one lane in use, or orders a lane that is left behind.
@@ -58,6 +66,10 @@ class Timeline {
   bool barrier();
   // The same for the host and other devices: waits until all work is over. False during a capture or after an error.
   bool wait_for_all();
+
+  // Around calls of ours that a capture would not survive: none begins meanwhile. False: one runs already.
+  bool begin_call();
+  void end_call();
 
   // ---- What the application does.
 

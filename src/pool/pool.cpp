@@ -33,11 +33,6 @@ Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   const bool found = sizes_.is_small(size_class) ? find_small(cache, size_class, out, &search)
                                                  : find_large(cache, size_class, bytes, out, &search);
   if (!found) {
-    if (search.status == kOutOfMemory) {
-      stats_.count(stats::DeviceCounter::out_of_memory);
-      // More than there ever was is no shortage.
-      if (bytes <= device_bytes_ && report::shortage_is_due()) report_shortage(bytes);
-    }
     return search.status;
   }
   using enum stats::DeviceCounter;
@@ -46,6 +41,12 @@ Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   if (search.how == How::kAfterWait) cache.holdings().add(hits_after_wait);
   if (search.how == How::kMiss) cache.holdings().add(misses);
   return kSuccess;
+}
+
+void Pool::note_failure(uint64_t bytes) {
+  stats_.count(stats::DeviceCounter::out_of_memory);
+  // More than there ever was is no shortage.
+  if (bytes <= device_bytes_ && report::shortage_is_due()) report_shortage(bytes);
 }
 
 bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search) {
@@ -76,7 +77,7 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
   if (range == nullptr) return false;
   std::array<Entry, ThreadCache::kMostBlocks> entries;
   cache.enter();
-  const size_t wanted = cache.room_for_batch(size_class) + 1;
+  const size_t wanted = cache.batch(size_class);
   cache.exit();
   const size_t taken = slabs_.add(size_class, range, wanted, entries.data());
   if (taken == 0) {
@@ -99,7 +100,7 @@ bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Sear
   if (hit) return true;
   std::array<Entry, ThreadCache::kMostBlocks> entries;
   cache.enter();
-  const size_t wanted = cache.room_for_batch(size_class) + 1;
+  const size_t wanted = cache.batch(size_class);
   cache.exit();
   const size_t taken = slabs_.take(size_class, wanted, order_, entries.data());
   if (taken == 0) return false;
@@ -216,14 +217,10 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
     give_range(entry.range, entry.stamp);
   } else if (!keep(cache, size_class, entry)) {
     spill(cache, size_class, cache.shelf(size_class).room / 2);
-    // Other classes fill the cache: they give way in turn.
-    while (!keep(cache, size_class, entry)) {
-      const unsigned other = cache.next_to_empty();
-      if (other == SizeClasses::kNotKept) {
-        give_blocks(size_class, &entry, 1);
-        break;
-      }
-      spill(cache, other, 0);
+    if (!keep(cache, size_class, entry)) {
+      give_blocks(size_class, &entry, 1);
+      const unsigned other = cache.next_to_empty(size_class);
+      if (other != SizeClasses::kNotKept) spill(cache, other, 0);
     }
   }
   trim_to_limit();

@@ -26,12 +26,15 @@ class Pool {
   // The context this pool serves; null once it is closed.
   driver::Context context() const { return context_.load(std::memory_order_relaxed); }
   int device() const { return device_; }
+  uint64_t device_bytes() const { return device_bytes_; }
   const SizeClasses& sizes() const { return sizes_; }
   const Settings& settings() const { return settings_; }
   order::Timeline& order() { return order_; }
 
   // A block of `bytes`, when the thread's cache had none that may be handed out. Not yet marked as held.
   Status find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out);
+  // No block of `bytes` was found, and nobody else had one: counts it, and explains it if the user wants that.
+  void note_failure(uint64_t bytes);
   // A block that the thread's cache does not keep, or has no room for.
   void take_back(ThreadCache& cache, unsigned size_class, const Entry& entry);
 
@@ -83,6 +86,8 @@ class Pool {
     uint64_t bytes;
     bool whole;  // the block is all of its segment
     Address segment;
+    uint64_t segment_number;  // no two segments of a process have the same
+    driver::Context context;
   };
   // The block that contains `address`, if the application holds it.
   bool find_held(Address address, Held* out);
@@ -92,6 +97,13 @@ class Pool {
   Ranges& ranges() { return ranges_; }
   Slabs& slabs() { return slabs_; }
 
+  // The context is of no use any more, but the program still holds it: from now on the driver answers. Other threads may
+  // be in here at this moment, so everything stays where it is until close().
+  void fail() { failed_.store(context_.exchange(nullptr, std::memory_order_relaxed), std::memory_order_relaxed); }
+  // Whether this pool serves `context`, or served it until that failed.
+  bool belongs_to(driver::Context context) const {
+    return context_.load(std::memory_order_relaxed) == context || failed_.load(std::memory_order_relaxed) == context;
+  }
   // The context is going away: nothing is ours any more. The driver frees the memory itself.
   void close();
   // Serves another context of the same device. False: it is not closed, or the device is another.
@@ -125,6 +137,7 @@ class Pool {
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
 
   std::atomic<driver::Context> context_;
+  std::atomic<driver::Context> failed_{nullptr};
   const int device_;
   stats::Device& stats_;
   const uint64_t device_bytes_;

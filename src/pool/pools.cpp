@@ -45,6 +45,7 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
   }
   Pool& pool = *cache->pool();
   const unsigned size_class = pool.sizes().of(bytes);
+  order_.prefer_grant();
   Entry entry;
   bool hit = false;
   if (size_class != SizeClasses::kNotKept) {
@@ -53,7 +54,8 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
     cache->exit();
   }
   if (!hit) {
-    if (const Status status = pool.find_block(*cache, size_class, bytes, &entry); status != kSuccess) return status;
+    const Status status = pool.find_block(*cache, size_class, bytes, &entry);
+    if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
   }
   cache->holdings().give(bytes, hand_out(entry, bytes));
   *out = entry.address;
@@ -89,6 +91,7 @@ Freed Pools::free(Address address) {
   }
 
   Pool* pool = range->pool;
+  if (pool->context() == nullptr) [[unlikely]] return Freed::kNotOurs;
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool() != pool) cache = find_cache(pool);
   const Entry entry{address, range, order_.open()};
@@ -114,14 +117,39 @@ Freed Pools::free(Address address) {
 }
 
 Status Pools::allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out) {
+  if (native_first_.load(std::memory_order_relaxed)) {
+    const Status status = native()->allocate(context, bytes, out);
+    if (status != driver::kNotSupported) return status;
+    native_first_.store(false, std::memory_order_relaxed);
+    return allocate(context, bytes, out);
+  }
   if (whole_only_.load(std::memory_order_relaxed)) return allocate_whole(context, *driver_, bytes, out);
   const Status status = driver_->allocate(bytes, out);
   if (status == kSuccess) stats::count(stats::Counter::forwarded_allocations);
   return status;
 }
 
+// The pool found nothing: the last resort, if there is one, and else a word about why.
+Status Pools::allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out) {
+  if (status != driver::kOutOfMemory) return status;
+  const uint64_t limit = pool.settings().limit;
+  Native* const last = native();
+  if (last != nullptr && bytes <= pool.device_bytes() && pool.ranges().reserved() + last->live() + bytes <= limit) {
+    const Status served = last->allocate(context, bytes, out);
+    if (served == kSuccess) stats::device(pool.device()).count(stats::DeviceCounter::fallback_allocations);
+    if (served != driver::kNotSupported) return served;
+  }
+  pool.note_failure(bytes);
+  return status;
+}
+
+void Pools::use_native(Native* native, NativeUse use) {
+  native_.store(native, std::memory_order_release);
+  native_first_.store(native != nullptr && use == NativeUse::kFirst, std::memory_order_relaxed);
+}
+
 ThreadCache* Pools::cache_of(driver::Context context) {
-  if (whole_only_.load(std::memory_order_relaxed)) return nullptr;
+  if (whole_only_.load(std::memory_order_relaxed) || native_first_.load(std::memory_order_relaxed)) return nullptr;
   Pool* pool = pool_of(context);
   if (pool == nullptr) pool = open(context);
   return pool == nullptr ? nullptr : find_cache(pool);
@@ -192,21 +220,27 @@ void Pools::close(driver::Context context) {
   if (order_.contexts() > 1) driver_->synchronize(context);
   order_.leave(context);
   Guard hold(lock_);
-  if (Pool* pool = pool_of(context)) pool->close();
+  for (auto& slot : pools_) {
+    Pool* pool = slot.load(std::memory_order_relaxed);
+    if (pool != nullptr && pool->belongs_to(context)) pool->close();
+  }
   if (Wholes* wholes = wholes_.load(std::memory_order_acquire)) wholes->close(context);
+  if (Native* const one = native()) one->close(context);
   std::erase(failed_, context);
 }
 
 void Pools::fail(driver::Context context) {
-  close(context);
+  order_.leave(context);
   Guard hold(lock_);
-  failed_.push_back(context);
+  if (std::find(failed_.begin(), failed_.end(), context) == failed_.end()) failed_.push_back(context);
+  if (Pool* pool = pool_of(context)) pool->fail();
 }
 
 Pool* Pools::pool_at(Address address) { return page_map.pool_of(address); }
 
 uint64_t Pools::release_everything() {
   uint64_t released = release_whole();
+  if (Native* const one = native(); one != nullptr && !order_.is_capturing()) released += one->trim(0);
   for_each([&](Pool& pool) { released += pool.release_everything(); });
   return released;
 }
@@ -220,6 +254,7 @@ uint64_t Pools::releasable_bytes(driver::Context context) {
 uint64_t Pools::trim(uint64_t keep) {
   uint64_t released = 0;
   for_each([&](Pool& pool) { released += pool.trim(keep); });
+  if (Native* const one = native(); one != nullptr && !order_.is_capturing()) released += one->trim(keep);
   return released;
 }
 
@@ -246,6 +281,7 @@ void Pools::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   wholes_.store(nullptr, std::memory_order_relaxed);
   this_thread = {};
   for (auto& slot : pools_) slot.store(nullptr, std::memory_order_relaxed);
+  use_native(nullptr, NativeUse::kLast);
   page_map.forget_after_fork();
   order_.forget_after_fork();
 }

@@ -7,6 +7,7 @@
 
 #include "driver/driver.hpp"
 #include "order/timeline.hpp"
+#include "pool/native.hpp"
 #include "pool/pool.hpp"
 #include "pool/wholes.hpp"
 
@@ -23,6 +24,13 @@ class Pools {
   Status allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
   // From now on no block is cut from a segment: each is an allocation of the driver's.
   void use_whole_allocations() { whole_only_.store(true, std::memory_order_relaxed); }
+
+  // The driver's stream-ordered pool: as the first source of blocks, or only where the pool has none left.
+  enum class NativeUse { kFirst, kLast };
+  void use_native(Native* native, NativeUse use);
+  // Null when it is not in use.
+  bool serves_native() const { return native_first_.load(std::memory_order_relaxed); }
+  Native* native() const { return native_.load(std::memory_order_acquire); }
 
   // The block that holds an address; false: not ours, or held by nobody.
   bool find(Address address, Pool::Held* out) const;
@@ -81,6 +89,7 @@ class Pools {
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
   Status allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out);
+  Status allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out);
   Freed free_whole(Address address);
   uint64_t release_whole();
   Wholes* wholes();
@@ -96,6 +105,8 @@ class Pools {
   std::atomic<uint64_t> max_cached_{kFromOptions};
   std::vector<driver::Context> failed_ CUPOOL_GUARDED_BY(lock_);
   std::atomic<bool> whole_only_{false};
+  std::atomic<bool> native_first_{false};
+  std::atomic<Native*> native_{nullptr};
   std::atomic<Wholes*> wholes_{nullptr};  // made when the first one is asked for, then there for good
 };
 

@@ -24,13 +24,17 @@ inline constexpr uint64_t kGranuleShift = 14;
 inline constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;  // ranges start and end on these
 inline constexpr uint64_t kGranulesPerPage = kPageBytes / kGranule;
 
+// pre: step is a power of two.
+inline uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) & ~(step - 1); }
+
 // The bit of a marked block (marks.hpp) in its asked size, or in its tag.
 inline constexpr uint64_t kMarkedAsked = uint64_t{1} << 63;
 inline constexpr uint16_t kMarkedTag = 0x8000;
 
 enum class Use : uint8_t { kFree, kPending, kTaken };
 
-struct Range {
+// A cache line to itself and more: threads hand out and take back neighbouring blocks at the same time.
+struct alignas(64) Range {
   Address start = 0;
   uint64_t bytes = 0;
   Pool* pool = nullptr;
@@ -68,6 +72,7 @@ struct Segment {
   uint64_t bytes = 0;
   Pool* pool = nullptr;
   Range* first = nullptr;  // the lowest range
+  uint64_t number = 0;     // no two segments of a process have the same
   uint64_t idle_since = 0;  // milliseconds, when it was first seen free; 0: in use since
   std::atomic<bool> tainted{false};  // gives out nothing new; goes back to the driver with its last block
   Segment* prev = nullptr;  // all segments of the pool
@@ -78,6 +83,7 @@ struct Segment {
     start = bytes = 0;
     pool = nullptr;
     first = nullptr;
+    number = 0;
     idle_since = 0;
     tainted.store(false, std::memory_order_relaxed);
     prev = next = next_idle = nullptr;

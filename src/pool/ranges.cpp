@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "pool/marks.hpp"
 #include "pool/page_map.hpp"
 
 namespace cupool::pool {
@@ -130,6 +131,7 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch st
   segment->start = start;
   segment->bytes = bytes;
   segment->pool = pool_;
+  segment->number = next_life();
   segment->first = range;
   segment->next = segments_;
   if (segments_ != nullptr) segments_->prev = segment;

@@ -14,8 +14,6 @@ namespace cupool::pool {
 
 inline constexpr Epoch kAnyStamp = ~Epoch{0};
 
-inline uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) & ~(step - 1); }
-
 class Slabs;
 
 class Ranges {

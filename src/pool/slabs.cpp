@@ -14,6 +14,7 @@ constexpr uint64_t kFewestBlocks = 8;
 // How far a slab is sorted in among the slabs with room.
 constexpr int kMostCompared = 32;
 constexpr size_t kChunkBytes = 256 << 10;
+constexpr size_t kCacheLine = 64;
 }  // namespace
 
 uint64_t Slabs::slab_bytes(unsigned size_class) const {
@@ -32,15 +33,17 @@ Slab* Slabs::new_slab(uint32_t blocks) {
     store_.idle[bucket] = slab->next;
   } else {
     const size_t words = (room + 63) / 64;
-    const size_t bytes = (sizeof(Slab) + words * 8 + room * 2 + 15) & ~size_t{15};
+    // Whole cache lines: threads that use blocks of different slabs, or different 32 blocks of one, must not meet in one.
+    const size_t head = round_up(sizeof(Slab), kCacheLine);
+    const size_t bytes = round_up(head + room * 2 + words * 8, kCacheLine);
     if (store_.left < bytes) {
       store_.chunk = static_cast<char*>(map_pages(kChunkBytes));
       store_.left = store_.chunk == nullptr ? 0 : kChunkBytes;
       if (store_.chunk == nullptr) return nullptr;
     }
     slab = new (store_.chunk) Slab();
-    slab->free_bits = reinterpret_cast<uint64_t*>(slab + 1);
-    slab->tags = reinterpret_cast<std::atomic<uint16_t>*>(slab->free_bits + words);
+    slab->tags = reinterpret_cast<std::atomic<uint16_t>*>(store_.chunk + head);
+    slab->free_bits = reinterpret_cast<uint64_t*>(store_.chunk + head + room * 2);
     slab->bucket = static_cast<uint8_t>(bucket);
     store_.chunk += bytes;
     store_.left -= bytes;
@@ -92,16 +95,14 @@ size_t Slabs::take(unsigned size_class, size_t count, const order::Timeline& ord
   Guard hold(c.lock);
   // Under the lock, not before: whoever gave a block back has noted its work first.
   const Epoch limit = order.newest_usable();
-  size_t taken = 0;
-  for (Slab* slab = c.first; slab != nullptr && taken < count;) {
-    Slab* next = slab->next;
-    if (slab->stamp <= limit) {
-      taken += take_from(slab, count - taken, out + taken);
-      if (slab->free_blocks == 0) unlist(c, slab);
-    }
-    slab = next;
+  // From one slab only, and all of it if that is not too much: threads that share no slab share no cache line.
+  for (Slab* slab = c.first; slab != nullptr; slab = slab->next) {
+    if (slab->stamp > limit) continue;
+    const size_t taken = take_from(slab, count, out);
+    if (slab->free_blocks == 0) unlist(c, slab);
+    return taken;
   }
-  return taken;
+  return 0;
 }
 
 size_t Slabs::add(unsigned size_class, Range* range, size_t count, Entry* out) {

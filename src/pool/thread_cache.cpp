@@ -24,7 +24,7 @@ uint32_t ThreadCache::prepare(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
   if (shelf.room != 0) return shelf.room;
   const uint64_t block = sizes_.bytes(size_class);
-  if (block > most_bytes_) return 0;
+  if (block > most_of(size_class)) return 0;
   const uint32_t room = static_cast<uint32_t>(std::clamp<uint64_t>(kMostShelfBytes / block, 2, kMostBlocks));
   // Rings are never given back: threads end, but their caches are taken over by new ones.
   Entry* ring = static_cast<Entry*>(calloc(std::bit_ceil(room), sizeof(Entry)));
@@ -38,21 +38,23 @@ uint32_t ThreadCache::prepare(unsigned size_class) {
 void ThreadCache::put_oldest(unsigned size_class, const Entry* entries, size_t count) {
   Shelf& shelf = shelves_[size_class];
   for (size_t i = count; i-- > 0;) shelf.push_oldest(entries[i]);
-  bytes_ += count * sizes_.bytes(size_class);
+  bytes_of(size_class) += count * sizes_.bytes(size_class);
 }
 
 size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out) {
   Shelf& shelf = shelves_[size_class];
   size_t count = 0;
   while (shelf.count > keep) out[count++] = shelf.pop_oldest();
-  if (count != 0) bytes_ -= count * sizes_.bytes(size_class);
+  if (count != 0) bytes_of(size_class) -= count * sizes_.bytes(size_class);
   return count;
 }
 
-unsigned ThreadCache::next_to_empty() {
+unsigned ThreadCache::next_to_empty(unsigned size_class) {
+  constexpr unsigned kMisfitsATurn = 8;
+  if (++misfits_ % kMisfitsATurn != 0) return SizeClasses::kNotKept;
   for (unsigned i = 0; i < SizeClasses::kMostClasses; ++i) {
     cursor_ = (cursor_ + 1) % SizeClasses::kMostClasses;
-    if (shelves_[cursor_].count != 0) return cursor_;
+    if (shelves_[cursor_].count != 0 && is_range(cursor_) == is_range(size_class)) return cursor_;
   }
   return SizeClasses::kNotKept;
 }

@@ -38,7 +38,7 @@ struct Shelf {
   }
 };
 
-class ThreadCache {
+class alignas(128) ThreadCache {
  public:
   static constexpr uint32_t kMostBlocks = 64;
   static constexpr uint64_t kMostShelfBytes = 256 << 10;
@@ -63,23 +63,24 @@ class ThreadCache {
       if (!order.is_safe(shelf.at(0).stamp)) return false;
       *out = shelf.pop_oldest();
     }
-    bytes_ -= shelf.block_bytes;
+    bytes_of(size_class) -= shelf.block_bytes;
     return true;
   }
-  // False: the shelf or the whole cache is full; spill() first.
+  // False: the shelf is full, or all shelves of its kind together hold what they may.
   bool put(unsigned size_class, const Entry& entry) {
     Shelf& shelf = shelves_[size_class];
-    if (shelf.count == shelf.room || bytes_ + shelf.block_bytes > most_bytes_) return false;
+    uint64_t& bytes = bytes_of(size_class);
+    if (shelf.count == shelf.room || bytes + shelf.block_bytes > most_of(size_class)) return false;
     shelf.push_newest(entry);
-    bytes_ += shelf.block_bytes;
+    bytes += shelf.block_bytes;
     return true;
   }
   // Blocks that came from a slab: older than all that are kept.
   void put_oldest(unsigned size_class, const Entry* entries, size_t count);
-  // How many more blocks of this class it is worth fetching along with one that is needed; all of them fit.
-  uint32_t room_for_batch(unsigned size_class) {
+  // How many blocks of this class it is worth fetching at once when one is needed; the others fit.
+  uint32_t batch(unsigned size_class) {
     const uint32_t room = prepare(size_class);
-    return std::min(room / 2, room - shelves_[size_class].count);
+    return std::max(1u, std::min(room / 2, room - shelves_[size_class].count + 1));
   }
   // Makes a shelf; its room is 0 when this class is not kept at all.
   uint32_t prepare(unsigned size_class);
@@ -102,8 +103,9 @@ class ThreadCache {
   // Moves blocks to `out`, which has room for kMostBlocks, until `keep` are left; how many. For the one who stopped it too.
   size_t remove_oldest(unsigned size_class, uint32_t keep, Entry* out);
 
-  // The next class that holds blocks, going round; kNotKept when the cache is empty. The owner's own.
-  unsigned next_to_empty();
+  // Every few times a block of this class found no room: another class of its kind that holds blocks, so that what is not
+  // used any more gives way. kNotKept: not this time. The owner's own.
+  unsigned next_to_empty(unsigned size_class);
 
   const Shelf& shelf(unsigned size_class) const { return shelves_[size_class]; }
   Pool* pool() const { return pool_; }
@@ -140,9 +142,15 @@ class ThreadCache {
   uint64_t freed_bytes_ = 0;
   Pool* pool_;
   const SizeClasses& sizes_;
-  uint64_t bytes_ = 0;
+  // Small blocks and ranges apart: one range of a megabyte must not push out all small ones.
+  bool is_range(unsigned size_class) const { return size_class >= SizeClasses::kMostSmall; }
+  uint64_t& bytes_of(unsigned size_class) { return bytes_[is_range(size_class)]; }
+  uint64_t most_of(unsigned size_class) const { return is_range(size_class) ? most_bytes_ / 4 : most_bytes_; }
+
+  std::array<uint64_t, 2> bytes_{};
   uint64_t most_bytes_;
   unsigned cursor_ = 0;
+  unsigned misfits_ = 0;
   stats::Holdings holdings_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
 };

@@ -121,9 +121,11 @@ bool Pool::find_held(Address address, Held* out) {
     const uint32_t index = slab->index_containing(address - range->start);
     const uint16_t tag = index < slab->blocks ? slab->tags[index].load(std::memory_order_relaxed) : 0;
     if (tag == 0) return false;
-    *out = {range->start + uint64_t{index} * slab->block_bytes, slab->asked(tag), false, range->segment->start};
+    *out = {range->start + uint64_t{index} * slab->block_bytes, slab->asked(tag), false, range->segment->start, range->segment->number,
+            context()};
   } else {
-    *out = {range->start, range->asked_bytes(), range->bytes == range->segment->bytes, range->segment->start};
+    *out = {range->start, range->asked_bytes(), range->bytes == range->segment->bytes, range->segment->start, range->segment->number,
+            context()};
   }
   // The end of a block is not the block: the driver, too, answers for the bytes that were asked for.
   return out->bytes != 0 && address - out->start < out->bytes;
@@ -160,6 +162,7 @@ void Pool::abandon_cache(ThreadCache* cache) {
 
 void Pool::close() {
   context_.store(nullptr, std::memory_order_relaxed);
+  failed_.store(nullptr, std::memory_order_relaxed);
   std::array<Entry, ThreadCache::kMostBlocks> entries;
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
@@ -176,7 +179,7 @@ void Pool::close() {
 }
 
 bool Pool::reopen(driver::Context context, int device) {
-  if (this->context() != nullptr || device != device_) return false;
+  if (this->context() != nullptr || failed_.load(std::memory_order_relaxed) != nullptr || device != device_) return false;
   allocated_segments_.store(0, std::memory_order_relaxed);
   released_segments_.store(0, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);

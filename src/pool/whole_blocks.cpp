@@ -41,7 +41,9 @@ Status Pools::allocate_whole(driver::Context context, driver::Driver& source, ui
 
 Freed Pools::free_whole(Address address) {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  return wholes == nullptr ? Freed::kNotOurs : wholes->free(address);
+  const Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address);
+  if (Native* const one = native(); freed == Freed::kNotOurs && one != nullptr && one->free(address)) return Freed::kDone;
+  return freed;
 }
 
 uint64_t Pools::release_whole() {
@@ -58,9 +60,10 @@ void Pools::release_idle_managed() {
 bool Pools::find(Address address, Pool::Held* out) const {
   if (Pool* pool = pool_at(address)) return pool->find_held(address, out);
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  if (wholes == nullptr || !wholes->find(address, &out->start, &out->bytes)) return false;
+  if (wholes == nullptr || !wholes->find(address, &out->start, &out->bytes, &out->context)) return false;
   out->whole = true;
   out->segment = out->start;
+  out->segment_number = 0;
   return true;
 }
 

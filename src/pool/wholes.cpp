@@ -7,17 +7,10 @@ namespace cupool::pool {
 using driver::kOutOfMemory;
 using driver::kSuccess;
 
-// Device memory serves again for the very same size: then every handle and every check of a debugging tool is exact.
-// Managed memory is only address space until it is touched, so its sizes are rounded generously.
-uint64_t Wholes::rounded(const driver::Driver& source, uint64_t bytes) {
-  if (!source.is_host_visible()) return bytes;
-  const uint64_t step = bytes <= kPageBytes ? uint64_t{64} << 10 : kPageBytes;
-  return bytes > ~uint64_t{0} - step ? bytes : (bytes + step - 1) & ~(step - 1);
-}
-
 Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_t bytes, const Settings& settings,
                         Address* out) {
-  const Key key{context, &source, rounded(source, bytes)};
+  // For the very same size only: then every handle, every range and every check of a debugging tool is exact.
+  const Key key{context, &source, bytes};
   if (take(key, bytes, out)) return kSuccess;
   if (has_idle(key) && !order_.is_capturing()) {
     if (!source.is_host_visible() && order_.request_grant() && take(key, bytes, out)) return kSuccess;
@@ -28,14 +21,14 @@ Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_
       return kSuccess;
     }
   }
-  Status status = source.allocate(std::get<2>(key), out);
+  Status status = source.allocate(bytes, out);
   if (status == kOutOfMemory && !order_.is_capturing() && release(source.is_host_visible(), 0) != 0) {
-    status = source.allocate(std::get<2>(key), out);
+    status = source.allocate(bytes, out);
   }
   if (status != kSuccess) return status;
   Guard hold(lock_);
   Whole& whole = table_[*out];
-  whole = {std::get<2>(key), bytes, context, &source, 0, {}, holdings_of(source)};
+  whole = {bytes, bytes, context, &source, 0, {}, holdings_of(source)};
   if (whole.holdings != nullptr) {
     whole.holdings->device().reserve(whole.bytes);
     whole.holdings->add(stats::DeviceCounter::misses);
@@ -130,12 +123,13 @@ bool Wholes::owns(Address address) {
   return containing(address) != table_.end();
 }
 
-bool Wholes::find(Address address, Address* start, uint64_t* bytes) {
+bool Wholes::find(Address address, Address* start, uint64_t* bytes, driver::Context* context) {
   Guard hold(lock_);
   const auto found = containing(address);
   if (found == table_.end() || address - found->first >= found->second.asked) return false;
   *start = found->first;
   *bytes = found->second.asked;
+  *context = found->second.context;
   return true;
 }
 

@@ -34,7 +34,7 @@ class Wholes {
 
   bool owns(Address address);
   // The block that holds an address.
-  bool find(Address address, Address* start, uint64_t* bytes);
+  bool find(Address address, Address* start, uint64_t* bytes, driver::Context* context);
   template <typename F>
   bool with_mark(Address address, F&& f) {
     Guard hold(lock_);
@@ -66,7 +66,6 @@ class Wholes {
   using Key = std::tuple<driver::Context, driver::Driver*, uint64_t>;
   using Table = std::map<Address, Whole>;
 
-  static uint64_t rounded(const driver::Driver& source, uint64_t bytes);
   stats::Holdings* holdings_of(driver::Driver& source) CUPOOL_REQUIRES(lock_);
   bool take(const Key& key, uint64_t bytes, Address* out);
   bool has_idle(const Key& key);

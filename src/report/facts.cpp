@@ -33,16 +33,29 @@ Facts facts() {
 
 stats::DeviceSums read_device(int number, stats::Reading reading) {
   stats::DeviceSums sums = stats::device(number).read();
-  if (known.largest_free != nullptr) sums.largest_free_range = known.largest_free(number, reading);
+  if (known.fill != nullptr) known.fill(number, reading, &sums);
+  // The native pool's memory is reserved like any other; its blocks are counted among the live ones already.
+  sums.reserved_bytes += sums.native_reserved_bytes;
+  sums.peak_reserved_bytes += sums.native_peak_reserved_bytes;
+  sums.cached_bytes = sums.reserved_bytes - std::min(sums.reserved_bytes, sums.live_bytes);
   return sums;
 }
 
-uint64_t largest_free_range(stats::Reading reading) {
+stats::Sums read_all(stats::Reading reading) {
+  stats::Sums sums = stats::sums(reading);
+  stats::DeviceSums all;
   uint64_t largest = 0;
   for (int i = 0; i < stats::kMostDevices; ++i) {
-    if (stats::device(i).is_used()) largest = std::max(largest, read_device(i, reading).largest_free_range);
+    if (!stats::device(i).is_used()) continue;
+    const stats::DeviceSums device = read_device(i, reading);
+    largest = std::max(largest, device.largest_free_range);
+    all.add(device);
   }
-  return largest;
+  all.allocations += sums.forwarded_allocations;
+  all.frees += sums.forwarded_frees;
+  all.largest_free_range = largest;
+  sums.devices = all;
+  return sums;
 }
 
 }  // namespace cupool::report

@@ -16,10 +16,10 @@ struct Mode {
 
 // Set once by the layer above; null before.
 struct Probe {
-  // pre: `kNoLock` may not wait for a lock.
   Mode (*mode)() = nullptr;
-  // The largest free range of one device; 0 when it cannot be asked now.
-  uint64_t (*largest_free)(int device, stats::Reading reading) = nullptr;
+  // The figures of a device that only the pool knows. With `kNoLock` it must neither wait for a lock nor call the driver;
+  // what cannot be known then stays 0.
+  void (*fill)(int device, stats::Reading reading, stats::DeviceSums* sums) = nullptr;
 };
 void set_probe(const Probe& probe);
 const Probe& probe();
@@ -35,7 +35,7 @@ Facts facts();
 
 // One device, with what only the pool knows filled in.
 stats::DeviceSums read_device(int number, stats::Reading reading);
-// Of all devices.
-uint64_t largest_free_range(stats::Reading reading);
+// All devices and the process, likewise; the largest free range is that of any device.
+stats::Sums read_all(stats::Reading reading);
 
 }  // namespace cupool::report

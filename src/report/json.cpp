@@ -44,8 +44,7 @@ void write_json(Writer& out, const Facts& facts, stats::Reading reading) {
   write_field(out, ",", "program", facts.program);
   write_field(out, ",", "mode", facts.mode.name);
   write_field(out, ",", "mode_reason", facts.mode.reason);
-  stats::Sums sums = stats::sums(reading);
-  sums.devices.largest_free_range = largest_free_range(reading);
+  const stats::Sums sums = read_all(reading);
   write_counts(out, sums, sums.devices);
   out.text(",\"devices\":[");
   const char* separator = "";

@@ -38,6 +38,7 @@ void write_reasons(Writer& out, const Shortage& s) {
 }
 
 void write_table(Writer& out, const Shortage& s) {
+  if (s.live != 0 && s.rows == decltype(s.rows){}) return;  // the driver's own pool tells nothing of its blocks
   out.text("cupool:   size up to       blocks          live          free\n");
   for (size_t i = 0; i < s.rows.size(); ++i) {
     const Shortage::Row& row = s.rows[i];
@@ -67,7 +68,7 @@ void write_shortage(const Shortage& s) {
             s.reserved == 0 ? 0.0 : 100.0 * static_cast<double>(cached) / static_cast<double>(s.reserved),
             print_bytes(s.largest_free).text);
   if (s.limit < s.device_total && s.reserved + s.asked > s.limit) {
-    out.print("cupool:   CUPOOL_LIMIT allows %s\n", print_bytes(s.limit).text);
+    out.print("cupool:   %s allows %s\n", s.limit_name, print_bytes(s.limit).text);
   }
   write_reasons(out, s);
   write_table(out, s);

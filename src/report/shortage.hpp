@@ -15,13 +15,15 @@ struct Shortage {
     uint64_t blocks = 0;
     uint64_t live = 0;
     uint64_t free = 0;
+    bool operator==(const Row&) const = default;
   };
 
   int device = 0;
   uint64_t asked = 0;
   uint64_t device_free = 0;   // as the driver says
   uint64_t device_total = 0;
-  uint64_t limit = 0;         // CUPOOL_LIMIT in bytes
+  uint64_t limit = 0;  // what the option below allows
+  const char* limit_name = "CUPOOL_LIMIT";
   uint64_t reserved = 0;
   uint64_t live = 0;
   uint64_t largest_free = 0;

@@ -52,13 +52,14 @@ const char* percent_text(double part, char* room, size_t size) {
 }  // namespace
 
 void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
-  const stats::Sums sums = stats::sums(reading);
+  const stats::Sums sums = read_all(reading);
   const stats::DeviceSums& all = sums.devices;
   const uint64_t pooled = all.allocations - sums.forwarded_allocations;
   if (pooled == 0) return;
   const int devices = count_devices();
   char part[32];
-  const double hits = static_cast<double>(all.hits_at_once + all.hits_after_wait) / static_cast<double>(pooled);
+  const uint64_t served = all.hits_at_once + all.hits_after_wait + all.native_allocations;
+  const double hits = static_cast<double>(served) / static_cast<double>(pooled);
   out.print("cupool: %s[%d]%s%s: %" PRIu64 " allocations, %s from the pool; ", facts.program, facts.pid,
             *facts.rank != '\0' ? " rank " : "", facts.rank, all.allocations, percent_text(hits, part, sizeof part));
   write_mode(out, facts.mode);
@@ -76,8 +77,7 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
 }
 
 void write_text(Writer& out, const Facts& facts, stats::Reading reading) {
-  stats::Sums sums = stats::sums(reading);
-  sums.devices.largest_free_range = largest_free_range(reading);
+  const stats::Sums sums = read_all(reading);
   out.print("cupool: %s, process %d on %s%s%s; ", facts.program, facts.pid, facts.host,
             *facts.rank != '\0' ? ", rank " : "", facts.rank);
   write_mode(out, facts.mode);

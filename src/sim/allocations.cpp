@@ -13,7 +13,8 @@ namespace cupool::sim {
 
 Allocation* Allocations::create(Context& context, std::uint64_t bytes, MemoryKind kind) {
   Arena& arena = state().arena(context.device);
-  // Managed memory is protected page by page and pooled memory outlives its context's slabs: both get granules.
+  // Managed memory is protected page by page and pooled memory outlives its context's slabs: both get
+  // granules.
   const bool small = bytes <= kSmallLimit && kind == MemoryKind::kDevice;
   if (bytes > arena.capacity()) return nullptr;
   Allocation fresh;
@@ -53,7 +54,8 @@ void Allocations::destroy_context(Context& context) {
   std::vector<CUdeviceptr> own;
   for (const auto& [base, allocation] : by_base_) {
     if (allocation.context_id != context.id) continue;
-    if (allocation.kind == MemoryKind::kDevice || allocation.kind == MemoryKind::kManaged) own.push_back(base);
+    if (allocation.kind == MemoryKind::kDevice || allocation.kind == MemoryKind::kManaged)
+      own.push_back(base);
   }
   for (const CUdeviceptr base : own) destroy(base);
   context.slabs.give_all(state().arena(context.device));

@@ -15,6 +15,14 @@ namespace cupool::sim {
 
 enum class MemoryKind { kDevice, kManaged, kPooled, kMapped, kImported, kPinned, kRegistered };
 
+// What managed memory was told. The real driver keeps it for each page; here it holds for all of an allocation.
+struct Advice {
+  bool read_mostly = false;
+  bool accessed_by_device = false;
+  CUmemLocation preferred{CU_MEM_LOCATION_TYPE_INVALID, CU_DEVICE_INVALID};
+  CUmemLocation prefetched{CU_MEM_LOCATION_TYPE_INVALID, CU_DEVICE_INVALID};
+};
+
 struct Allocation {
   CUdeviceptr base = 0;
   std::uint64_t size = 0;      // as asked for
@@ -26,6 +34,7 @@ struct Allocation {
   std::uint64_t buffer_id = 0;
   unsigned flags = 0;
   bool sync_memops = false;
+  Advice advice;  // kManaged
   CUmemoryPool pool = nullptr;
   CUmemGenericAllocationHandle physical = 0;  // kMapped
   std::uint64_t physical_offset = 0;          // kMapped
@@ -33,7 +42,7 @@ struct Allocation {
   std::uint64_t import_slack = 0;             // kImported: bytes between the mapping's start and `base`
   std::uint64_t file_device = 0;              // kImported: which foreign file
   std::uint64_t file_inode = 0;
-  void* host = nullptr;  // kPinned, kRegistered
+  void* host = nullptr;                                      // kPinned, kRegistered
   CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;  // kMapped
 };
 

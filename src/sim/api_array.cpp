@@ -89,7 +89,8 @@ CUresult cuArrayDestroy(CUarray handle) {
   });
 }
 
-CUresult cuMipmappedArrayCreate(CUmipmappedArray* out, const CUDA_ARRAY3D_DESCRIPTOR* shape, unsigned int levels) {
+CUresult cuMipmappedArrayCreate(CUmipmappedArray* out, const CUDA_ARRAY3D_DESCRIPTOR* shape,
+                                unsigned int levels) {
   return in_context(SIM_SITE(cuMipmappedArrayCreate), [&](Context& context) -> CUresult {
     if (out == nullptr || shape == nullptr || levels == 0 || levels > 32) return CUDA_ERROR_INVALID_VALUE;
     auto mipmap = std::make_shared<SimArray>();

@@ -12,7 +12,8 @@ namespace {
 
 CUresult begin(Site& site, CUstream handle, CUstreamCaptureMode mode) {
   return on_stream(site, handle, [&](const StreamPtr& stream) -> CUresult {
-    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+      return CUDA_ERROR_INVALID_VALUE;
     return begin_capture(stream, mode, nullptr, {});
   });
 }
@@ -40,8 +41,7 @@ CUresult info(Site& site, CUstream handle, CUstreamCaptureStatus* status, cuuint
               const CUgraphNode** tips, size_t* count) {
   return on_stream(site, handle, [&](const StreamPtr& stream) -> CUresult {
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult implicit = check_submission(*stream);
-    if (implicit != CUDA_SUCCESS) return implicit;
+    if (orders_with_a_capture(*stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     *status = status_of(*stream);
     if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
     if (id != nullptr) *id = stream->capture->id;
@@ -104,18 +104,20 @@ CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, 
   return info(SIM_SITE(cuStreamGetCaptureInfo), handle, status, id, nullptr, nullptr, nullptr);
 }
 
-CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-                                   const CUgraphNode** tips, size_t* count) {
+CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode** tips, size_t* count) {
   return info(SIM_SITE(cuStreamGetCaptureInfo_v2), handle, status, id, graph, tips, count);
 }
 
-CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-                                   const CUgraphNode** tips, const CUgraphEdgeData** edges, size_t* count) {
+CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode** tips, const CUgraphEdgeData** edges,
+                                   size_t* count) {
   if (edges != nullptr) *edges = nullptr;
   return info(SIM_SITE(cuStreamGetCaptureInfo_v3), handle, status, id, graph, tips, count);
 }
 
-CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* nodes, size_t count, unsigned int flags) {
+CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* nodes, size_t count,
+                                           unsigned int flags) {
   return update(SIM_SITE(cuStreamUpdateCaptureDependencies), handle, nodes, count, flags);
 }
 

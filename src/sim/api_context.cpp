@@ -15,7 +15,8 @@ bool known(CUdevice device) { return device >= 0 && device < static_cast<int>(st
 
 CUresult create(Site& site, CUcontext* out, unsigned flags, CUdevice device) {
   return in_driver(site, [&]() -> CUresult {
-    if (out == nullptr || (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (out == nullptr || (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0)
+      return CUDA_ERROR_INVALID_VALUE;
     if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
     if (thread_state.depth == kContextDepth) return CUDA_ERROR_OUT_OF_MEMORY;
     const ContextPtr context = create_context(device, flags);
@@ -48,7 +49,8 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
     if (found != CUDA_SUCCESS) return found;
     if (context->primary) return CUDA_ERROR_INVALID_CONTEXT;
     ThreadState& t = thread_state;
-    if (t.depth > 0 && t.stack[t.depth - 1].handle == handle && t.stack[t.depth - 1].id == context->id) --t.depth;
+    if (t.depth > 0 && t.stack[t.depth - 1].handle == handle && t.stack[t.depth - 1].id == context->id)
+      --t.depth;
     destroy_context(context);
     return CUDA_SUCCESS;
   });
@@ -199,9 +201,10 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     ContextPtr other;
     if (named_context(peer, other) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_CONTEXT;
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (other.get() == &context) return CUDA_ERROR_INVALID_CONTEXT;
+    if (other->device == context.device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     auto& peers = context.peers;
-    if (std::find(peers.begin(), peers.end(), other->id) != peers.end()) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    if (std::find(peers.begin(), peers.end(), other->id) != peers.end())
+      return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
     peers.push_back(other->id);
     return CUDA_SUCCESS;
   });
@@ -254,7 +257,8 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* a
   return in_driver(SIM_SITE(cuDevicePrimaryCtxGetState), [&]() -> CUresult {
     if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
     const Device& d = state().devices[static_cast<std::size_t>(device)];
-    const ContextPtr context = d.primary_handle != nullptr ? state().contexts.find(d.primary_handle) : nullptr;
+    const ContextPtr context =
+        d.primary_handle != nullptr ? state().contexts.find(d.primary_handle) : nullptr;
     if (flags != nullptr) *flags = d.primary_flags;
     if (active != nullptr) *active = context != nullptr && context->active ? 1 : 0;
     return CUDA_SUCCESS;

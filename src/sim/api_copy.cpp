@@ -9,10 +9,12 @@ using namespace cupool::sim;
 
 namespace {
 
-CUresult copy(Site& site, CUstream stream, const Side& to, const Side& from, std::uint64_t bytes, Waits waits) {
+CUresult copy(Site& site, CUstream stream, const Side& to, const Side& from, std::uint64_t bytes,
+              Waits waits) {
   Box box;
   box.width = bytes;
-  return on_stream(site, stream, [&](const StreamPtr& s) { return submit_copy(s, site.name(), to, from, box, waits); });
+  return on_stream(site, stream,
+                   [&](const StreamPtr& s) { return submit_copy(s, site.name(), to, from, box, waits); });
 }
 
 CUresult copy_array(Site& site, CUstream stream, CUarray to, Side to_side, CUarray from, Side from_side,
@@ -66,7 +68,8 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstre
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n) {
   return copy(SIM_SITE(cuMemcpyPeer), nullptr, linear(to), linear(from), n, Waits::kAsync);
 }
-CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n, CUstream stream) {
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n,
+                           CUstream stream) {
   return copy(SIM_SITE(cuMemcpyPeerAsync), stream, linear(to), linear(from), n, Waits::kAsync);
 }
 
@@ -79,14 +82,16 @@ CUresult cuMemcpyAtoD_v2(CUdeviceptr to, CUarray from, size_t offset, size_t n) 
                     Waits::kAsync);
 }
 CUresult cuMemcpyHtoA_v2(CUarray to, size_t offset, const void* from, size_t n) {
-  return copy_array(SIM_SITE(cuMemcpyHtoA_v2), nullptr, to, at_offset(offset), nullptr, linear(from), n, Waits::kSync);
+  return copy_array(SIM_SITE(cuMemcpyHtoA_v2), nullptr, to, at_offset(offset), nullptr, linear(from), n,
+                    Waits::kSync);
 }
 CUresult cuMemcpyAtoH_v2(void* to, CUarray from, size_t offset, size_t n) {
-  return copy_array(SIM_SITE(cuMemcpyAtoH_v2), nullptr, nullptr, linear(to), from, at_offset(offset), n, Waits::kSync);
+  return copy_array(SIM_SITE(cuMemcpyAtoH_v2), nullptr, nullptr, linear(to), from, at_offset(offset), n,
+                    Waits::kSync);
 }
 CUresult cuMemcpyAtoA_v2(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t n) {
-  return copy_array(SIM_SITE(cuMemcpyAtoA_v2), nullptr, to, at_offset(to_offset), from, at_offset(from_offset), n,
-                    Waits::kAsync);
+  return copy_array(SIM_SITE(cuMemcpyAtoA_v2), nullptr, to, at_offset(to_offset), from,
+                    at_offset(from_offset), n, Waits::kAsync);
 }
 CUresult cuMemcpyHtoAAsync_v2(CUarray to, size_t offset, const void* from, size_t n, CUstream stream) {
   return copy_array(SIM_SITE(cuMemcpyHtoAAsync_v2), stream, to, at_offset(offset), nullptr, linear(from), n,
@@ -101,8 +106,8 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes
                                CUmemcpyAttributes*, size_t*, size_t, CUstream stream) {
   if (to == nullptr || from == nullptr || bytes == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
-    const CUresult result =
-        copy(SIM_SITE(cuMemcpyBatchAsync_v2), stream, linear(to[i]), linear(from[i]), bytes[i], Waits::kAsync);
+    const CUresult result = copy(SIM_SITE(cuMemcpyBatchAsync_v2), stream, linear(to[i]), linear(from[i]),
+                                 bytes[i], Waits::kAsync);
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;

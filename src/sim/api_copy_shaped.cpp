@@ -49,20 +49,20 @@ CUresult copy(Site& site, CUstream stream, const Description& to, const Descript
 
 CUresult copy_2d(Site& site, CUstream stream, const CUDA_MEMCPY2D* c, Waits waits) {
   if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Description to{c->dstMemoryType, c->dstDevice, c->dstHost, c->dstArray, c->dstXInBytes, c->dstY, 0,
-                       c->dstPitch,      0};
-  const Description from{c->srcMemoryType, c->srcDevice, c->srcHost, c->srcArray, c->srcXInBytes, c->srcY, 0,
-                         c->srcPitch,      0};
+  const Description to{
+      c->dstMemoryType, c->dstDevice, c->dstHost, c->dstArray, c->dstXInBytes, c->dstY, 0, c->dstPitch, 0};
+  const Description from{
+      c->srcMemoryType, c->srcDevice, c->srcHost, c->srcArray, c->srcXInBytes, c->srcY, 0, c->srcPitch, 0};
   return copy(site, stream, to, from, Box{c->WidthInBytes, c->Height, 1}, waits);
 }
 
 template <typename Copy>
 CUresult copy_3d(Site& site, CUstream stream, const Copy* c, Waits waits) {
   if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Description to{c->dstMemoryType, c->dstDevice, c->dstHost, c->dstArray, c->dstXInBytes, c->dstY, c->dstZ,
-                       c->dstPitch,      c->dstHeight};
-  const Description from{c->srcMemoryType, c->srcDevice, c->srcHost, c->srcArray, c->srcXInBytes, c->srcY, c->srcZ,
-                         c->srcPitch,      c->srcHeight};
+  const Description to{c->dstMemoryType, c->dstDevice, c->dstHost,  c->dstArray, c->dstXInBytes,
+                       c->dstY,          c->dstZ,      c->dstPitch, c->dstHeight};
+  const Description from{c->srcMemoryType, c->srcDevice, c->srcHost,  c->srcArray, c->srcXInBytes,
+                         c->srcY,          c->srcZ,      c->srcPitch, c->srcHeight};
   return copy(site, stream, to, from, Box{c->WidthInBytes, c->Height, c->Depth}, waits);
 }
 
@@ -70,14 +70,18 @@ CUresult copy_3d(Site& site, CUstream stream, const Copy* c, Waits waits) {
 
 extern "C" {
 
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* c) { return copy_2d(SIM_SITE(cuMemcpy2D_v2), nullptr, c, Waits::kSync); }
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* c) {
+  return copy_2d(SIM_SITE(cuMemcpy2D_v2), nullptr, c, Waits::kSync);
+}
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* c) {
   return copy_2d(SIM_SITE(cuMemcpy2DUnaligned_v2), nullptr, c, Waits::kSync);
 }
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* c, CUstream stream) {
   return copy_2d(SIM_SITE(cuMemcpy2DAsync_v2), stream, c, Waits::kAsync);
 }
-CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* c) { return copy_3d(SIM_SITE(cuMemcpy3D_v2), nullptr, c, Waits::kSync); }
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* c) {
+  return copy_3d(SIM_SITE(cuMemcpy3D_v2), nullptr, c, Waits::kSync);
+}
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* c, CUstream stream) {
   return copy_3d(SIM_SITE(cuMemcpy3DAsync_v2), stream, c, Waits::kAsync);
 }

@@ -87,7 +87,9 @@ CUresult elapsed(Site& site, float* ms, CUevent start, CUevent end) {
     if (a->record == nullptr || b->record == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (((a->flags | b->flags) & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
     if (!done(a->record->clock) || !done(b->record->clock)) return CUDA_ERROR_NOT_READY;
-    *ms = static_cast<float>(static_cast<double>(b->record->time_ns) - static_cast<double>(a->record->time_ns)) / 1e6f;
+    *ms = static_cast<float>(static_cast<double>(b->record->time_ns) -
+                             static_cast<double>(a->record->time_ns)) /
+          1e6f;
     return CUDA_SUCCESS;
   });
 }
@@ -100,7 +102,8 @@ CUresult cuEventCreate(CUevent* out, unsigned int flags) {
   return in_context(SIM_SITE(cuEventCreate), [&](Context& context) -> CUresult {
     constexpr unsigned kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     if (out == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
-    if ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)
+      return CUDA_ERROR_INVALID_VALUE;
     auto event = std::make_shared<Event>();
     event->context_id = context.id;
     event->flags = flags;
@@ -117,7 +120,9 @@ CUresult cuEventDestroy_v2(CUevent handle) {
   });
 }
 
-CUresult cuEventRecord(CUevent event, CUstream stream) { return record(SIM_SITE(cuEventRecord), event, stream); }
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  return record(SIM_SITE(cuEventRecord), event, stream);
+}
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int) {
   return record(SIM_SITE(cuEventRecordWithFlags), event, stream);

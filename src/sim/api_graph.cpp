@@ -21,8 +21,8 @@ CUresult with_graph(Site& site, CUgraph handle, Body&& body) {
   });
 }
 
-CUresult add_node(const std::shared_ptr<Graph>& graph, CUgraphNode* out, const CUgraphNode* after, size_t count,
-                  CUgraphNodeType type, WorkPtr work) {
+CUresult add_node(const std::shared_ptr<Graph>& graph, CUgraphNode* out, const CUgraphNode* after,
+                  size_t count, CUgraphNodeType type, WorkPtr work) {
   if (out == nullptr || (count > 0 && after == nullptr)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<GraphNode*> dependencies;
   for (size_t i = 0; i < count; ++i) {
@@ -99,34 +99,38 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph handle, const CUgraph
 
 CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
                               const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
-  return with_graph(SIM_SITE(cuGraphAddMemsetNode), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
-    if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    auto work = memset_work("memset node", p->dst, p->pitch, p->value, p->elementSize, p->width, p->height);
-    if (work == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEMSET, std::move(work));
-  });
+  return with_graph(
+      SIM_SITE(cuGraphAddMemsetNode), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
+        if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        auto work =
+            memset_work("memset node", p->dst, p->pitch, p->value, p->elementSize, p->width, p->height);
+        if (work == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEMSET, std::move(work));
+      });
 }
 
 CUresult cuGraphAddHostNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
                             const CUDA_HOST_NODE_PARAMS* params) {
-  return with_graph(SIM_SITE(cuGraphAddHostNode), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
-    if (params == nullptr || params->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    auto work = std::make_shared<Work>();
-    work->what = "host node";
-    work->host = [function = params->fn, data = params->userData] { function(data); };
-    return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_HOST, std::move(work));
-  });
+  return with_graph(SIM_SITE(cuGraphAddHostNode), handle,
+                    [&](const std::shared_ptr<Graph>& graph) -> CUresult {
+                      if (params == nullptr || params->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                      auto work = std::make_shared<Work>();
+                      work->what = "host node";
+                      work->host = [function = params->fn, data = params->userData] { function(data); };
+                      return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_HOST, std::move(work));
+                    });
 }
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
                                   CUgraph child_handle) {
-  return with_graph(SIM_SITE(cuGraphAddChildGraphNode), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
-    const auto child = state().graphs.find(child_handle);
-    if (child == nullptr || child == graph) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult result = add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_GRAPH, nullptr);
-    if (result == CUDA_SUCCESS) node_of(*out)->child = child;
-    return result;
-  });
+  return with_graph(
+      SIM_SITE(cuGraphAddChildGraphNode), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
+        const auto child = state().graphs.find(child_handle);
+        if (child == nullptr || child == graph) return CUDA_ERROR_INVALID_VALUE;
+        const CUresult result = add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_GRAPH, nullptr);
+        if (result == CUDA_SUCCESS) node_of(*out)->child = child;
+        return result;
+      });
 }
 
 CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
@@ -162,11 +166,13 @@ CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, CUgraphNode* node, 
   return cuGraphInstantiate_v2(out, graph, node, log, log_size);
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   const unsigned long long flags = params != nullptr ? params->flags : 0;
   const CUresult result = make_exec(SIM_SITE(cuGraphInstantiateWithParams), out, graph, flags);
   if (params != nullptr) {
-    params->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+    params->result_out =
+        result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
   }
   return result;
 }

@@ -67,7 +67,9 @@ CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned int flags) {
   return allocate(SIM_SITE(cuMemHostAlloc), out, bytes, flags);
 }
 
-CUresult cuMemAllocHost_v2(void** out, size_t bytes) { return allocate(SIM_SITE(cuMemAllocHost_v2), out, bytes, 0); }
+CUresult cuMemAllocHost_v2(void** out, size_t bytes) {
+  return allocate(SIM_SITE(cuMemAllocHost_v2), out, bytes, 0);
+}
 
 CUresult cuMemFreeHost(void* p) {
   return in_context(SIM_SITE(cuMemFreeHost), [&](Context& context) -> CUresult {
@@ -95,7 +97,8 @@ CUresult cuMemHostRegister(void* p, size_t bytes, unsigned int flags) {
 CUresult cuMemHostUnregister(void* p) {
   return in_context(SIM_SITE(cuMemHostUnregister), [&](Context& context) -> CUresult {
     const Allocation* const found = state().allocations.exact(reinterpret_cast<CUdeviceptr>(p));
-    if (found == nullptr || found->kind != MemoryKind::kRegistered) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if (found == nullptr || found->kind != MemoryKind::kRegistered)
+      return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     complete(context_target(context));
     state().allocations.forget(reinterpret_cast<CUdeviceptr>(p));
     return CUDA_SUCCESS;

@@ -97,8 +97,8 @@ CUresult open_checked(Site& site, CUdeviceptr* out, const CUipcMemHandle& handle
     HandleFields fields;
     std::memcpy(&fields, &handle, sizeof fields);
     if (out == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
-    const bool sound = fields.magic == kMagic && fields.segment_bytes != 0 && fields.segment_bytes % kGranule == 0 &&
-                       fields.offset_in_slab < fields.segment_bytes;
+    const bool sound = fields.magic == kMagic && fields.segment_bytes != 0 &&
+                       fields.segment_bytes % kGranule == 0 && fields.offset_in_slab < fields.segment_bytes;
     if (!sound) return CUDA_ERROR_INVALID_VALUE;
     // The real driver refuses a process its own memory, with this code.
     if (fields.process == static_cast<std::uint32_t>(getpid())) return CUDA_ERROR_INVALID_CONTEXT;
@@ -113,7 +113,8 @@ extern "C" {
 CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr p) {
   return in_context(SIM_SITE(cuIpcGetMemHandle), [&](Context&) -> CUresult {
     const Allocation* const found = state().allocations.holding(p);
-    if (out == nullptr || found == nullptr || found->kind != MemoryKind::kDevice) return CUDA_ERROR_INVALID_VALUE;
+    if (out == nullptr || found == nullptr || found->kind != MemoryKind::kDevice)
+      return CUDA_ERROR_INVALID_VALUE;
     const Arena& arena = state().arena(found->device);
     const std::uint64_t place = arena.offset_of(found->base);
     HandleFields fields = {};

@@ -51,9 +51,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** par
   return launch(SIM_SITE(cuLaunchKernelEx), f, shape, config->hStream, parameters, extra);
 }
 
-CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
-                                   unsigned int by, unsigned int bz, unsigned int, CUstream stream,
-                                   void** parameters) {
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz,
+                                   unsigned int bx, unsigned int by, unsigned int bz, unsigned int,
+                                   CUstream stream, void** parameters) {
   return launch(SIM_SITE(cuLaunchCooperativeKernel), f, Shape{{gx, gy, gz}, {bx, by, bz}}, stream, parameters,
                 nullptr);
 }

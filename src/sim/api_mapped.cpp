@@ -62,7 +62,8 @@ CUresult unmap(CUdeviceptr p, size_t bytes) {
 
 extern "C" {
 
-CUresult cuMemGetAllocationGranularity(size_t* out, const CUmemAllocationProp* p, CUmemAllocationGranularity_flags) {
+CUresult cuMemGetAllocationGranularity(size_t* out, const CUmemAllocationProp* p,
+                                       CUmemAllocationGranularity_flags) {
   return in_driver(SIM_SITE(cuMemGetAllocationGranularity), [&]() -> CUresult {
     if (out == nullptr || p == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *out = kGranule;
@@ -70,7 +71,8 @@ CUresult cuMemGetAllocationGranularity(size_t* out, const CUmemAllocationProp* p
   });
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr* out, size_t bytes, size_t alignment, CUdeviceptr, unsigned long long flags) {
+CUresult cuMemAddressReserve(CUdeviceptr* out, size_t bytes, size_t alignment, CUdeviceptr,
+                             unsigned long long flags) {
   return in_driver(SIM_SITE(cuMemAddressReserve), [&]() -> CUresult {
     if (out == nullptr || !whole(bytes) || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     const CUdeviceptr base = state().arena(0).reserve(granules_for(bytes), alignment);
@@ -101,7 +103,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t bytes, const CUme
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   return in_driver(SIM_SITE(cuMemRelease), [&]() -> CUresult {
     const auto found = mapped_memory().physical.find(handle);
-    if (found == mapped_memory().physical.end() || found->second.references == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (found == mapped_memory().physical.end() || found->second.references == 0)
+      return CUDA_ERROR_INVALID_VALUE;
     --found->second.references;
     drop_physical_if_unused(handle);
     return CUDA_SUCCESS;
@@ -115,7 +118,8 @@ CUresult cuMemMap(CUdeviceptr p, size_t bytes, size_t offset, CUmemGenericAlloca
     const auto found = mapped_memory().physical.find(handle);
     if (found == mapped_memory().physical.end() || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     PhysicalMemory& memory = found->second;
-    if (!whole(bytes) || offset + bytes > memory.bytes || !reserved(p, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    if (!whole(bytes) || offset + bytes > memory.bytes || !reserved(p, bytes))
+      return CUDA_ERROR_INVALID_VALUE;
     for (CUdeviceptr at = p; at < p + bytes; at += kGranule) {
       if (s.allocations.holding(at) != nullptr) return CUDA_ERROR_INVALID_VALUE;
     }
@@ -134,7 +138,8 @@ CUresult cuMemMap(CUdeviceptr p, size_t bytes, size_t offset, CUmemGenericAlloca
 }
 
 CUresult cuMemUnmap(CUdeviceptr p, size_t bytes) {
-  return in_driver(SIM_SITE(cuMemUnmap), [&] { return whole(bytes) ? unmap(p, bytes) : CUDA_ERROR_INVALID_VALUE; });
+  return in_driver(SIM_SITE(cuMemUnmap),
+                   [&] { return whole(bytes) ? unmap(p, bytes) : CUDA_ERROR_INVALID_VALUE; });
 }
 
 CUresult cuMemSetAccess(CUdeviceptr p, size_t bytes, const CUmemAccessDesc* list, size_t count) {
@@ -153,13 +158,15 @@ CUresult cuMemSetAccess(CUdeviceptr p, size_t bytes, const CUmemAccessDesc* list
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation*, CUdeviceptr p) {
   return in_driver(SIM_SITE(cuMemGetAccess), [&]() -> CUresult {
     const Allocation* const found = state().allocations.holding(p);
-    if (flags == nullptr || found == nullptr || found->kind != MemoryKind::kMapped) return CUDA_ERROR_INVALID_VALUE;
+    if (flags == nullptr || found == nullptr || found->kind != MemoryKind::kMapped)
+      return CUDA_ERROR_INVALID_VALUE;
     *flags = found->access;
     return CUDA_SUCCESS;
   });
 }
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* out, CUmemGenericAllocationHandle handle) {
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* out,
+                                                CUmemGenericAllocationHandle handle) {
   return in_driver(SIM_SITE(cuMemGetAllocationPropertiesFromHandle), [&]() -> CUresult {
     const auto found = mapped_memory().physical.find(handle);
     if (out == nullptr || found == mapped_memory().physical.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -171,7 +178,8 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* out, CUmemG
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* address) {
   return in_driver(SIM_SITE(cuMemRetainAllocationHandle), [&]() -> CUresult {
     const Allocation* const found = state().allocations.holding(reinterpret_cast<CUdeviceptr>(address));
-    if (out == nullptr || found == nullptr || found->kind != MemoryKind::kMapped) return CUDA_ERROR_INVALID_VALUE;
+    if (out == nullptr || found == nullptr || found->kind != MemoryKind::kMapped)
+      return CUDA_ERROR_INVALID_VALUE;
     ++mapped_memory().physical[found->physical].references;
     *out = found->physical;
     return CUDA_SUCCESS;

@@ -17,7 +17,10 @@ CUresult allocate(Context& context, CUdeviceptr* out, std::uint64_t bytes, const
   const CUresult allowed = check_unsafe_call();
   if (allowed != CUDA_SUCCESS) return allowed;
   const Allocation* const made = state().allocations.create(context, bytes, MemoryKind::kDevice);
-  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (made == nullptr) {
+    *out = 0;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   own_life_begins(*made, call);
   *out = made->base;
   return CUDA_SUCCESS;
@@ -32,23 +35,31 @@ CUresult cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
                     [&](Context& context) { return allocate(context, out, bytes, "cuMemAlloc"); });
 }
 
-CUresult cuMemAllocPitch_v2(CUdeviceptr* out, size_t* pitch, size_t width, size_t height, unsigned int element) {
+CUresult cuMemAllocPitch_v2(CUdeviceptr* out, size_t* pitch, size_t width, size_t height,
+                            unsigned int element) {
   return in_context(SIM_SITE(cuMemAllocPitch_v2), [&](Context& context) -> CUresult {
     if (pitch == nullptr || width == 0 || height == 0 || (element != 4 && element != 8 && element != 16)) {
       ++state().counters.alloc_calls;
+      if (pitch != nullptr) *pitch = 0;
       return CUDA_ERROR_INVALID_VALUE;
     }
     const std::uint64_t row = (width + kSmallUnit - 1) / kSmallUnit * kSmallUnit;
     std::uint64_t bytes = 0;
     if (row < width || __builtin_mul_overflow(row, height, &bytes)) bytes = UINT64_MAX;
     const CUresult result = allocate(context, out, bytes, "cuMemAllocPitch");
-    if (result == CUDA_SUCCESS) *pitch = row;
+    *pitch = result == CUDA_SUCCESS ? row : 0;
     return result;
   });
 }
 
 CUresult cuMemFree_v2(CUdeviceptr p) {
-  return in_context(SIM_SITE(cuMemFree_v2), [&](Context& context) -> CUresult {
+  return in_driver(SIM_SITE(cuMemFree_v2), [&]() -> CUresult {
+    // None is needed, but one that is broken or gone is in the way.
+    ContextPtr context;
+    const CUresult found = current_context(context);
+    if (found != CUDA_SUCCESS && found != CUDA_ERROR_INVALID_CONTEXT) return found;
+    tick();
+    if (context != nullptr && context->error != CUDA_SUCCESS) return context->error;
     State& s = state();
     ++s.counters.free_calls;
     if (p == 0) return CUDA_SUCCESS;
@@ -61,7 +72,7 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     const ContextPtr owner = s.context_by_id(known->context_id);
-    complete(context_target(owner != nullptr ? *owner : context));
+    if (owner != nullptr) complete(context_target(*owner));
     // Waiting may have let another thread in: only one of two frees wins.
     const Allocation* const still = s.allocations.exact(p);
     if (still == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -82,7 +93,11 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr p) {
+  // Asked for nothing it says yes, whatever the pointer; what it does not know it answers with zeros.
+  if (base != nullptr) *base = 0;
+  if (size != nullptr) *size = 0;
   return in_context(SIM_SITE(cuMemGetAddressRange_v2), [&](Context&) -> CUresult {
+    if (base == nullptr && size == nullptr) return CUDA_SUCCESS;
     const Allocation* const found = state().allocations.holding(p);
     if (found == nullptr) return CUDA_ERROR_NOT_FOUND;
     if (base != nullptr) *base = found->base;

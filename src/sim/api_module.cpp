@@ -66,7 +66,9 @@ CUresult function_attribute(int* value, CUfunction_attribute which) {
 
 extern "C" {
 
-CUresult cuModuleLoadData(CUmodule* out, const void* image) { return load(SIM_SITE(cuModuleLoadData), out, image); }
+CUresult cuModuleLoadData(CUmodule* out, const void* image) {
+  return load(SIM_SITE(cuModuleLoadData), out, image);
+}
 
 CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned int, CUjit_option*, void**) {
   return load(SIM_SITE(cuModuleLoadDataEx), out, image);
@@ -110,13 +112,13 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
   });
 }
 
-CUresult cuLibraryLoadData(CUlibrary* out, const void* image, CUjit_option*, void**, unsigned int, CUlibraryOption*,
-                           void**, unsigned int) {
+CUresult cuLibraryLoadData(CUlibrary* out, const void* image, CUjit_option*, void**, unsigned int,
+                           CUlibraryOption*, void**, unsigned int) {
   return load_library(SIM_SITE(cuLibraryLoadData), out, image);
 }
 
-CUresult cuLibraryLoadFromFile(CUlibrary* out, const char* path, CUjit_option*, void**, unsigned int, CUlibraryOption*,
-                               void**, unsigned int) {
+CUresult cuLibraryLoadFromFile(CUlibrary* out, const char* path, CUjit_option*, void**, unsigned int,
+                               CUlibraryOption*, void**, unsigned int) {
   return load_library(SIM_SITE(cuLibraryLoadFromFile), out, path);
 }
 

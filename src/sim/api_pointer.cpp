@@ -18,60 +18,95 @@ CUresult put(void* out, V value) {
   return CUDA_SUCCESS;
 }
 
-bool on_host(const Allocation& a) { return a.kind == MemoryKind::kPinned || a.kind == MemoryKind::kRegistered; }
+bool on_host(const Allocation& a) {
+  return a.kind == MemoryKind::kPinned || a.kind == MemoryKind::kRegistered;
+}
 
 CUresult handle_types(void* out, const Allocation& a) {
   unsigned long long types = 0;
-  if (a.kind == MemoryKind::kMapped) types = mapped_memory().physical[a.physical].properties.requestedHandleTypes;
+  if (a.kind == MemoryKind::kMapped)
+    types = mapped_memory().physical[a.physical].properties.requestedHandleTypes;
   return put<unsigned long long>(out, types);
 }
 
 CUresult answer(void* out, CUpointer_attribute which, const Allocation& a, CUdeviceptr p) {
-  const bool owned = a.kind == MemoryKind::kDevice || on_host(a);
+  const bool owned = a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged || on_host(a);
   switch (which) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT: return put<CUcontext>(out, owned ? a.context : nullptr);
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      return put<CUcontext>(out, owned ? a.context : nullptr);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return put<unsigned>(out, on_host(a) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return put<CUdeviceptr>(out, p);
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (!on_host(a) && a.kind != MemoryKind::kManaged) return CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return put<CUdeviceptr>(out, p);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (on_host(a) || a.kind == MemoryKind::kManaged) return put<CUdeviceptr>(out, p);
+      put<CUdeviceptr>(out, 0u);
+      return CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
       std::memset(out, 0, sizeof(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS));
       return a.kind == MemoryKind::kDevice ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return put<unsigned>(out, a.sync_memops ? 1u : 0u);
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: return put<unsigned long long>(out, a.buffer_id);
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put<unsigned>(out, a.kind == MemoryKind::kManaged ? 1u : 0u);
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return put<int>(out, a.device);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      return put<unsigned>(out, a.sync_memops || a.kind == MemoryKind::kManaged ? 1u : 0u);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      return put<unsigned long long>(out, a.buffer_id);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return put<unsigned>(out, a.kind == MemoryKind::kManaged ? 1u : 0u);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return put<int>(out, a.device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       return put<unsigned>(out, a.kind == MemoryKind::kDevice ? 1u : 0u);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return put<CUdeviceptr>(out, a.base);
+      return put<CUdeviceptr>(out, a.base);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return put<size_t>(out, a.size);
-    case CU_POINTER_ATTRIBUTE_MAPPED: return put<unsigned>(out, 1u);
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: return handle_types(out, a);
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return put<unsigned>(out, on_host(a) ? 0u : 1u);
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return put<unsigned>(out, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put<CUmemoryPool>(out, a.pool);
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return put<unsigned long long>(out, a.buffer_id);
-    default: return CUDA_ERROR_INVALID_VALUE;
+      return put<size_t>(out, a.size);
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return put<CUdeviceptr>(out, a.base / kGranule * kGranule);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return put<size_t>(out, granules_for(a.size) * kGranule);
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      return put<unsigned>(out, a.kind == MemoryKind::kDevice ? 1u : 0u);
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      return put<unsigned>(out, 1u);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return handle_types(out, a);
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return put<unsigned>(out, a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kMapped ? 1u : 0u);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return put<unsigned>(out, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return put<CUmemoryPool>(out, a.pool);
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return put<unsigned long long>(out, a.buffer_id);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
 // What the list form says of memory the driver does not know.
-void answer_unknown(void* out, CUpointer_attribute which) {
+void answer_unknown(void* out, CUpointer_attribute which, CUdeviceptr p) {
   switch (which) {
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put<int>(out, -2); return;
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      put<int>(out, -2);
+      return;
+    // It takes an unknown pointer for one of the host's, and says nothing of its range.
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      put<CUdeviceptr>(out, p);
+      return;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: put<std::uint64_t>(out, 0u); return;
-    default: put<unsigned>(out, 0u);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      put<std::uint64_t>(out, 0u);
+      return;
+    default:
+      put<unsigned>(out, 0u);
   }
 }
 
@@ -92,7 +127,9 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* list, v
     if (list == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Allocation* const found = state().allocations.holding(p);
     for (unsigned i = 0; i < count; ++i) {
-      if (found == nullptr || answer(out[i], list[i], *found, p) != CUDA_SUCCESS) answer_unknown(out[i], list[i]);
+      if (found == nullptr) answer_unknown(out[i], list[i], p);
+      // What does not apply to known memory is zero.
+      if (found != nullptr && answer(out[i], list[i], *found, p) != CUDA_SUCCESS) answer_unknown(out[i], list[i], 0);
     }
     return CUDA_SUCCESS;
   });

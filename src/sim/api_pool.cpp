@@ -30,15 +30,24 @@ struct Slot {
 
 Slot attribute(MemPool& pool, CUmemPool_attribute which) {
   switch (which) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: return {nullptr, &pool.follow_event_dependencies, true};
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: return {nullptr, &pool.opportunistic, true};
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: return {nullptr, &pool.internal_dependencies, true};
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: return {&pool.release_threshold, nullptr, true};
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: return {&pool.reserved, nullptr, false};
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: return {&pool.reserved_high, nullptr, true};
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: return {&pool.used, nullptr, false};
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: return {&pool.used_high, nullptr, true};
-    default: return {};
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+      return {nullptr, &pool.follow_event_dependencies, true};
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+      return {nullptr, &pool.opportunistic, true};
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+      return {nullptr, &pool.internal_dependencies, true};
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      return {&pool.release_threshold, nullptr, true};
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+      return {&pool.reserved, nullptr, false};
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+      return {&pool.reserved_high, nullptr, true};
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      return {&pool.used, nullptr, false};
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      return {&pool.used_high, nullptr, true};
+    default:
+      return {};
   }
 }
 
@@ -60,7 +69,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* out, size_t bytes, CUmemoryPool po
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr p, CUstream handle) {
-  return on_stream(SIM_SITE(cuMemFreeAsync), handle, [&](const StreamPtr& stream) { return pool_free(stream, p); });
+  return on_stream(SIM_SITE(cuMemFreeAsync), handle,
+                   [&](const StreamPtr& stream) { return pool_free(stream, p); });
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice device) {

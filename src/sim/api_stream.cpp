@@ -43,10 +43,14 @@ CUresult write_value(Site& site, CUstream stream, CUdeviceptr p, T value) {
 template <typename T>
 bool holds_true(T seen, T value, unsigned flags) {
   switch (flags & 3u) {
-    case CU_STREAM_WAIT_VALUE_EQ: return seen == value;
-    case CU_STREAM_WAIT_VALUE_AND: return (seen & value) != 0;
-    case CU_STREAM_WAIT_VALUE_NOR: return static_cast<T>(~(seen | value)) != 0;
-    default: return static_cast<std::make_signed_t<T>>(seen - value) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return seen == value;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (seen & value) != 0;
+    case CU_STREAM_WAIT_VALUE_NOR:
+      return static_cast<T>(~(seen | value)) != 0;
+    default:
+      return static_cast<std::make_signed_t<T>>(seen - value) >= 0;
   }
 }
 
@@ -61,7 +65,8 @@ CUresult wait_value(Site& site, CUstream stream, CUdeviceptr p, T value, unsigne
     work->ready = [=] {
       const std::uint8_t* const memory = device_bytes(p, sizeof value, id);
       return memory == nullptr ||
-             holds_true<T>(__atomic_load_n(reinterpret_cast<const T*>(memory), __ATOMIC_ACQUIRE), value, flags);
+             holds_true<T>(__atomic_load_n(reinterpret_cast<const T*>(memory), __ATOMIC_ACQUIRE), value,
+                           flags);
     };
     return submit(s, std::move(work));
   });
@@ -186,9 +191,12 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void* d
   });
 }
 
-CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr p, size_t, unsigned int) {
+// Managed memory alone, and all of it: by its start with its size, or with 0 for "all".
+CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr p, size_t bytes, unsigned int) {
   return on_stream(SIM_SITE(cuStreamAttachMemAsync), handle, [&](const StreamPtr&) -> CUresult {
-    return state().allocations.holding(p) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    const Allocation* const found = state().allocations.exact(p);
+    if (found == nullptr || found->kind != MemoryKind::kManaged) return CUDA_ERROR_INVALID_VALUE;
+    return bytes == 0 || bytes == found->size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   });
 }
 
@@ -221,7 +229,8 @@ CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr p, cuuint64_t value, u
   return cuStreamWaitValue64_v2(stream, p, value, flags);
 }
 
-CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list, unsigned int) {
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list,
+                               unsigned int) {
   for (unsigned i = 0; i < count; ++i) {
     const auto& op = list[i];
     CUresult result = CUDA_SUCCESS;
@@ -230,7 +239,8 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatc
         result = cuStreamWaitValue32_v2(stream, op.waitValue.address, op.waitValue.value, op.waitValue.flags);
         break;
       case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-        result = cuStreamWaitValue64_v2(stream, op.waitValue.address, op.waitValue.value64, op.waitValue.flags);
+        result =
+            cuStreamWaitValue64_v2(stream, op.waitValue.address, op.waitValue.value64, op.waitValue.flags);
         break;
       case CU_STREAM_MEM_OP_WRITE_VALUE_32:
         result = cuStreamWriteValue32_v2(stream, op.writeValue.address, op.writeValue.value, 0);
@@ -238,14 +248,16 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatc
       case CU_STREAM_MEM_OP_WRITE_VALUE_64:
         result = cuStreamWriteValue64_v2(stream, op.writeValue.address, op.writeValue.value64, 0);
         break;
-      default: break;
+      default:
+        break;
     }
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list, unsigned int flags) {
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list,
+                            unsigned int flags) {
   return cuStreamBatchMemOp_v2(stream, count, list, flags);
 }
 

@@ -11,21 +11,25 @@ namespace {
 std::uint64_t format_bytes(CUarray_format format) {
   switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8: return 1;
+    case CU_AD_FORMAT_SIGNED_INT8:
+      return 1;
     case CU_AD_FORMAT_UNSIGNED_INT16:
     case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF: return 2;
+    case CU_AD_FORMAT_HALF:
+      return 2;
     case CU_AD_FORMAT_UNSIGNED_INT32:
     case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT: return 4;
-    default: return 0;
+    case CU_AD_FORMAT_FLOAT:
+      return 4;
+    default:
+      return 0;
   }
 }
 
 }  // namespace
 
-std::shared_ptr<SimArray> make_array(const CUDA_ARRAY3D_DESCRIPTOR& shape, int device, std::uint64_t context_id,
-                                     CUresult& error) {
+std::shared_ptr<SimArray> make_array(const CUDA_ARRAY3D_DESCRIPTOR& shape, int device,
+                                     std::uint64_t context_id, CUresult& error) {
   error = CUDA_ERROR_INVALID_VALUE;
   const std::uint64_t format = format_bytes(shape.Format);
   const unsigned channels = shape.NumChannels;
@@ -41,8 +45,8 @@ std::shared_ptr<SimArray> make_array(const CUDA_ARRAY3D_DESCRIPTOR& shape, int d
   Arena& arena = state().arena(device);
   error = CUDA_ERROR_OUT_OF_MEMORY;
   std::uint64_t bytes = 0;
-  if (__builtin_mul_overflow(array->row, array->rows, &bytes) || __builtin_mul_overflow(bytes, array->slices, &bytes) ||
-      bytes > arena.capacity()) {
+  if (__builtin_mul_overflow(array->row, array->rows, &bytes) ||
+      __builtin_mul_overflow(bytes, array->slices, &bytes) || bytes > arena.capacity()) {
     return nullptr;
   }
   array->granules = granules_for(bytes);
@@ -59,6 +63,8 @@ void release_array(SimArray& array) {
   array.granules = 0;
 }
 
-std::uint8_t* array_bytes(const SimArray& array) { return state().arena(array.device).physical_bytes(array.offset); }
+std::uint8_t* array_bytes(const SimArray& array) {
+  return state().arena(array.device).physical_bytes(array.offset);
+}
 
 }  // namespace cupool::sim

@@ -1,5 +1,5 @@
-// CUDA arrays: opaque device memory with a shape. They take capacity in 2 MiB steps like everything else; their
-// bytes are kept row after row. Under the state mutex.
+// CUDA arrays: opaque device memory with a shape. They take capacity in 2 MiB steps like everything else;
+// their bytes are kept row after row. Under the state mutex.
 #pragma once
 
 #include <cuda.h>
@@ -26,8 +26,8 @@ struct SimArray {
 };
 
 // Null with `error` set when the shape is wrong or the device is full.
-std::shared_ptr<SimArray> make_array(const CUDA_ARRAY3D_DESCRIPTOR& shape, int device, std::uint64_t context_id,
-                                     CUresult& error);
+std::shared_ptr<SimArray> make_array(const CUDA_ARRAY3D_DESCRIPTOR& shape, int device,
+                                     std::uint64_t context_id, CUresult& error);
 void release_array(SimArray& array);
 std::uint8_t* array_bytes(const SimArray& array);
 

@@ -112,8 +112,9 @@ CUresult check_unsafe_call() {
   bool forbidden = false;
   each_capture([&](Capture& capture) {
     const bool own = capture.thread == thread_id();
-    const bool stops = own ? capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED
-                           : capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL && mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const bool stops =
+        own ? capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED
+            : capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL && mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
     if (!stops) return;
     forbidden = true;
     capture.invalidated = true;
@@ -136,15 +137,18 @@ CUresult check_stream_wait(Stream& stream) {
   return implicit != CUDA_SUCCESS ? implicit : check_unsafe_call();
 }
 
+bool orders_with_a_capture(const Stream& stream) {
+  if (stream.kind != StreamKind::kLegacy) return false;
+  const auto& all = stream.context->streams;
+  return std::any_of(all.begin(), all.end(), [](const StreamPtr& s) { return s->capture && s->blocking(); });
+}
+
 CUresult check_submission(Stream& stream) {
-  if (stream.kind != StreamKind::kLegacy) return CUDA_SUCCESS;
-  CUresult result = CUDA_SUCCESS;
+  if (!orders_with_a_capture(stream)) return CUDA_SUCCESS;
   for (const StreamPtr& other : stream.context->streams) {
-    if (other->capture == nullptr || !other->blocking()) continue;
-    other->capture->invalidated = true;
-    result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    if (other->capture != nullptr && other->blocking()) other->capture->invalidated = true;
   }
-  return result;
+  return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
 CUresult check_capture(Stream& stream) {

@@ -36,6 +36,8 @@ CUresult check_context_call(Context& context);
 CUresult check_stream_wait(Stream& stream);
 // The legacy stream may not take work while a stream it would order with is capturing.
 CUresult check_submission(Stream& stream);
+// The same question asked out of curiosity: the answer is an error, but nothing is invalidated.
+bool orders_with_a_capture(const Stream& stream);
 // A capturing stream takes nothing more once its capture is invalidated.
 CUresult check_capture(Stream& stream);
 

@@ -36,9 +36,12 @@ Side with_array_shape(Side side) {
 
 bool lies_inside(const Side& side, const Box& box) {
   switch (where(side)) {
-    case Where::kArray: return side.offset + extent(side, box) <= side.array->bytes();
-    case Where::kDevice: return state().allocations.holds(side.address + side.offset, extent(side, box));
-    default: return side.address != 0;
+    case Where::kArray:
+      return side.offset + extent(side, box) <= side.array->bytes();
+    case Where::kDevice:
+      return state().allocations.holds(side.address + side.offset, extent(side, box));
+    default:
+      return side.address != 0;
   }
 }
 
@@ -51,11 +54,12 @@ std::uint8_t* locate(const Side& side, const Box& box) {
   return arena->mapped(p, extent(side, box)) ? arena->bytes_at(p) : nullptr;
 }
 
-void move_box(std::uint8_t* to, const Side& to_side, const std::uint8_t* from, const Side& from_side, const Box& box) {
+void move_box(std::uint8_t* to, const Side& to_side, const std::uint8_t* from, const Side& from_side,
+              const Box& box) {
   for (std::uint64_t z = 0; z < box.depth; ++z) {
     for (std::uint64_t y = 0; y < box.height; ++y) {
-      std::memmove(to + z * to_side.slice + y * to_side.pitch, from + z * from_side.slice + y * from_side.pitch,
-                   box.width);
+      std::memmove(to + z * to_side.slice + y * to_side.pitch,
+                   from + z * from_side.slice + y * from_side.pitch, box.width);
     }
   }
 }
@@ -66,7 +70,8 @@ void add_touch(Work& work, const Side& side, const Box& box) {
   work.touches.push_back(Span{lo, lo + extent(side, box)});
 }
 
-std::shared_ptr<Work> copy_work(const char* what, const Side& to, const Side& from, const Box& box, bool take_now) {
+std::shared_ptr<Work> copy_work(const char* what, const Side& to, const Side& from, const Box& box,
+                                bool take_now) {
   auto work = std::make_shared<Work>();
   work->what = what;
   add_touch(*work, to, box);
@@ -101,7 +106,8 @@ CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to_a
   const bool capturing = stream->capture != nullptr;
   const bool from_pageable = where(from) == Where::kPageable;
   const bool to_pageable = where(to) == Where::kPageable;
-  const bool on_host = from_pageable || to_pageable || where(from) == Where::kPinned || where(to) == Where::kPinned;
+  const bool on_host =
+      from_pageable || to_pageable || where(from) == Where::kPinned || where(to) == Where::kPinned;
   const CUresult result = submit(stream, copy_work(what, to, from, box, from_pageable && !capturing));
   if (result != CUDA_SUCCESS || capturing) return result;
   if ((waits == Waits::kSync && on_host) || to_pageable) {
@@ -111,8 +117,9 @@ CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to_a
   return stream->context->error;
 }
 
-std::shared_ptr<const Work> memset_work(const char* what, CUdeviceptr p, std::uint64_t pitch, unsigned pattern,
-                                        unsigned unit, std::uint64_t width, std::uint64_t height) {
+std::shared_ptr<const Work> memset_work(const char* what, CUdeviceptr p, std::uint64_t pitch,
+                                        unsigned pattern, unsigned unit, std::uint64_t width,
+                                        std::uint64_t height) {
   Box box;
   box.width = width * unit;
   box.height = height;
@@ -138,8 +145,8 @@ std::shared_ptr<const Work> memset_work(const char* what, CUdeviceptr p, std::ui
   return work;
 }
 
-CUresult submit_memset(const StreamPtr& stream, const char* what, CUdeviceptr p, std::uint64_t pitch, unsigned pattern,
-                       unsigned unit, std::uint64_t width, std::uint64_t height) {
+CUresult submit_memset(const StreamPtr& stream, const char* what, CUdeviceptr p, std::uint64_t pitch,
+                       unsigned pattern, unsigned unit, std::uint64_t width, std::uint64_t height) {
   if (width == 0 || height == 0) return CUDA_SUCCESS;
   auto work = memset_work(what, p, pitch, pattern, unit, width, height);
   return work == nullptr ? CUDA_ERROR_INVALID_VALUE : submit(stream, std::move(work));

@@ -37,12 +37,13 @@ inline Side linear(const void* p) { return linear(reinterpret_cast<CUdeviceptr>(
 
 enum class Waits { kAsync, kSync };
 
-CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to, const Side& from, const Box& box,
-                     Waits waits);
+CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to, const Side& from,
+                     const Box& box, Waits waits);
 // `pattern` has `unit` bytes (1, 2 or 4); width counts units. Null: the memory is not there to be set.
-std::shared_ptr<const Work> memset_work(const char* what, CUdeviceptr p, std::uint64_t pitch, unsigned pattern,
-                                        unsigned unit, std::uint64_t width, std::uint64_t height);
-CUresult submit_memset(const StreamPtr& stream, const char* what, CUdeviceptr p, std::uint64_t pitch, unsigned pattern,
-                       unsigned unit, std::uint64_t width, std::uint64_t height);
+std::shared_ptr<const Work> memset_work(const char* what, CUdeviceptr p, std::uint64_t pitch,
+                                        unsigned pattern, unsigned unit, std::uint64_t width,
+                                        std::uint64_t height);
+CUresult submit_memset(const StreamPtr& stream, const char* what, CUdeviceptr p, std::uint64_t pitch,
+                       unsigned pattern, unsigned unit, std::uint64_t width, std::uint64_t height);
 
 }  // namespace cupool::sim

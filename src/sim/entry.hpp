@@ -10,6 +10,7 @@
 
 #include "sim/contexts.hpp"
 #include "sim/faults.hpp"
+#include "sim/managed.hpp"
 #include "sim/scheduler.hpp"
 #include "sim/state.hpp"
 #include "sim/streams.hpp"
@@ -22,19 +23,15 @@ inline CUresult driver_up() {
   return thread_state.in_callback ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
 }
 
-// The state mutex, with a note for the fault handler that this thread has it.
+// The state mutex. What the host did to managed memory before this call comes before all this call does.
 class Inside {
  public:
-  Inside() {
-    state().mutex.lock();
-    thread_state.inside = true;
-  }
-  ~Inside() {
-    thread_state.inside = false;
-    state().mutex.unlock();
-  }
+  Inside() : lock_(state().mutex) { tell_host_touches(); }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
+
+ private:
+  std::lock_guard<std::mutex> lock_;
 };
 
 // The driver must be initialised; no context needed.

@@ -13,10 +13,10 @@
 #include <cstdint>
 
 // The site of an entry point: SIM_SITE(cuMemAlloc_v2).
-#define SIM_SITE(name)                     \
-  ([]() -> ::cupool::sim::Site& {          \
+#define SIM_SITE(name)                      \
+  ([]() -> ::cupool::sim::Site& {           \
     static ::cupool::sim::Site site(#name); \
-    return site;                           \
+    return site;                            \
   }())
 
 namespace cupool::sim {

@@ -129,6 +129,7 @@ CUresult launch_graph(const std::shared_ptr<GraphExec>& exec, const StreamPtr& s
   while (exec->branches.size() + 1 < exec->chains) {
     exec->branches.push_back(create_stream(context, StreamKind::kHidden, CU_STREAM_NON_BLOCKING, 0));
   }
+  const std::vector<StreamPtr> branches = exec->branches;  // the executable may be destroyed while a queue is long
   enqueue(stream, marker("graph begin"), exec->finished);
   const VectorClock begun = stream->clock;
   std::vector<VectorClock> clocks;
@@ -136,7 +137,7 @@ CUresult launch_graph(const std::shared_ptr<GraphExec>& exec, const StreamPtr& s
   for (const ExecNode& node : exec->nodes) {
     VectorClock after = begun;
     for (const std::size_t i : node.after) after.join(clocks[i]);
-    const StreamPtr& where = node.chain == 0 ? stream : exec->branches[node.chain - 1];
+    const StreamPtr& where = node.chain == 0 ? stream : branches[node.chain - 1];
     enqueue(where, node.work, after);
     clocks.push_back(where->clock);
     all.join(where->clock);

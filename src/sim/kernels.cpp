@@ -25,7 +25,8 @@ CUresult run_fill(CUdeviceptr p, std::uint64_t bytes, unsigned value, std::uint6
   return CUDA_SUCCESS;
 }
 
-CUresult run_check(CUdeviceptr p, std::uint64_t bytes, unsigned value, CUdeviceptr errors, std::uint64_t context_id) {
+CUresult run_check(CUdeviceptr p, std::uint64_t bytes, unsigned value, CUdeviceptr errors,
+                   std::uint64_t context_id) {
   std::uint64_t wrong = 0;
   if (bytes > 0) {
     const std::uint8_t* const memory = device_bytes(p, bytes, context_id);
@@ -58,9 +59,12 @@ bool kernel_by_name(const char* name, KernelKind& kind) {
 
 const char* kernel_name(KernelKind kind) {
   switch (kind) {
-    case KernelKind::kFill: return "fill";
-    case KernelKind::kCheck: return "check";
-    case KernelKind::kSpin: return "spin";
+    case KernelKind::kFill:
+      return "fill";
+    case KernelKind::kCheck:
+      return "check";
+    case KernelKind::kSpin:
+      return "spin";
   }
   return "";
 }

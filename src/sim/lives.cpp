@@ -4,9 +4,7 @@
 
 #include <dlfcn.h>
 
-#include <mutex>
-
-#include "sim/contexts.hpp"
+#include "sim/entry.hpp"
 #include "sim/managed.hpp"
 #include "sim/memory_pools.hpp"
 #include "sim/options.hpp"
@@ -51,7 +49,7 @@ using namespace cupool::sim;
 
 void cupoolSimLifeBegin(CUdeviceptr p, unsigned long long bytes, const char* kind) {
   if (!watching()) return;
-  std::lock_guard<std::mutex> lock(state().mutex);
+  const Inside lock;
   ContextPtr context;
   const bool current = current_context(context) == CUDA_SUCCESS;
   state().oracle.begin(p, bytes, kind, current ? context->id : 0);
@@ -60,12 +58,12 @@ void cupoolSimLifeBegin(CUdeviceptr p, unsigned long long bytes, const char* kin
 
 int cupoolSimLifeEnd(CUdeviceptr p) {
   if (!watching()) return 0;
-  std::lock_guard<std::mutex> lock(state().mutex);
+  const Inside lock;
   return state().oracle.end(p) ? 1 : 0;
 }
 
 void cupoolSimLifeGoesOn(CUdeviceptr p) {
   if (!watching()) return;
-  std::lock_guard<std::mutex> lock(state().mutex);
+  const Inside lock;
   state().oracle.revive(p);
 }

@@ -1,12 +1,14 @@
-// The fault handler and its table. The handler takes the state mutex, which is sound because the fault comes
-// from the program's own code; a fault from inside the driver (an argument that lies in managed memory) only
-// opens the page. Faults that are not ours go to whoever handled them before.
+// The fault handler, the table it reads and the list it writes. The handler may only do what a signal handler
+// may: it notes the touch, opens the page and returns; the next driver call, before anything else, tells the
+// oracle. Nothing the host can have seen changes in between. Faults that are not ours go to whoever handled
+// them before.
 #include "sim/managed.hpp"
 
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
@@ -26,10 +28,16 @@ Region regions[kRegions];
 std::atomic<std::size_t> regions_used{0};
 struct sigaction previous;
 
+// Touches not yet told. A slot is taken by counting up and filled by the handler that took it.
+constexpr std::size_t kTouches = 4096;
+std::atomic<CUdeviceptr> touches[kTouches];
+std::atomic<std::size_t> touches_taken{0};
+
 bool inside_managed(CUdeviceptr p) {
   const std::size_t used = regions_used.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < used; ++i) {
-    if (p >= regions[i].lo.load(std::memory_order_acquire) && p < regions[i].hi.load(std::memory_order_acquire)) {
+    if (p >= regions[i].lo.load(std::memory_order_acquire) &&
+        p < regions[i].hi.load(std::memory_order_acquire)) {
       return true;
     }
   }
@@ -58,10 +66,8 @@ void on_fault(int number, siginfo_t* info, void* context) {
     return;
   }
   const CUdeviceptr page = p / page_size() * page_size();
-  if (!thread_state.inside) {
-    std::lock_guard<std::mutex> lock(state().mutex);
-    state().oracle.host_touch(p, p + 1, state().host);
-  }
+  const std::size_t slot = touches_taken.fetch_add(1, std::memory_order_acq_rel);
+  if (slot < kTouches) touches[slot].store(p, std::memory_order_release);
   mprotect(reinterpret_cast<void*>(page), page_size(), PROT_READ | PROT_WRITE);
 }
 
@@ -82,7 +88,8 @@ void show_managed(const Allocation& allocation) {
   install_handler();
   const Arena& arena = state().arena(allocation.device);
   mmap(reinterpret_cast<void*>(allocation.base), allocation.granules * kGranule, PROT_NONE,
-       MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena.fd(), static_cast<off_t>(arena.offset_of(allocation.base)));
+       MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena.fd(),
+       static_cast<off_t>(arena.offset_of(allocation.base)));
   madvise(reinterpret_cast<void*>(allocation.base), allocation.granules * kGranule, MADV_DONTFORK);
   for (std::size_t i = 0; i < kRegions; ++i) {
     if (regions[i].lo.load() != 0) continue;
@@ -101,6 +108,15 @@ void hide_managed(const Allocation& allocation) {
   }
   mmap(reinterpret_cast<void*>(allocation.base), allocation.granules * kGranule, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+}
+
+void tell_host_touches() {
+  if (touches_taken.load(std::memory_order_acquire) == 0) return;
+  const std::size_t taken = std::min(touches_taken.exchange(0, std::memory_order_acq_rel), kTouches);
+  for (std::size_t i = 0; i < taken; ++i) {
+    const CUdeviceptr p = touches[i].exchange(0, std::memory_order_acq_rel);
+    if (p != 0) state().oracle.host_touch(p, p + 1, state().host);
+  }
 }
 
 void protect_managed(CUdeviceptr p, std::uint64_t bytes) {

@@ -1,6 +1,6 @@
 // Managed memory as the host sees it. The pages are kept closed; the first touch of a page in a life comes to
-// a fault handler, which tells the oracle that the host is there and opens the page. Closed again when a new
-// life begins on it. The regions are readable without the lock, for the handler.
+// a fault handler, which notes it and opens the page. Closed again when a new life begins on it. Under the
+// state mutex, save for the handler itself.
 #pragma once
 
 #include <cuda.h>
@@ -10,6 +10,9 @@
 namespace cupool::sim {
 
 struct Allocation;
+
+// Hands the oracle what the host has touched since the last driver call.
+void tell_host_touches();
 
 void show_managed(const Allocation& allocation);
 void hide_managed(const Allocation& allocation);

@@ -13,7 +13,7 @@ struct PhysicalMemory {
   int device = 0;
   std::uint64_t bytes = 0;
   std::uint64_t offset = 0;
-  int fd = -1;             // the memory file it lies in; a foreign one for imported memory
+  int fd = -1;  // the memory file it lies in; a foreign one for imported memory
   bool imported = false;
   unsigned references = 1;  // the program's own
   unsigned mappings = 0;

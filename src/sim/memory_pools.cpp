@@ -28,15 +28,18 @@ void account(MemPool& pool, std::int64_t used_change, std::int64_t reserved_chan
 
 // Cached memory of the right size: what the stream is already ordered after first, then what is finished,
 // then what a dependency would make safe.
-std::vector<CachedMemory>::iterator pick(MemPool& pool, const Stream& stream, std::uint64_t granules, bool any) {
+std::vector<CachedMemory>::iterator pick(MemPool& pool, const Stream& stream, std::uint64_t granules,
+                                         bool any) {
   VectorClock known = stream.clock;
   known.join(state().host);
   auto& cached = pool.cached;
   const auto fits = [&](const CachedMemory& c) { return c.granules == granules; };
-  auto found = std::find_if(cached.begin(), cached.end(), [&](const auto& c) { return fits(c) && c.after.within(known); });
+  auto found = std::find_if(cached.begin(), cached.end(),
+                            [&](const auto& c) { return fits(c) && c.after.within(known); });
   if (found != cached.end()) return found;
   if (pool.opportunistic != 0) {
-    found = std::find_if(cached.begin(), cached.end(), [&](const auto& c) { return fits(c) && done(c.after); });
+    found =
+        std::find_if(cached.begin(), cached.end(), [&](const auto& c) { return fits(c) && done(c.after); });
     if (found != cached.end()) return found;
   }
   if (pool.internal_dependencies == 0 || !any) return cached.end();

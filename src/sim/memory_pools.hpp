@@ -1,7 +1,7 @@
-// Stream-ordered memory (cuMemAllocAsync and friends). A pool keeps what was freed with the clock of its free;
-// handing it out again orders the new allocation after that clock, so reuse is never a hazard for a program
-// that orders its work after the allocation. Released to the device only when the free is done. Under the
-// state mutex.
+// Stream-ordered memory (cuMemAllocAsync and friends). A pool keeps what was freed with the clock of its
+// free; handing it out again orders the new allocation after that clock, so reuse is never a hazard for a
+// program that orders its work after the allocation. Released to the device only when the free is done. Under
+// the state mutex.
 #pragma once
 
 #include <cuda.h>

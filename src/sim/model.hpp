@@ -65,7 +65,8 @@ struct Stream {
   std::vector<GraphNode*> capture_tips;  // what the next captured node depends on
 
   bool blocking() const {
-    return kind == StreamKind::kPerThread || (kind == StreamKind::kUser && (flags & CU_STREAM_NON_BLOCKING) == 0);
+    return kind == StreamKind::kPerThread ||
+           (kind == StreamKind::kUser && (flags & CU_STREAM_NON_BLOCKING) == 0);
   }
 };
 
@@ -79,8 +80,8 @@ struct Event {
   CUevent handle = nullptr;
   std::uint64_t context_id = 0;
   unsigned flags = 0;
-  std::shared_ptr<EventRecord> record;   // null: never recorded
-  std::weak_ptr<Capture> capture;        // set when the last recording went into a capture
+  std::shared_ptr<EventRecord> record;  // null: never recorded
+  std::weak_ptr<Capture> capture;       // set when the last recording went into a capture
   std::vector<GraphNode*> capture_tips;
   bool recorded_in_capture = false;
 };

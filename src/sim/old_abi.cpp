@@ -46,7 +46,9 @@ CUresult cuModuleGetGlobal(CUdeviceptr_v1*, unsigned int*, CUmodule, const char*
   return mixed(SIM_SITE(cuModuleGetGlobal));
 }
 
-CUresult cuCtxCreate(CUcontext* out, unsigned int flags, CUdevice device) { return cuCtxCreate_v2(out, flags, device); }
+CUresult cuCtxCreate(CUcontext* out, unsigned int flags, CUdevice device) {
+  return cuCtxCreate_v2(out, flags, device);
+}
 CUresult cuCtxDestroy(CUcontext context) { return cuCtxDestroy_v2(context); }
 CUresult cuCtxPushCurrent(CUcontext context) { return cuCtxPushCurrent_v2(context); }
 CUresult cuCtxPopCurrent(CUcontext* context) { return cuCtxPopCurrent_v2(context); }

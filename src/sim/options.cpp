@@ -16,11 +16,16 @@ void junk(const char* name, const char* text) {
 
 unsigned suffix_shift(char c) {
   switch (c | 0x20) {
-    case 'k': return 10;
-    case 'm': return 20;
-    case 'g': return 30;
-    case 't': return 40;
-    default: return 0;
+    case 'k':
+      return 10;
+    case 'm':
+      return 20;
+    case 'g':
+      return 30;
+    case 't':
+      return 40;
+    default:
+      return 0;
   }
 }
 
@@ -34,7 +39,8 @@ bool parse_number(const char* text, std::uint64_t& out) {
   if (*end != '\0') {
     shift = suffix_shift(*end);
     const char* rest = end + 1;
-    if (shift == 0 || (*rest != '\0' && std::strcmp(rest, "B") != 0 && std::strcmp(rest, "iB") != 0)) return false;
+    if (shift == 0 || (*rest != '\0' && std::strcmp(rest, "B") != 0 && std::strcmp(rest, "iB") != 0))
+      return false;
   }
   out = value << shift;
   return (out >> shift) == value;

@@ -1,7 +1,9 @@
 // The environment of the simulated driver, read once. Junk values fall back to the default with one line
 // on stderr: a test double must never be the reason why a program cannot start.
 //   CUPOOL_SIM_SEED            scheduler seed (default 1)
-//   CUPOOL_SIM_MEMORY          capacity of each device, K/M/G/T suffixes (default 4G)
+//   CUPOOL_SIM_MEMORY          capacity of each device, K/M/G/T suffixes (default 4G); under ThreadSanitizer
+//   on
+//                              aarch64 at most 384M, for want of addresses
 //   CUPOOL_SIM_DEVICES         number of devices (default 1, at most 16)
 //   CUPOOL_SIM_DRIVER_VERSION  version to pretend to be, e.g. 12040 (default 13000)
 //   CUPOOL_SIM_FAULTS          see faults.hpp

@@ -30,8 +30,8 @@ std::string describe_operation(const Stream& stream, std::uint64_t position, con
   if (stream.kind == StreamKind::kPerThread) kind = "per-thread stream ";
   if (stream.kind == StreamKind::kHidden) kind = "graph branch ";
   if (stream.kind == StreamKind::kUser && !stream.blocking()) kind = "non-blocking stream ";
-  return work.what + " on " + kind + "#" + std::to_string(stream.id) + " (its operation " + std::to_string(position) +
-         ")";
+  return work.what + " on " + kind + "#" + std::to_string(stream.id) + " (its operation " +
+         std::to_string(position) + ")";
 }
 
 }  // namespace
@@ -52,8 +52,9 @@ void Oracle::each_ended(CUdeviceptr lo, CUdeviceptr hi, F&& visit) {
     for (const LifePtr& life : lives) {
       if (life->lo < hi && life->hi > lo) visit(*life);
     }
-    lives.erase(std::remove_if(lives.begin(), lives.end(), [](const LifePtr& l) { return l->accesses.empty(); }),
-                lives.end());
+    lives.erase(
+        std::remove_if(lives.begin(), lives.end(), [](const LifePtr& l) { return l->accesses.empty(); }),
+        lives.end());
     if (lives.empty()) ended_.erase(found);
   }
 }
@@ -89,13 +90,14 @@ void Oracle::exhume(const LifePtr& life) {
 void Oracle::drop_dominated(const Life& life) {
   each_ended(life.lo, life.hi, [&](Life& older) {
     auto& old = older.accesses;
-    old.erase(std::remove_if(old.begin(), old.end(),
-                             [&](const Access& a) {
-                               return std::any_of(life.accesses.begin(), life.accesses.end(), [&](const Access& x) {
-                                 return x.lo <= a.lo && x.hi >= a.hi && x.after->at(a.timeline) >= a.position;
-                               });
-                             }),
-              old.end());
+    old.erase(
+        std::remove_if(old.begin(), old.end(),
+                       [&](const Access& a) {
+                         return std::any_of(life.accesses.begin(), life.accesses.end(), [&](const Access& x) {
+                           return x.lo <= a.lo && x.hi >= a.hi && x.after->at(a.timeline) >= a.position;
+                         });
+                       }),
+        old.end());
   });
 }
 
@@ -110,7 +112,8 @@ void Oracle::begin(CUdeviceptr p, std::uint64_t bytes, const char* kind, std::ui
   std::vector<LifePtr> others;
   each_live(life->lo, life->hi, [&](const LifePtr& other) { others.push_back(other); });
   for (const LifePtr& other : others) {
-    report("two owners at once: " + describe(*life) + " was handed out while " + describe(*other) + " goes on");
+    report("two owners at once: " + describe(*life) + " was handed out while " + describe(*other) +
+           " goes on");
     live_.erase(other->lo);
   }
   last_ended_.erase(p);
@@ -181,8 +184,8 @@ void Oracle::note(Life& life, Access access) {
   known.push_back(std::move(access));
 }
 
-void Oracle::operation(const Stream& stream, std::uint64_t position, const VectorClock& after, const Work& work,
-                       const VectorClock& host) {
+void Oracle::operation(const Stream& stream, std::uint64_t position, const VectorClock& after,
+                       const Work& work, const VectorClock& host) {
   if (work.touches.empty()) return;
   std::shared_ptr<const std::string> story;
   std::shared_ptr<const VectorClock> kept;

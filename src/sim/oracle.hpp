@@ -72,8 +72,8 @@ class Oracle {
   void bury(const LifePtr& life);
   void exhume(const LifePtr& life);
   void drop_dominated(const Life& life);
-  void judge(const Life& life, CUdeviceptr lo, CUdeviceptr hi, const VectorClock& after, const std::string& story,
-             const VectorClock& host);
+  void judge(const Life& life, CUdeviceptr lo, CUdeviceptr hi, const VectorClock& after,
+             const std::string& story, const VectorClock& host);
   void note(Life& life, Access access);
   void report(const std::string& story);
   static std::string describe(const Life& life);

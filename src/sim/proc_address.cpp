@@ -5,17 +5,21 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "sim/faults.hpp"
 #include "sim/options.hpp"
 
-using cupool::sim::options;
-using cupool::sim::ProcRow;
 using cupool::sim::kProcRowCount;
 using cupool::sim::kProcRows;
+using cupool::sim::options;
+using cupool::sim::ProcRow;
 
 namespace {
+
+// Before CUDA 7.0 a thread had no default stream of its own.
+constexpr int kPerThreadSince = 7000;
 
 struct Answer {
   void* function = nullptr;
@@ -23,16 +27,17 @@ struct Answer {
 };
 
 Answer look_up(const char* name, int version, cuuint64_t flags) {
+  const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
   Answer answer;
   for (int i = 0; i < kProcRowCount; ++i) {
     const ProcRow& row = kProcRows[i];
     if (std::strcmp(row.name, name) != 0 || row.version > options().driver_version) continue;
-    if (row.version > version) {
+    const bool other_form = per_thread && row.per_thread != nullptr;
+    if (std::max(row.version, other_form ? kPerThreadSince : 0) > version) {
       if (answer.function == nullptr) answer.status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
       continue;
     }
-    const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-    answer.function = per_thread && row.per_thread != nullptr ? row.per_thread : row.plain;
+    answer.function = other_form ? row.per_thread : row.plain;
     answer.status = CU_GET_PROC_ADDRESS_SUCCESS;
   }
   return answer;

@@ -3,7 +3,9 @@
 #include "sim/proc_address.hpp"
 
 #define SIM_NAME(name, symbol, version) extern "C" int symbol();
-#define SIM_NAME_PT(name, symbol, version, per_thread) extern "C" int symbol(); extern "C" int per_thread();
+#define SIM_NAME_PT(name, symbol, version, per_thread) \
+  extern "C" int symbol();                             \
+  extern "C" int per_thread();
 #define SIM_ALIAS(name, symbol, version)
 #include "sim/names.def"
 #undef SIM_NAME

@@ -6,8 +6,8 @@
 
 #include <cinttypes>
 #include <cstdio>
-#include <mutex>
 
+#include "sim/entry.hpp"
 #include "sim/options.hpp"
 #include "sim/state.hpp"
 
@@ -27,9 +27,10 @@ void write_json(const char* path) {
   const Counters& c = s.counters;
   std::fprintf(file,
                "{\"alloc_calls\":%" PRIu64 ", \"free_calls\":%" PRIu64 ", \"current_bytes\":%" PRIu64
-               ", \"peak_bytes\":%" PRIu64 ", \"launches\":%" PRIu64 ", \"hazards\":%" PRIu64 ", \"lives\":%" PRIu64
-               ", \"operations\":%" PRIu64 ", \"strays\":%" PRIu64 ", \"streams_created\":%" PRIu64
-               ", \"context_records\":%" PRIu64 ", \"context_waits\":%" PRIu64 "}\n",
+               ", \"peak_bytes\":%" PRIu64 ", \"launches\":%" PRIu64 ", \"hazards\":%" PRIu64
+               ", \"lives\":%" PRIu64 ", \"operations\":%" PRIu64 ", \"strays\":%" PRIu64
+               ", \"streams_created\":%" PRIu64 ", \"context_records\":%" PRIu64
+               ", \"context_waits\":%" PRIu64 "}\n",
                c.alloc_calls, c.free_calls, s.used_bytes(), c.peak_bytes, c.launches, s.oracle.hazards(),
                s.oracle.lives(), c.operations, s.oracle.strays(), c.streams_created, c.context_records,
                c.context_waits);
@@ -38,7 +39,8 @@ void write_json(const char* path) {
 
 void tell_hazards() {
   const Oracle& oracle = state().oracle;
-  std::fprintf(stderr, "cupool-sim: %" PRIu64 " hazard(s), seed %" PRIu64 "\n", oracle.hazards(), options().seed);
+  std::fprintf(stderr, "cupool-sim: %" PRIu64 " hazard(s), seed %" PRIu64 "\n", oracle.hazards(),
+               options().seed);
   for (const std::string& story : oracle.stories()) std::fprintf(stderr, "  hazard: %s\n", story.c_str());
 }
 
@@ -46,7 +48,7 @@ __attribute__((destructor)) void at_exit() {
   if (!armed || driver_life.load() != Life::kRunning) return;
   std::uint64_t hazards = 0;
   {
-    std::lock_guard<std::mutex> lock(state().mutex);
+    const Inside lock;
     if (!options().report.empty()) write_json(options().report.c_str());
     hazards = state().oracle.hazards();
     if (hazards > 0) tell_hazards();

@@ -45,11 +45,9 @@ void finish_head(const StreamPtr& stream) {
 void run_host_function(const StreamPtr& stream, const WorkPtr& work) {
   stream->in_host_function = true;
   thread_state.in_callback = true;
-  thread_state.inside = false;
   state().mutex.unlock();
   work->host();
   state().mutex.lock();
-  thread_state.inside = true;
   thread_state.in_callback = false;
   stream->in_host_function = false;
 }

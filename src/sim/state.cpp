@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
+#include "sim/arrays.hpp"
 #include "sim/graphs.hpp"
-#include "sim/memory_pools.hpp"
 #include "sim/lives.hpp"
 #include "sim/mapped_memory.hpp"
-#include "sim/arrays.hpp"
+#include "sim/memory_pools.hpp"
 #include "sim/options.hpp"
 #include "sim/report.hpp"
 
@@ -73,9 +73,12 @@ State& state() { return *the_state; }
 bool start_driver() {
   std::lock_guard<std::mutex> lock(start_mutex);
   switch (driver_life.load()) {
-    case Life::kRunning: return true;
-    case Life::kForked: return false;
-    case Life::kBefore: break;
+    case Life::kRunning:
+      return true;
+    case Life::kForked:
+      return false;
+    case Life::kBefore:
+      break;
   }
   the_state = new State();
   pthread_atfork(nullptr, nullptr, forget_after_fork);

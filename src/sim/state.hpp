@@ -101,7 +101,6 @@ struct ThreadState {
   std::uint64_t id;
   bool per_thread_default;  // inside a _ptsz/_ptds entry point
   bool in_callback;
-  bool inside;  // holds the state mutex
   CUstreamCaptureMode capture_mode;
 };
 

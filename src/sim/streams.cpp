@@ -74,6 +74,8 @@ StreamPtr find_stream(Context& context, CUstream handle) {
 void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_after) {
   State& s = state();
   Context& context = *stream->context;
+  // First, because waiting may let other threads submit: the clocks below must be of one moment.
+  if (stream->queue.size() >= kQueueDepth) shorten_queue(stream, kQueueDepth / 2);
   VectorClock after = stream->clock;
   after.join(s.host);
   after.join(context.floor);
@@ -97,7 +99,6 @@ void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_afte
   const unsigned steps = work->steps;
   stream->queue.push_back(Op{std::move(work), std::move(after), steps});
   ++s.queued;
-  if (stream->queue.size() > kQueueDepth) shorten_queue(stream, kQueueDepth / 2);
 }
 
 CUresult submit(const StreamPtr& stream, WorkPtr work) {

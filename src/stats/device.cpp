@@ -51,10 +51,8 @@ void Holdings::drop() {
 
 void Holdings::tell() {
   const int64_t now_live = live();
-  const int64_t now_asked = asked();
-  device_.told(now_live - told_live_, now_asked - told_asked_);
+  device_.told(now_live - told_live_);
   told_live_ = now_live;
-  told_asked_ = now_asked;
   const int64_t bound = peak_bound.load(std::memory_order_relaxed);
   low_ = now_live - bound;
   high_ = now_live + bound;
@@ -70,9 +68,17 @@ void Device::enlist(Holdings& holdings) {
   push(holdings_, holdings, &Holdings::next_holdings_);
 }
 
-void Device::told(int64_t live, int64_t asked) {
-  raise(peak_live_, told_live_.fetch_add(live, std::memory_order_relaxed) + live);
-  raise(peak_asked_, told_asked_.fetch_add(asked, std::memory_order_relaxed) + asked);
+// On the way of every large block, so it costs one shared word. What was asked for is added up only at a new peak.
+void Device::told(int64_t live) {
+  const int64_t now = told_live_.fetch_add(live, std::memory_order_relaxed) + live;
+  if (now > peak_live_.load(std::memory_order_relaxed)) {
+    raise(peak_live_, now);
+    int64_t asked = 0;
+    for (const Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr; one = one->next_holdings_) {
+      asked += one->asked();
+    }
+    raise(peak_asked_, asked);
+  }
   if (live < 0) see_cached();
 }
 
@@ -137,7 +143,7 @@ void Device::forget_after_fork() {
   used_.store(false, std::memory_order_relaxed);
   tallies_.store(nullptr, std::memory_order_relaxed);
   holdings_.store(nullptr, std::memory_order_relaxed);
-  for (auto* word : {&told_live_, &told_asked_, &peak_live_, &peak_asked_, &peak_cached_}) {
+  for (auto* word : {&told_live_, &peak_live_, &peak_asked_, &peak_cached_}) {
     word->store(0, std::memory_order_relaxed);
   }
   reserved_.store(0, std::memory_order_relaxed);

@@ -86,7 +86,6 @@ class Holdings : public Tally {
   int64_t low_ = 0;  // while live_ stays between these two the device need not hear of it
   int64_t high_ = 0;
   int64_t told_live_ = 0;
-  int64_t told_asked_ = 0;
   int64_t dropped_ = 0;
   Device& device_;
   std::array<std::atomic<uint64_t>, kSizeBuckets> sizes_{};
@@ -128,7 +127,7 @@ class Device {
 
  private:
   friend class Holdings;
-  void told(int64_t live, int64_t asked);
+  void told(int64_t live);
   void see_cached();
 
   std::array<std::atomic<uint64_t>, kDeviceCounters> counts_{};
@@ -137,7 +136,6 @@ class Device {
   std::atomic<Holdings*> holdings_{nullptr};
   std::atomic<uint64_t> reserved_{0};
   std::atomic<int64_t> told_live_{0};
-  std::atomic<int64_t> told_asked_{0};
   std::atomic<int64_t> peak_live_{0};
   std::atomic<int64_t> peak_asked_{0};
   std::atomic<int64_t> peak_cached_{0};

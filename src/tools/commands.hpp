@@ -9,5 +9,7 @@ inline constexpr int kNotFound = 127;   // no such program or library
 
 int run(int count, char** arguments);
 int options(int count, char** arguments);
+int doctor(int count, char** arguments);
+int merge(int count, char** arguments);
 
 }  // namespace cupool::tools

@@ -9,8 +9,10 @@
 namespace {
 
 constexpr char kUsage[] =
-    "usage: cupool run [--] app [argument ...]   run a program with the pool\n"
-    "       cupool options [--markdown]          list every option\n"
+    "usage: cupool run [--stats=form] [--set name=value]... [--] app [argument]...   run a program with the pool\n"
+    "       cupool doctor [--json] [-- app [argument]...]   what the machine, the settings and a program need\n"
+    "       cupool merge [--json] report.json...            many processes' reports as one table\n"
+    "       cupool options [--json | --markdown]            list every option\n"
     "       cupool --version\n"
     "       cupool --help\n";
 
@@ -28,5 +30,7 @@ int main(int count, char** arguments) {
   if (verb == "--help" || verb == "help") return printf("%s", kUsage) < 0;
   if (verb == "run") return cupool::tools::run(count - 2, arguments + 2);
   if (verb == "options") return cupool::tools::options(count - 2, arguments + 2);
+  if (verb == "doctor") return cupool::tools::doctor(count - 2, arguments + 2);
+  if (verb == "merge") return cupool::tools::merge(count - 2, arguments + 2);
   return misuse("there is no command ", arguments[1]);
 }

@@ -1,66 +1,63 @@
-// `cupool run`: puts libcupool.so in front of LD_PRELOAD and becomes the program. The library is looked for
-// beside the command (a build tree), then in the library folders next to the command's (an installation).
-#include <limits.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <cerrno>
+// `cupool run`: puts libcupool.so in front of LD_PRELOAD, sets the options that were given, and becomes the program.
 #include <cstdio>
 #include <cstring>
 #include <string>
 
 #include "tools/commands.hpp"
+#include "tools/launch.hpp"
 
 namespace cupool::tools {
 namespace {
 
-constexpr char kLibrary[] = "libcupool.so";
-// As it was installed; the usual names behind it are for a prefix that was moved.
-constexpr char kInstalled[] = "../" CUPOOL_LIBDIR;
-constexpr const char* kFolders[] = {".", kInstalled, "../lib", "../lib64"};
-
-std::string own_folder() {
-  char path[PATH_MAX];
-  const ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
-  if (size <= 0) return {};
-  const std::string whole(path, static_cast<size_t>(size));
-  return whole.substr(0, whole.rfind('/'));
+// "--name=value" or "--name value": the value, and how many arguments were used up; null when this is another option.
+const char* value_of(const char* name, int count, char** arguments, int* used) {
+  const size_t size = strlen(name);
+  if (strncmp(arguments[0], name, size) != 0) return nullptr;
+  if (arguments[0][size] == '=') {
+    *used = 1;
+    return arguments[0] + size + 1;
+  }
+  if (arguments[0][size] != '\0' || count < 2) return nullptr;
+  *used = 2;
+  return arguments[1];
 }
 
-std::string find_library() {
-  const std::string folder = own_folder();
-  if (folder.empty()) return {};
-  for (const char* const place : kFolders) {
-    char resolved[PATH_MAX];
-    const std::string candidate = folder + "/" + place + "/" + kLibrary;
-    if (realpath(candidate.c_str(), resolved) != nullptr) return resolved;
+// Takes one option of the command off the line; 0: it is none that we know.
+int take_option(int count, char** arguments, bool* fine) {
+  int used = 0;
+  if (strcmp(arguments[0], "--json") == 0) {
+    *fine = set_option("stats=json");
+    return 1;
   }
-  return {};
+  if (const char* const form = value_of("--stats", count, arguments, &used)) {
+    *fine = set_option((std::string("stats=") + form).c_str());
+  } else if (const char* const assignment = value_of("--set", count, arguments, &used)) {
+    *fine = set_option(assignment);
+  }
+  return used;
 }
 
 }  // namespace
 
 int run(int count, char** arguments) {
-  if (count > 0 && strcmp(arguments[0], "--") == 0) {
-    --count;
-    ++arguments;
+  while (count > 0 && arguments[0][0] == '-') {
+    if (strcmp(arguments[0], "--") == 0) {
+      --count;
+      ++arguments;
+      break;
+    }
+    bool fine = true;
+    const int used = take_option(count, arguments, &fine);
+    if (used == 0) fprintf(stderr, "cupool: run does not know %s\n", arguments[0]);
+    if (used == 0 || !fine) return kMisuse;
+    count -= used;
+    arguments += used;
   }
   if (count == 0) {
     fprintf(stderr, "cupool: run needs a program\n");
     return kMisuse;
   }
-  std::string preload = find_library();
-  if (preload.empty()) {
-    fprintf(stderr, "cupool: %s is neither beside this command nor in a library folder next to it\n",
-            kLibrary);
-    return kNotFound;
-  }
-  const char* const before = getenv("LD_PRELOAD");
-  if (before != nullptr && *before != '\0') preload += std::string(":") + before;
-  setenv("LD_PRELOAD", preload.c_str(), 1);
-  execvp(arguments[0], arguments);
-  fprintf(stderr, "cupool: cannot run %s: %s\n", arguments[0], strerror(errno));
-  return errno == ENOENT ? kNotFound : kCannotRun;
+  return preload_library() ? become(arguments) : kNotFound;
 }
 
 }  // namespace cupool::tools

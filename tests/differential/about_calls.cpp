@@ -102,6 +102,7 @@ void stream_ordered() {
       ask_range("after it", p, p);
       MUST(cuMemAlloc(&p, bytes));
       say("cuMemFreeAsync on the legacy stream", cuMemFreeAsync(p, nullptr));
+      MUST(cuStreamSynchronize(nullptr));
       say("cuMemFree after it", cuMemFree(p));
       CUdeviceptr q = 0;
       say("cuMemAllocAsync", cuMemAllocAsync(&q, bytes, stream));

@@ -45,6 +45,7 @@ void life(size_t bytes, unsigned flags) {
   here.id = device();
   host.type = CU_MEM_LOCATION_TYPE_HOST;
   MUST(cuCtxSynchronize());
+  say("the host writes", CUDA_SUCCESS);
   std::memset(reinterpret_cast<void*>(p), 0x5C, bytes);
   unsigned char last = 0;
   MUST(cuMemcpyDtoH(&last, p + bytes - 1, 1));

@@ -10,7 +10,7 @@ namespace questions {
 
 namespace {
 
-enum class Form { kNumber, kWord, kAddress, kContext, kAnyNumber, kCodeOnly };
+enum class Form { kNumber, kWord, kAddress, kNearby, kContext, kAnyNumber, kCodeOnly };
 struct Attribute {
   CUpointer_attribute which;
   const char* name;
@@ -38,7 +38,7 @@ const Attribute kAttributes[] = {
     {CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, "ACCESS_FLAGS", 4, Form::kNumber},
     {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, "MEMPOOL_HANDLE", 8, Form::kAnyNumber},
     {CU_POINTER_ATTRIBUTE_MAPPING_SIZE, "MAPPING_SIZE", 8, Form::kWord},
-    {CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, "MAPPING_BASE_ADDR", 8, Form::kAddress},
+    {CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, "MAPPING_BASE_ADDR", 8, Form::kNearby},
     {CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, "MEMORY_BLOCK_ID", 8, Form::kAnyNumber},
     {CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, "IS_HW_DECOMPRESS_CAPABLE", 4, Form::kNumber},
     {unknown(0), "number 0", 8, Form::kCodeOnly},
@@ -66,6 +66,8 @@ std::string told(const Attribute& attribute, const unsigned char* data, CUdevice
     case Form::kNumber: return std::to_string(static_cast<int>(word));
     case Form::kWord: return std::to_string(word);
     case Form::kAddress: return relative(word, block);
+    // Small blocks share a mapping, and where in it they lie is nobody's business.
+    case Form::kNearby: return word == 0 ? "null" : word <= block ? "not after the block" : "after the block";
     case Form::kAnyNumber: return word == 0 ? "0" : "a number";
     case Form::kCodeOnly: return "";
     case Form::kContext: break;

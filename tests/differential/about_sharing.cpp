@@ -17,10 +17,10 @@ void handles(size_t bytes) {
   CUdeviceptr p = 0, q = 0, opened = 0x1234;
   MUST(cuMemAlloc(&p, bytes));
   MUST(cuMemAlloc(&q, bytes));
-  CUipcMemHandle first = {}, second = {}, inside = {}, other = {};
+  CUipcMemHandle first = {}, second = {}, other = {};
   say("cuIpcGetMemHandle", cuIpcGetMemHandle(&first, p));
-  say("cuIpcGetMemHandle again", cuIpcGetMemHandle(&second, p), compared(first, second));
-  say("cuIpcGetMemHandle inside", cuIpcGetMemHandle(&inside, p + bytes / 2), compared(first, inside));
+  say("cuIpcGetMemHandle again", cuIpcGetMemHandle(&second, p));
+  say("cuIpcGetMemHandle inside", cuIpcGetMemHandle(&second, p + bytes / 2));
   say("cuIpcGetMemHandle of another block", cuIpcGetMemHandle(&other, q), compared(first, other));
   say("cuIpcGetMemHandle to null", cuIpcGetMemHandle(nullptr, p));
   say("cuIpcOpenMemHandle of our own", cuIpcOpenMemHandle(&opened, first, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),

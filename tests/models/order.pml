@@ -38,8 +38,6 @@ byte lives; /* of both threads together */
 #ifdef WITH_DESTROY
 byte submitting; /* threads inside a call on lane 2 */
 bool dying, reborn;
-#endif
-#ifdef WITH_DESTROY
 #define STREAM(lane) (reborn && (lane) == 2 -> 2 : (lane) - 1)
 #else
 #define STREAM(lane) ((lane) - 1)
@@ -132,12 +130,7 @@ inline complete(epoch) {
       completed = epoch;
       safe = LARGER(ordered, completed)
     }
-    d_step {
-      if
-      :: guard_epoch <= epoch -> guard = NONE
-      :: else
-      fi
-    }
+    d_step { if :: guard_epoch <= epoch -> guard = NONE :: else fi }
     refresh()
   :: else
   fi
@@ -148,10 +141,7 @@ inline before_submit(lane) {
   if
   :: guard != NONE && guard != lane ->
     lock();
-    if
-    :: guard != NONE && guard != lane -> barrier(e)
-    :: else
-    fi;
+    if :: guard != NONE && guard != lane -> barrier(e) :: else fi;
     unlock()
   :: else
   fi
@@ -244,10 +234,7 @@ inline request_grant() {
   :: want == MANY
   :: want == NONE -> refresh()
   :: want != MANY && want != NONE ->
-    if
-    :: guard != NONE && guard != want -> barrier(e)
-    :: else
-    fi;
+    if :: guard != NONE && guard != want -> barrier(e) :: else fi;
     d_step { guard = want; guard_epoch = open; want = NONE }
     refresh()
   fi;
@@ -266,7 +253,7 @@ inline may_hand_out() {
   ok = ok || stamp <= safe
 }
 
-/* Lives of one block: allocated, used on either stream, freed. A block that may not be handed out goes back as it was. */
+/* Lives of one block: allocated, used on either stream, freed. What may not be handed out otherwise gets a barrier. */
 active [PROGRAMS] proctype Program() {
   byte e, k, want, lane;
   bool ok;
@@ -291,16 +278,11 @@ active [PROGRAMS] proctype Program() {
     fi;
 #ifdef WITH_WAITS
     /* Memory the host may write to has no work left at all. */
-    d_step {
-      assert(stamp > completed || FORMER(running) == 0)
-    }
+    d_step { assert(stamp > completed || FORMER(running) == 0) }
 #endif
     atomic {
       ok = false;
-      if
-      :: lane = 1
-      :: lane = 2
-      fi
+      if :: lane = 1 :: lane = 2 fi
     }
     launch(lane, true);
     free_block()
@@ -331,10 +313,7 @@ active proctype Sealer() {
     /* An event that is done: any one that was recorded, for work ends when it likes. */
     atomic {
       e = completed + 1;
-      do
-      :: e < open - 1 -> e++
-      :: break
-      od
+      do :: e < open - 1 -> e++ :: break od
     }
     if
     :: e < open && recorded[e] ->
@@ -362,11 +341,7 @@ active proctype Waiter() {
     lock();
     atomic {
       count++;
-      if
-      :: lane = MANY
-      :: lane = 1
-      :: lane = 2
-      fi;
+      if :: lane = MANY :: lane = 1 :: lane = 2 fi;
       d_step { look() }
     }
 #ifdef WITHOUT_WAIT_AFTER_BARRIER
@@ -416,10 +391,7 @@ active proctype Destroyer() {
 #ifndef WITHOUT_DESTROY_BARRIER
   lock();
   d_step { look() }
-  if
-  :: in_use == 2 || in_use == MANY || guard == 2 -> barrier(e)
-  :: else
-  fi;
+  if :: in_use == 2 || in_use == MANY || guard == 2 -> barrier(e) :: else fi;
   unlock();
 #endif
   d_step { reborn = true; dying = false; e = 0 }

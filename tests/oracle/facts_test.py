@@ -20,6 +20,9 @@ class FactsTest(harness.TestCase):
     def test_a_context_event_covers_every_stream_and_a_context_wait_every_later_one(self):
         self.assert_true("order")
 
+    def test_the_legacy_stream_orders_with_blocking_streams_and_with_no_others(self):
+        self.assert_true("streams", seeds=8)
+
     def test_capture_refuses_and_invalidates_by_the_table(self):
         self.assert_true("capture", seeds=2)
 
@@ -31,6 +34,7 @@ class FactsTest(harness.TestCase):
         self.assert_true("proc_address", seeds=1)
 
     def test_memory_is_shared_between_processes_and_handles_look_like_the_real_ones(self):
+        self.need_native()
         self.assert_true("ipc", seeds=2)
 
     def test_an_illegal_address_breaks_the_context_for_good(self):

@@ -1,6 +1,7 @@
-// A correct program with all that makes reuse hard: streams of every kind, memory handed from stream to stream
-// by events, frees with the work still queued, threads, graphs, managed memory. Every use is ordered after the
-// one before, so the oracle may never accuse it, whatever the seed. Arguments: seed, rounds, threads, managed.
+// A correct program with all that makes reuse hard: streams of every kind, memory handed from stream to
+// stream by events, frees with the work still queued, threads, graphs, managed memory. Every use is ordered
+// after the one before, so the oracle may never accuse it, whatever the seed. Arguments: seed, rounds,
+// threads, managed.
 #include <cuda.h>
 
 #include <cstdio>
@@ -51,13 +52,25 @@ class Worker {
     switch (random_() % (graphs ? 9 : 8)) {
       case 0:
       case 1:
-      case 2: take(); break;
-      case 3: use(); break;
-      case 4: hand_over(); break;
+      case 2:
+        take();
+        break;
+      case 3:
+        use();
+        break;
+      case 4:
+        hand_over();
+        break;
       case 5:
-      case 6: give(); break;
-      case 7: wait_a_little(); break;
-      case 8: run_graph(); break;
+      case 6:
+        give();
+        break;
+      case 7:
+        wait_a_little();
+        break;
+      case 8:
+        run_graph();
+        break;
     }
     if (held_.size() > 12) give();
   }

@@ -35,7 +35,17 @@ SETS = {
     "resets": ({}, ["--with", "resets"]),
     "phases": ({}, ["--with", "phases"]),
     "contexts and resets, little memory": ({"CUPOOL_SIM_MEMORY": "48M"}, ["--with", "contexts,resets"]),
+    "a kernel fails": ({}, ["--with", "crash", "--tolerant"]),
+    "a kernel fails, contexts and resets": ({}, ["--with", "crash,contexts,resets", "--tolerant"]),
+    "managed": ({}, ["--with", "managed", "--without", "graphs"]),
+    "managed, little memory": ({"CUPOOL_SIM_MEMORY": "24M"}, ["--with", "managed", "--without", "graphs"]),
+    "idle segments go back": ({"CUPOOL_DECAY_MS": "1", "CUPOOL_SEGMENT_MIN": "2M"}, []),
+    "the driver's own pool": ({"CUPOOL_BACKEND": "native"}, []),
+    "the driver's own pool as a last resort": ({"CUPOOL_FALLBACK": "native", "CUPOOL_LIMIT": "4M", "CUPOOL_SEGMENT_MIN": "2M"}, []),
     "whole segments": ({"CUPOOL_SPLIT": "no"}, []),
+    "native pool": ({"CUPOOL_BACKEND": "native"}, []),
+    "native pool, contexts and resets": ({"CUPOOL_BACKEND": "native"}, ["--with", "contexts,resets"]),
+    "native pool, little memory": ({"CUPOOL_BACKEND": "native", "CUPOOL_SIM_MEMORY": "48M"}, ["--most", "4000000"]),
     "small blocks": ({}, ["--most", "3000"]),
     "large blocks": ({"CUPOOL_SEGMENT_MIN": "2M"}, ["--most", "9000000"]),
     "one kind of stream": ({}, ["--without", "streams"]),
@@ -47,8 +57,8 @@ SETS = {
 # What the pool asks of the driver, with answers that a driver may give. The program sees some of them itself.
 FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999), ("cuCtxWaitEvent", 999), ("cuEventQuery", 999),
           ("cuEventCreate", 2), ("cuCtxSynchronize", 999), ("cuEventSynchronize", 999), ("cuCtxGetCurrent", 999),
-          ("cuMemGetInfo_v2", 999), ("cuMemAllocAsync", 2), ("cuCtxRecordEvent", 700), ("cuMemAlloc_v2", 700),
-          ("cuLaunchKernel", 719), ("cuStreamDestroy_v2", 999), ("cuStreamBeginCapture_v2", 999)]
+          ("cuMemGetInfo_v2", 999), ("cuMemAllocAsync", 2), ("cuLaunchKernel", 2), ("cuStreamDestroy_v2", 999),
+          ("cuStreamBeginCapture_v2", 999), ("cuStreamCreate", 999), ("cuGraphLaunch", 999)]
 FAULT_SETS = ["lanes", "fences", "no budget", "little memory", "small cache", "contexts", "old driver"]
 
 
@@ -62,9 +72,12 @@ class Job:
     environment: dict = field(default_factory=dict)
     arguments: list = field(default_factory=list)
     preload: list = field(default_factory=lambda: [OBSERVER, LIBRARY])
+    scene: str = ""  # of torture_races, instead of torture
 
     def command(self):
         """The program's own command line; a set's arguments come last and win."""
+        if self.scene:
+            return [str(victim("torture_races")), self.scene]
         return [str(victim("torture")), "--seed", str(self.seed), "--threads", str(self.threads), "--ops", str(OPERATIONS),
                 "--most", "1000000", *self.arguments]
 
@@ -97,7 +110,10 @@ class Finding:
 
 
 def run_job(job, limit=120):
-    """The exit code and what was said."""
+    """The exit code and what was said. A library that is missing would be a run without it: the loader only grumbles."""
+    for library in job.preload:
+        if not library.exists():
+            raise FileNotFoundError(library)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUPOOL_", "LD_"))}
     settings = job.settings()
     command = job.command()
@@ -139,6 +155,21 @@ def fault_jobs(first, count):
         fault = f"{call}@{when}={code}"
         yield Job(f"{name}, {fault}", number, threads_for(turn), {**environment, "CUPOOL_SIM_FAULTS": fault},
                   [*arguments, "--tolerant"])
+
+
+def scene_jobs(scene, count, rule):
+    """The one case a rule is for, with a library from which that rule is taken ('' : none is)."""
+    for seed in range(1, 1 + count):
+        yield Job(f"{scene} without {rule or 'nothing'}", seed, 2, {"WITHOUT_RULE": rule}, preload=[OBSERVER, WITHOUT], scene=scene)
+
+
+def without(jobs, rule):
+    """The same jobs with one rule left out."""
+    for job in jobs:
+        job.preload = [OBSERVER, WITHOUT]
+        job.environment["WITHOUT_RULE"] = rule
+        job.name += f", without {rule}"
+        yield job
 
 
 def bare_jobs(first, count):

@@ -1,5 +1,5 @@
-// A driver for unit tests, scripted by the test: memory is only numbers, events are done when the test says so. It keeps
-// account of what it was asked, so that tests can say what a promise costs.
+// A driver for unit tests, scripted by the test: memory is only numbers, events are done when the test says
+// so. It keeps account of what it was asked, so that tests can say what a promise costs.
 #pragma once
 
 #include <algorithm>

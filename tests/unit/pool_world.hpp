@@ -1,5 +1,5 @@
-// A process's memory for one test: a scripted driver, the pools over it, one context. The page map is the process's own,
-// so the context is closed with the test, and two worlds must not live at once.
+// A process's memory for one test: a scripted driver, the pools over it, one context. The page map is the
+// process's own, so the context is closed with the test, and two worlds must not live at once.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -35,13 +35,14 @@ struct BasicPoolWorld {
   pool::Pool& pool() { return *pools.pool_of(context); }
   uint64_t reserved() { return pool().ranges().reserved(); }
 
-  // Every record agrees with every other: ranges tile segments without gaps, free neighbours are merged, the page map
-  // names each range where it starts and each slab in all its granules, and the sums are right.
+  // Every record agrees with every other: ranges tile segments without gaps, free neighbours are merged, the
+  // page map names each range where it starts and each slab in all its granules, and the sums are right.
   void check_records() {
     uint64_t all = 0;
     uint64_t idle = 0;
     Guard hold(pool().ranges().lock());
-    for (const pool::Segment* segment = pool().ranges().first_segment(); segment != nullptr; segment = segment->next) {
+    for (const pool::Segment* segment = pool().ranges().first_segment(); segment != nullptr;
+         segment = segment->next) {
       all += segment->bytes;
       if (segment->next != nullptr) REQUIRE(segment->next->prev == segment);
       driver::Address at = segment->start;

@@ -1,6 +1,7 @@
-// What the pool is compared with: a GPU whose streams are clocks, and the plainest allocator there is, a map of what is
-// held. Together they know when two blocks overlap, and when work on a block is not ordered after the work of its former
-// owners. Safe to use from several threads; nothing here shares code or ideas with the pool.
+// What the pool is compared with: a GPU whose streams are clocks, and the plainest allocator there is, a map
+// of what is held. Together they know when two blocks overlap, and when work on a block is not ordered after
+// the work of its former owners. Safe to use from several threads; nothing here shares code or ideas with the
+// pool.
 #pragma once
 
 #include <algorithm>
@@ -108,7 +109,8 @@ class Reference {
     const std::lock_guard hold(mutex_);
     const auto above = held_.lower_bound(life.start);
     if (above != held_.end() && above->first < life.start + life.bytes) return false;
-    if (above != held_.begin() && std::prev(above)->first + std::prev(above)->second > life.start) return false;
+    if (above != held_.begin() && std::prev(above)->first + std::prev(above)->second > life.start)
+      return false;
     held_[life.start] = life.bytes;
     total_ += life.bytes;
     // Whatever was done to any byte of it concerns all of it.

@@ -1,7 +1,9 @@
-// What the application does to the timeline: its own waits, captures, streams it destroys, contexts that come and go, and
-// what makes us stop trusting lanes.
+// What the application does to the timeline: its own waits, captures, streams it destroys, contexts that come
+// and go, and what makes us stop trusting lanes.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <thread>
 
 #include "fake_driver.hpp"
 #include "order/timeline.hpp"
@@ -184,6 +186,25 @@ TEST_CASE_METHOD(World, "grants come back with the end of the last capture") {
   CHECK_FALSE(time.is_capturing());
 }
 
+TEST_CASE_METHOD(World,
+                 "a capture does not begin while a call of ours is under way, and no call while one runs") {
+  REQUIRE(time.begin_call());
+  std::atomic<bool> ended{false};
+  std::thread capture([&] {
+    time.begin_capture();
+    CHECK(ended);
+  });
+  std::this_thread::yield();
+  CHECK_FALSE(time.is_capturing());
+  ended = true;
+  time.end_call();
+  capture.join();
+  CHECK(time.is_capturing());
+  CHECK_FALSE(time.begin_call());
+  time.end_capture();
+  CHECK(time.begin_call());
+}
+
 // ---- Streams destroyed.
 
 TEST_CASE_METHOD(World, "destroying a stream in use makes a barrier, for its handle can come back") {
@@ -296,7 +317,7 @@ TEST_CASE_METHOD(World, "waiting for all work waits in every context") {
 
 // ---- Doubt.
 
-TEST_CASE_METHOD(World, "doubt ends lanes for good and orders what leaned on them; fences stay") {
+TEST_CASE_METHOD(World, "doubt ends lanes for good and orders what leaned on them, and fences stay") {
   work(kS);
   const Epoch stamp = time.open();
   REQUIRE(time.request_grant());
@@ -311,6 +332,23 @@ TEST_CASE_METHOD(World, "doubt ends lanes for good and orders what leaned on the
   const Epoch later = time.open();
   CHECK(time.barrier());
   CHECK(time.is_safe(later));
+}
+
+TEST_CASE_METHOD(World, "where other devices may write, nothing is safe before its work is over") {
+  work(kS);
+  REQUIRE(time.barrier());
+  const Epoch early = time.open() - 1;
+  REQUIRE(time.is_safe(early));
+  time.use_completed_only("a test");
+  CHECK_FALSE(time.is_safe(early));
+  work(kS);
+  const Epoch stamp = time.open();
+  CHECK_FALSE(time.request_grant());
+  // A barrier orders nothing for them: it has to wait.
+  CHECK(time.barrier());
+  CHECK(driver.synchronisations == 1);
+  CHECK(time.is_completed(stamp));
+  CHECK(time.is_safe(stamp));
 }
 
 TEST_CASE_METHOD(World, "a forked child knows of no context, no work and no capture") {

@@ -1,6 +1,6 @@
-// A million random operations against the plainest allocator there is and a GPU of clocks: nothing overlaps, everything is
-// aligned and found where it is, no work reaches a block before its former owners' work, the records agree with each
-// other throughout, and memory stays bounded.
+// A million random operations against the plainest allocator there is and a GPU of clocks: nothing overlaps,
+// everything is aligned and found where it is, no work reaches a block before its former owners' work, the
+// records agree with each other throughout, and memory stays bounded.
 #include <random>
 #include <thread>
 
@@ -27,7 +27,9 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
   int lanes_wanted = 1;
   const bool hostile;  // captures, and calls that the driver refuses
 
-  Walk(uint64_t seed, bool with_hostility) : random(seed), hostile(with_hostility) { driver.capacity = 2 * kGiB; }
+  Walk(uint64_t seed, bool with_hostility) : random(seed), hostile(with_hostility) {
+    driver.capacity = 2 * kGiB;
+  }
 
   uint64_t any(uint64_t below) { return random() % below; }
 
@@ -69,7 +71,8 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
     if (!pools.find(inside, &answer) || answer.start != life.start || answer.bytes != life.bytes) {
       FAIL("a block is not found by an address inside it");
     }
-    if (inside != life.start && pools.free(inside) != pool::Freed::kNobodys) FAIL("an interior address was freed");
+    if (inside != life.start && pools.free(inside) != pool::Freed::kNobodys)
+      FAIL("an interior address was freed");
     if (pools.find(life.start + life.bytes, &answer) && answer.start < life.start + life.bytes) {
       FAIL("the end of a block is taken for the block");
     }
@@ -94,17 +97,39 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
   }
   void rare() {
     switch (any(hostile ? 11 : 8)) {
-      case 0: pool().empty_thread_caches(); break;
-      case 1: pool().release_everything(); break;
-      case 2: lanes_wanted = 1 + static_cast<int>(any(any(3) == 0 ? kStreams : 1)); break;
-      case 3: pools.order().barrier(); break;
-      case 4: pools.order().wait_for_all(); break;
-      case 5: pools.order().destroy_stream(lane_of_stream(any(kStreams))); break;
-      case 6: std::thread([this] { steps(20); }).join(); break;
-      case 8: driver.fail_record = any(4) == 0 ? driver::kNotSupported : driver::kSuccess; break;
-      case 9: driver.fail_release = any(4) == 0 ? driver::kNotSupported : driver::kSuccess; break;
-      case 10: capture_or_end(); break;
-      default: wait_as_the_program(); break;
+      case 0:
+        pool().empty_thread_caches();
+        break;
+      case 1:
+        pool().release_everything();
+        break;
+      case 2:
+        lanes_wanted = 1 + static_cast<int>(any(any(3) == 0 ? kStreams : 1));
+        break;
+      case 3:
+        pools.order().barrier();
+        break;
+      case 4:
+        pools.order().wait_for_all();
+        break;
+      case 5:
+        pools.order().destroy_stream(lane_of_stream(any(kStreams)));
+        break;
+      case 6:
+        std::thread([this] { steps(20); }).join();
+        break;
+      case 8:
+        driver.fail_record = any(4) == 0 ? driver::kNotSupported : driver::kSuccess;
+        break;
+      case 9:
+        driver.fail_release = any(4) == 0 ? driver::kNotSupported : driver::kSuccess;
+        break;
+      case 10:
+        capture_or_end();
+        break;
+      default:
+        wait_as_the_program();
+        break;
     }
   }
   void steps(int count) {

@@ -1,5 +1,5 @@
-// The parts of the pool, each alone: size classes for every setting the options allow, bins, the page map, ranges that are
-// split and merged, slabs.
+// The parts of the pool, each alone: size classes for every setting the options allow, bins, the page map,
+// ranges that are split and merged, slabs.
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
@@ -24,7 +24,7 @@ config::Options read(const std::vector<std::string>& entries) {
   std::vector<const char*> pointers;
   for (const std::string& entry : entries) pointers.push_back(entry.c_str());
   pointers.push_back(nullptr);
-  return config::read_environment(pointers.data(), [](const char* sentence) { FAIL(sentence); });
+  return config::read_environment(pointers.data(), [](const char*) {});
 }
 
 // One segment of 16 MiB whose ranges a test takes and gives back.
@@ -67,8 +67,9 @@ TEST_CASE("every class holds what it is asked for, whatever the options say") {
           if (size_class >= SizeClasses::kMostClasses) FAIL("a class beyond the last");
           if (sizes.bytes(size_class) < bytes) FAIL("a block smaller than what was asked for");
           if (sizes.bytes(size_class) % 512 != 0) FAIL("blocks that are not aligned");
-          // A slab keeps the slack of each block in 16 bits.
-          if (sizes.is_small(size_class) && sizes.bytes(size_class) - bytes + 1 > 0xffff) FAIL("too much slack");
+          // A slab keeps the slack of each block in a tag beside its mark.
+          if (sizes.is_small(size_class) && sizes.bytes(size_class) - bytes + 1 >= kMarkedTag)
+            FAIL("too much slack");
         }
       }
     }
@@ -167,12 +168,26 @@ TEST_CASE_METHOD(Parts, "ranges freed out of order all come back once they are s
   work(order::Lane{0x2000});
   const Epoch early = time.open();
   time.advance(true);
+  work(order::Lane{0x1000});
+  work(order::Lane{0x2000});
   const Epoch late = time.open();
   // What a thread kept for long comes after what is newer.
   for (size_t i = 0; i < 16; ++i) ranges.give(taken[i], i % 2 == 0 ? late : early, time);
   driver.finish();
   time.advance(false);
   for (int i = 0; i < 8; ++i) CHECK(ranges.take(kMiB, time) != nullptr);
+  CHECK(ranges.take(kMiB, time) == nullptr);
+}
+
+TEST_CASE_METHOD(Parts, "what is cut off a range is as new as the range was") {
+  REQUIRE(time.request_grant());
+  ranges.give(ranges.take(16 * kMiB, time), time.open(), time);
+  REQUIRE(ranges.take(kMiB, time) != nullptr);
+  work(order::Lane{0x1000});
+  work(order::Lane{0x2000});
+  CHECK(ranges.take(kMiB, time) == nullptr);
+  REQUIRE(time.barrier());
+  CHECK(ranges.take(kMiB, time) != nullptr);
 }
 
 TEST_CASE_METHOD(Parts, "a whole free segment leaves with its pages, one in use stays") {
@@ -243,4 +258,18 @@ TEST_CASE_METHOD(Parts, "a slab is as new as the newest block given back to it")
   CHECK(slabs.take(0, 1, time, entries) == 0);
   REQUIRE(time.barrier());
   CHECK(slabs.take(0, 1, time, entries) == 1);
+}
+
+TEST_CASE_METHOD(Parts, "a new slab is as new as the range it is made of") {
+  const SizeClasses sizes(512, 32 * kKiB, 16 * kKiB);
+  Slabs slabs(sizes);
+  REQUIRE(time.request_grant());
+  ranges.give(ranges.take(16 * kMiB, time), time.open(), time);
+  Range* const range = ranges.take(slabs.slab_bytes(0), time);
+  work(order::Lane{0x1000});
+  work(order::Lane{0x2000});
+  Entry entries[2];
+  REQUIRE(slabs.add(0, range, 1, entries) == 1);
+  CHECK_FALSE(time.is_safe(entries[0].stamp));
+  CHECK(slabs.take(0, 1, time, entries + 1) == 0);
 }

@@ -1,4 +1,5 @@
-// CUPOOL_FREE=sync: a free waits as the driver's does, so memory is reused only when all work is over, whatever the lanes.
+// CUPOOL_FREE=sync: a free waits as the driver's does, so memory is reused only when all work is over,
+// whatever the lanes.
 #include <cstdlib>
 
 #include "pool_world.hpp"
@@ -10,7 +11,8 @@ namespace {
 const bool environment_is_set = setenv("CUPOOL_FREE", "sync", 1) == 0;
 }  // namespace
 
-TEST_CASE_METHOD(PoolWorld, "in strict mode every free waits for all work, and what it freed can be used at once") {
+TEST_CASE_METHOD(PoolWorld,
+                 "in strict mode every free waits for all work, and what it freed can be used at once") {
   REQUIRE(environment_is_set);
   for (const uint64_t bytes : {uint64_t{512}, 100 * kKiB, 30 * kMiB}) {
     const auto address = allocate(bytes);

@@ -1,6 +1,7 @@
-// Several threads at once on one pool: they allocate, launch, hand blocks to each other and free what others allocated,
-// while one more empties caches, trims, seals and lets work end. The reference knows of every overlap and of all work
-// that is not ordered. The sanitizers run this too, so it is also where data races would show.
+// Several threads at once on one pool: they allocate, launch, hand blocks to each other and free what others
+// allocated, while one more empties caches, trims, seals and lets work end. The reference knows of every
+// overlap and of all work that is not ordered. The sanitizers run this too, so it is also where data races
+// would show.
 #include <atomic>
 #include <random>
 #include <thread>
@@ -120,13 +121,18 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
 
 }  // namespace
 
-TEST_CASE_METHOD(Crowd, "threads that share one stream share memory without overlap and without a barrier too few") {
+TEST_CASE_METHOD(Crowd,
+                 "threads that share one stream share memory without overlap and without a barrier too few") {
   run(1);
 }
 
-TEST_CASE_METHOD(Crowd, "threads with two streams share memory without overlap and without a barrier too few") { run(2); }
+TEST_CASE_METHOD(Crowd,
+                 "threads with two streams share memory without overlap and without a barrier too few") {
+  run(2);
+}
 
-TEST_CASE_METHOD(Crowd, "threads with streams of their own share memory without overlap and without a barrier too few") {
+TEST_CASE_METHOD(
+    Crowd, "threads with streams of their own share memory without overlap and without a barrier too few") {
   run(kStreams);
 }
 

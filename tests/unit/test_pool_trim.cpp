@@ -1,5 +1,6 @@
-// Giving memory back: what trimming releases and what it must leave, the steps before an allocation fails, refused
-// releases, and what the user's limits do. The limits stand in the environment, which a process reads once.
+// Giving memory back: what trimming releases and what it must leave, the steps before an allocation fails,
+// refused releases, and what the user's limits do. The limits stand in the environment, which a process reads
+// once.
 #include <cstdlib>
 #include <vector>
 
@@ -13,7 +14,8 @@ namespace {
 
 constexpr uint64_t kLimit = 512 * kMiB;
 constexpr uint64_t kMostCached = 128 * kMiB;
-const bool environment_is_set = setenv("CUPOOL_LIMIT", "512M", 1) == 0 && setenv("CUPOOL_MAX_CACHED", "128M", 1) == 0 &&
+const bool environment_is_set = setenv("CUPOOL_LIMIT", "512M", 1) == 0 &&
+                                setenv("CUPOOL_MAX_CACHED", "128M", 1) == 0 &&
                                 setenv("CUPOOL_LOG", "quiet", 1) == 0;
 
 }  // namespace
@@ -39,7 +41,8 @@ TEST_CASE_METHOD(PoolWorld, "trimming gives back every segment that holds no blo
   CHECK(pool().releasable_bytes() == 0);
 }
 
-TEST_CASE_METHOD(PoolWorld, "what thread caches keep goes back with a trim, and nothing is released during a capture") {
+TEST_CASE_METHOD(PoolWorld,
+                 "what thread caches keep goes back with a trim, and nothing is released during a capture") {
   for (int i = 0; i < 50; ++i) free(allocate(4096));
   pools.order().begin_capture();
   CHECK(pool().release_everything() == 0);
@@ -101,7 +104,8 @@ TEST_CASE_METHOD(PoolWorld, "a segment larger than needed is not insisted on") {
   CHECK(allocate(5 * kMiB) != 0);
 }
 
-TEST_CASE_METHOD(PoolWorld, "when nothing helps the driver's own error comes back, and what is held stays held") {
+TEST_CASE_METHOD(PoolWorld,
+                 "when nothing helps the driver's own error comes back, and what is held stays held") {
   driver.capacity = 64 * kMiB;
   const auto address = allocate(40 * kMiB);
   driver::Address more = 0;

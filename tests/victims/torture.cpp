@@ -23,7 +23,7 @@ constexpr Name kNames[] = {{"streams", kStreams},    {"per-thread", kPerThread},
                            {"hand-over", kHandOver}, {"graphs", kGraphs},        {"pooled", kPooled},
                            {"copies", kCopies},      {"waits", kWaits},          {"host", kHost},
                            {"children", kChildren},  {"contexts", kContexts},    {"resets", kResets},
-                           {"phases", kPhases}};
+                           {"phases", kPhases},      {"crash", kCrash},          {"managed", kManaged}};
 
 [[noreturn]] void usage(const char* what) {
   std::fprintf(stderr, "torture: %s is not something I know\n", what);

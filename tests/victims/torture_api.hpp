@@ -31,7 +31,9 @@ enum Feature : unsigned {
   kChildren = 512,  // short-lived threads
   kContexts = 1024,
   kResets = 2048,
-  kPhases = 4096,  // the context is given up and taken again between phases
+  kPhases = 4096,    // the context is given up and taken again between phases
+  kCrash = 8192,     // a kernel that touches nobody's memory, after which the context is of no use
+  kManaged = 16384,  // managed memory, written by the host as soon as it is allocated
 };
 inline constexpr unsigned kUsual = kContexts - 1;
 

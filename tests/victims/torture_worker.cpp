@@ -67,6 +67,11 @@ void Worker::step() {
     }
     pick -= choice.weight;
   }
+  if (options.has(kCrash) && one_in(random_, 150)) {
+    const Lease lease = world_.streams.choose(random_);
+    const Pass on_legacy = world_.streams.pass(lease);
+    world_.kernels.fill(0x10000, 4096, 1, lease);
+  }
   if (options.has(kDestroy) && one_in(random_, 40)) {
     const Pass held = unsafe();
     world_.streams.replace_one(random_);
@@ -95,6 +100,10 @@ CUresult Worker::get_memory(Block& block) {
     block.writer = lease.mark;
     return lease.pick(world_.api.cuMemAllocAsync)(&block.p, block.bytes, lease.stream);
   }
+  if (options.has(kManaged) && one_in(random_, 4)) {
+    block.managed = true;
+    return cuMemAllocManaged(&block.p, block.bytes, CU_MEM_ATTACH_GLOBAL);
+  }
   if (one_in(random_, 16) && block.bytes >= 4096) {
     std::size_t pitch = 0;
     const std::size_t height = 1 + below(random_, 8);
@@ -119,7 +128,13 @@ void Worker::allocate() {
   ++world_.tally.allocations;
   live_ += block.bytes;
   blocks_.push_back(block);
-  // The driver's own free waits for everything, so fresh memory may be written at once, on any stream.
+  // The driver's own free waits for everything, so fresh memory may be written at once, on any stream or by
+  // the host.
+  if (block.managed && one_in(random_, 2)) {
+    blocks_.back().value = fresh_value();
+    std::memset(reinterpret_cast<void*>(block.p), static_cast<int>(blocks_.back().value), block.bytes);
+    return;
+  }
   const Lease lease = world_.streams.choose(random_);
   if (order_write(blocks_.back(), lease)) {
     fill(blocks_.back(), lease);
@@ -148,7 +163,7 @@ void Worker::finish_one() {
 void Worker::free_block(Block& block) {
   const Pass held = unsafe();
   ++world_.tally.frees;
-  bool in_order = block.pooled || (options.has(kPooled) && one_in(random_, 6));
+  bool in_order = block.pooled || (options.has(kPooled) && !block.managed && one_in(random_, 6));
   if (in_order && block.pooled && one_in(random_, 4)) in_order = false;
   if (in_order) {
     // A stream-ordered free comes after all use of the memory.

@@ -18,7 +18,8 @@ struct Block {
   std::uint64_t bytes = 0;
   unsigned value = 0;
   bool pooled = false;  // from cuMemAllocAsync
-  Mark writer;          // work that writes comes after it and after all readers, work that reads after it
+  bool managed = false;
+  Mark writer;  // work that writes comes after it and after all readers, work that reads after it
   std::vector<Mark> readers;
   CUgraphExec graph = nullptr;  // fills with `graph_value` and checks
   unsigned graph_value = 0;

@@ -88,8 +88,8 @@ void* through_proc_address(const char* name, int version, cuuint64_t flags, void
   int best = -1;
   for (int i = 0; i < kRowCount; ++i) {
     if (std::strcmp(kRows[i].name, name) != 0 || version < kRows[i].version) continue;
-    // Rows are in the order of their versions, so the last of the asked-for kind wins; calls that take no stream
-    // have only the plain kind.
+    // Rows are in the order of their versions, so the last of the asked-for kind wins; calls that take no
+    // stream have only the plain kind.
     if (best < 0 || kRows[i].per_thread == per_thread || kRows[best].per_thread != per_thread) best = i;
   }
   if (best < 0) return found;
@@ -129,7 +129,8 @@ void* cupool_observer_pick(void* handle, const char* name) {
   if (name == nullptr || name[0] != 'c' || name[1] != 'u') return nullptr;
   for (int i = 0; i < kRowCount; ++i) {
     if (std::strcmp(kRows[i].symbol, name) != 0) continue;
-    // RTLD_NEXT means "after the caller", which only a jump preserves; whoever asks that way stands behind us.
+    // RTLD_NEXT means "after the caller", which only a jump preserves; whoever asks that way stands behind
+    // us.
     if (handle == RTLD_NEXT) return nullptr;
     void* const found = next(handle, name);
     if (found == nullptr) return nullptr;

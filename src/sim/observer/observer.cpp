@@ -1,6 +1,7 @@
-// The observer: preloaded in front of whatever pools memory, it tells the simulated driver of every allocation
-// and free that the application makes. An end is told before the free goes down and taken back if it fails; a
-// beginning after the allocation returned. It changes no argument and no result, and holds no lock.
+// The observer: preloaded in front of whatever pools memory, it tells the simulated driver of every
+// allocation and free that the application makes. An end is told before the free goes down and taken back if
+// it fails; a beginning after the allocation returned. It changes no argument and no result, and holds no
+// lock.
 #include <cuda.h>
 
 #include "sim/observer/next.hpp"
@@ -34,7 +35,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr* p, size_t bytes) {
   return begin(CUPOOL_NEXT(cuMemAlloc_v2)(p, bytes), p, bytes, "cuMemAlloc");
 }
 
-CUresult cuMemAllocPitch_v2(CUdeviceptr* p, size_t* pitch, size_t width, size_t height, unsigned int element) {
+CUresult cuMemAllocPitch_v2(CUdeviceptr* p, size_t* pitch, size_t width, size_t height,
+                            unsigned int element) {
   const CUresult result = CUPOOL_NEXT(cuMemAllocPitch_v2)(p, pitch, width, height, element);
   return begin(result, p, result == CUDA_SUCCESS ? *pitch * height : 0, "cuMemAllocPitch");
 }
@@ -52,7 +54,8 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr* p, size_t bytes, CUstream stream) {
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* p, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  return begin(CUPOOL_NEXT(cuMemAllocFromPoolAsync)(p, bytes, pool, stream), p, bytes, "cuMemAllocFromPoolAsync");
+  return begin(CUPOOL_NEXT(cuMemAllocFromPoolAsync)(p, bytes, pool, stream), p, bytes,
+               "cuMemAllocFromPoolAsync");
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* p, size_t bytes, CUmemoryPool pool, CUstream stream) {
@@ -62,7 +65,9 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* p, size_t bytes, CUmemoryPool
 
 CUresult cuMemFree_v2(CUdeviceptr p) { return end(CUPOOL_NEXT(cuMemFree_v2), p); }
 
-CUresult cuMemFreeAsync(CUdeviceptr p, CUstream stream) { return end(CUPOOL_NEXT(cuMemFreeAsync), p, stream); }
+CUresult cuMemFreeAsync(CUdeviceptr p, CUstream stream) {
+  return end(CUPOOL_NEXT(cuMemFreeAsync), p, stream);
+}
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream stream) {
   return end(CUPOOL_NEXT(cuMemFreeAsync_ptsz), p, stream);

@@ -4,11 +4,13 @@
 // Pure functions; no state.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
-#include "cuda/cuda_api.hpp"
+namespace cupool::driver {
 
-namespace cupool::hooks {
+// The bytes of a memory handle, as the driver gives them out.
+using Handle = std::array<unsigned char, 64>;
 
 // A block inside its segment.
 struct Place {
@@ -17,8 +19,8 @@ struct Place {
 };
 
 // False, and nothing changed: this place or this driver's handle cannot be sealed.
-bool seal(CUipcMemHandle* handle, const Place& place);
+bool seal(Handle* handle, const Place& place);
 // Back to the driver's handle of the segment. False: it is not a sealed handle.
-bool unseal(CUipcMemHandle* handle, Place* place);
+bool unseal(Handle* handle, Place* place);
 
-}  // namespace cupool::hooks
+}  // namespace cupool::driver

@@ -1,9 +1,9 @@
-#include "hooks/sealed_handle.hpp"
+#include "driver/sealed_handle.hpp"
 
 #include <cstring>
 #include <initializer_list>
 
-namespace cupool::hooks {
+namespace cupool::driver {
 
 namespace {
 
@@ -43,40 +43,40 @@ Place unpack(uint64_t word) {
 }
 
 // Changes every byte of the driver's part, in a way that depends on the place; done twice it changes nothing.
-void scramble(unsigned char* bytes, uint64_t word) {
+void scramble(Handle& handle, uint64_t word) {
   uint64_t state = word ^ kSecretlessKey;
   for (size_t i = 0; i < kDriverBytes; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     const auto change = static_cast<unsigned char>(state >> 56);
-    bytes[i] ^= change != 0 ? change : 0xA5;
+    handle[i] ^= change != 0 ? change : 0xA5;
   }
 }
 
-uint64_t last_word(const CUipcMemHandle& handle) {
+uint64_t last_word(const Handle& handle) {
   uint64_t word;
-  std::memcpy(&word, handle.reserved + kDriverBytes, sizeof word);
+  std::memcpy(&word, handle.data() + kDriverBytes, sizeof word);
   return word;
 }
 
 }  // namespace
 
-bool seal(CUipcMemHandle* handle, const Place& place) {
+bool seal(Handle* handle, const Place& place) {
   uint64_t word = 0;
   if (last_word(*handle) != 0 || !pack(place, &word)) return false;
-  scramble(reinterpret_cast<unsigned char*>(handle->reserved), word);
-  std::memcpy(handle->reserved + kDriverBytes, &word, sizeof word);
+  scramble(*handle, word);
+  std::memcpy(handle->data() + kDriverBytes, &word, sizeof word);
   return true;
 }
 
-bool unseal(CUipcMemHandle* handle, Place* place) {
+bool unseal(Handle* handle, Place* place) {
   const uint64_t word = last_word(*handle);
   const Place found = unpack(word);
   uint64_t again = 0;
   if (!pack(found, &again) || again != word) return false;
-  scramble(reinterpret_cast<unsigned char*>(handle->reserved), word);
-  std::memset(handle->reserved + kDriverBytes, 0, sizeof word);
+  scramble(*handle, word);
+  std::memset(handle->data() + kDriverBytes, 0, sizeof word);
   *place = found;
   return true;
 }
 
-}  // namespace cupool::hooks
+}  // namespace cupool::driver

@@ -1,0 +1,17 @@
+// What `cupool doctor` makes of the facts: sentences for a user who wants to know what to change. Pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/driver_view.hpp"
+#include "tools/json.hpp"
+
+namespace cupool::tools {
+
+// About the machine alone.
+std::vector<std::string> advise(const DriverView& driver);
+// About one process's report.
+std::vector<std::string> advise(const Json& report);
+
+}  // namespace cupool::tools

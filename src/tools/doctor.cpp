@@ -1,0 +1,204 @@
+// `cupool doctor`: what the machine offers, whether the settings make sense, and, for a program that it runs, which doors
+// it used, which mode ran, what passed the pool by, and what to change. The program's own output goes where it always does.
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "base/bytes.hpp"
+#include "base/version.hpp"
+#include "config/options.hpp"
+#include "config/parse.hpp"
+#include "tools/advice.hpp"
+#include "tools/commands.hpp"
+#include "tools/json.hpp"
+#include "tools/launch.hpp"
+#include "tools/table.hpp"
+
+namespace cupool::tools {
+namespace {
+
+std::vector<std::string> complaints;
+void complain(const char* sentence) { complaints.emplace_back(sentence); }
+
+// A directory of our own for the reports of the program and its children, gone with this object.
+class Scratch {
+ public:
+  Scratch() { made_ = mkdtemp(path_) != nullptr; }
+  ~Scratch() {
+    for (const std::string& name : names()) unlink((std::string(path_) + "/" + name).c_str());
+    rmdir(path_);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  bool made() const { return made_; }
+  std::string path() const { return path_; }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    DIR* const folder = opendir(path_);
+    if (folder == nullptr) return out;
+    while (const dirent* entry = readdir(folder)) {
+      if (entry->d_name[0] != '.') out.emplace_back(entry->d_name);
+    }
+    closedir(folder);
+    return out;
+  }
+
+ private:
+  char path_[32] = "/tmp/cupool-doctor-XXXXXX";
+  bool made_ = false;
+};
+
+std::vector<Json> read_reports(const Scratch& scratch) {
+  std::vector<Json> out;
+  for (const std::string& name : scratch.names()) {
+    std::ifstream file(scratch.path() + "/" + name);
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    size_t fault = 0;
+    if (auto json = Json::parse(text, &fault); json && json->is_object()) out.push_back(std::move(*json));
+  }
+  return out;
+}
+
+// The program's exit code as a shell gives it; -1: it could not be started.
+int run_program(char** arguments, const Scratch& scratch) {
+  if (!preload_library()) return -1;
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("CUPOOL_STATS", "json", 1);
+    setenv("CUPOOL_STATS_FILE", (scratch.path() + "/%p.json").c_str(), 1);
+    _exit(become(arguments));
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) < 0) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::vector<std::string> doors(const Json& report) {
+  std::vector<std::string> out;
+  if (report["hooked_by_dlsym"].count() > 0) out.emplace_back("dlsym");
+  if (report["hooked_by_proc_address"].count() > 0) out.emplace_back("cuGetProcAddress");
+  if (out.empty()) out.emplace_back("linked symbols");
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
+  return out;
+}
+
+void print_list(const char* title, const std::vector<std::string>& sentences) {
+  if (sentences.empty()) return;
+  printf("%s\n", title);
+  for (const std::string& sentence : sentences) print_wrapped("- " + sentence, 2);
+}
+
+void print_machine(const DriverView& driver, const std::string& library) {
+  printf("cupool %s, library %s\n", kVersion, library.empty() ? "not found" : library.c_str());
+  if (!driver.error.empty()) {
+    printf("driver: %s\n", driver.error.c_str());
+    return;
+  }
+  printf("driver %d.%d, %s, context events: %s\n", driver.version / 1000, driver.version % 1000 / 10,
+         driver.library.c_str(), driver.context_events ? "yes" : "no");
+  for (size_t i = 0; i < driver.devices.size(); ++i) {
+    const DriverView::Device& device = driver.devices[i];
+    printf("device %zu: %s, %s, stream-ordered pools: %s\n", i, device.name.c_str(), print_bytes(device.bytes).text,
+           device.memory_pools ? "yes" : "no");
+  }
+}
+
+void print_report(const Json& report) {
+  const auto count = [&](const char* name) { return static_cast<unsigned long long>(report[name].count()); };
+  printf("%s[%llu]: came by %s; mode %s\n", report["program"].text().c_str(), count("pid"), joined(doors(report)).c_str(),
+         report["mode"].text().c_str());
+  printf("  %llu allocations, %llu past the pool; %llu stream-ordered, %llu mapped, %llu arrays, %llu managed\n",
+         count("allocations"), count("forwarded_allocations"), count("async_allocations"), count("mapped_allocations"),
+         count("array_allocations"), count("managed_allocations"));
+  print_list("  to change:", advise(report));
+}
+
+void print_json_list(const std::vector<std::string>& sentences) {
+  printf("[");
+  for (size_t i = 0; i < sentences.size(); ++i) printf("%s%s", i == 0 ? "" : ",", quoted(sentences[i]).c_str());
+  printf("]");
+}
+
+void print_json(const DriverView& driver, const std::string& library, const std::vector<Json>& reports) {
+  printf("{\"cupool\":%s,\"library\":%s,\"driver\":{\"library\":%s,\"version\":%d,\"context_events\":%s,\"error\":%s",
+         quoted(kVersion).c_str(), quoted(library).c_str(), quoted(driver.library).c_str(), driver.version,
+         driver.context_events ? "true" : "false", quoted(driver.error).c_str());
+  printf(",\"devices\":[");
+  for (size_t i = 0; i < driver.devices.size(); ++i) {
+    const DriverView::Device& device = driver.devices[i];
+    printf("%s{\"name\":%s,\"bytes\":%llu,\"memory_pools\":%s}", i == 0 ? "" : ",", quoted(device.name).c_str(),
+           static_cast<unsigned long long>(device.bytes), device.memory_pools ? "true" : "false");
+  }
+  printf("]},\"settings\":");
+  print_json_list(complaints);
+  printf(",\"advice\":");
+  print_json_list(advise(driver));
+  printf(",\"processes\":[");
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const Json& report = reports[i];
+    printf("%s{\"program\":%s,\"pid\":%llu,\"mode\":%s,\"mode_reason\":%s,\"doors\":", i == 0 ? "" : ",",
+           quoted(report["program"].text()).c_str(), static_cast<unsigned long long>(report["pid"].count()),
+           quoted(report["mode"].text()).c_str(), quoted(report["mode_reason"].text()).c_str());
+    print_json_list(doors(report));
+    printf(",\"advice\":");
+    print_json_list(advise(report));
+    printf("}");
+  }
+  printf("]}\n");
+}
+
+}  // namespace
+
+int doctor(int count, char** arguments) {
+  bool as_json = false;
+  for (; count > 0 && arguments[0][0] == '-'; --count, ++arguments) {
+    if (strcmp(arguments[0], "--") == 0) {
+      --count;
+      ++arguments;
+      break;
+    }
+    if (strcmp(arguments[0], "--json") != 0) {
+      fprintf(stderr, "cupool: doctor does not know %s\n", arguments[0]);
+      return kMisuse;
+    }
+    as_json = true;
+  }
+  config::read_environment(config::environment(), complain);
+  const DriverView driver = view_driver();
+  const std::string library = find_library();
+  std::vector<Json> reports;
+  int code = driver.error.empty() && !library.empty() && complaints.empty() ? 0 : 1;
+  if (count > 0) {
+    const Scratch scratch;
+    code = scratch.made() ? run_program(arguments, scratch) : -1;
+    if (code < 0) return 1;
+    reports = read_reports(scratch);
+  }
+  if (as_json) {
+    print_json(driver, library, reports);
+    return code;
+  }
+  print_machine(driver, library);
+  print_list("settings:", complaints);
+  print_list("to change:", advise(driver));
+  for (const Json& report : reports) print_report(report);
+  if (count > 0 && reports.empty()) {
+    print_list("to change:", {"No process reported: the program made no CUDA call, is linked statically without a dynamic "
+                              "loader, or runs with other rights (setuid), where LD_PRELOAD is ignored."});
+  }
+  return code;
+}
+
+}  // namespace cupool::tools

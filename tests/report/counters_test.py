@@ -1,0 +1,128 @@
+"""The numbers are true: against the simulated driver's own account, and against what the program is known to have done."""
+
+import random
+
+import harness
+from lab import MIB, drain, fill, play
+
+
+class CountersTest(harness.TestCase):
+    def assert_sums(self, counters):
+        """What must hold between counters whatever the program did."""
+        device = counters["devices"][0]
+        self.assertEqual(counters["allocations"], device["allocations"] + counters["forwarded_allocations"])
+        kinds = sum(device[k] for k in ("thread_hits", "slab_hits", "range_hits", "hits_after_wait", "misses", "native_allocations"))
+        self.assertEqual(device["allocations"], kinds)
+        self.assertEqual(device["hits_at_once"], device["thread_hits"] + device["slab_hits"] + device["range_hits"])
+        self.assertEqual(device["allocations"], sum(device["sizes"].values()))
+        self.assertEqual(device["asked_bytes"], device["bytes_asked"] - device["bytes_freed"])
+        self.assertEqual(device["cached_bytes"], device["reserved_bytes"] - device["live_bytes"])
+        for name in ("live", "asked", "cached", "reserved"):
+            self.assertGreaterEqual(device[f"peak_{name}_bytes"], device[f"{name}_bytes"], name)
+        self.assertLessEqual(device["peak_live_bytes"], device["peak_reserved_bytes"])
+        expected = 1 - device["peak_live_bytes"] / max(1, device["peak_reserved_bytes"])
+        self.assertAlmostEqual(max(0, expected), device["fragmentation"], places=3)
+
+    def assert_drivers_account(self, played):
+        """The simulated driver saw exactly the calls and bytes that cupool says it made."""
+        counters, device = played.counters, played.device
+        self.assertEqual(device["alloc_calls"], counters["segments_allocated"] + counters["driver_refusals"])
+        self.assertEqual(device["free_calls"], counters["segments_released"])
+        self.assertEqual(device["current_bytes"], counters["reserved_bytes"])
+        self.assertEqual(device["peak_bytes"], counters["peak_reserved_bytes"])
+
+    def test_every_count_of_a_known_program_is_exact(self):
+        steps = [*fill(10, 1000), *fill(4, 3 * MIB, "l"), *drain(5), *drain(2, "l"), "s"]
+        played = play(*steps)
+        c = played.counters
+        self.assertEqual((14, 7), (c["allocations"], c["frees"]))
+        self.assertEqual(10 * 1000 + 4 * 3 * MIB, c["bytes_asked"])
+        self.assertEqual(5 * 1000 + 2 * 3 * MIB, c["bytes_freed"])
+        self.assertEqual(5 * 1024 + 2 * 3 * MIB, c["live_bytes"])
+        self.assertEqual(5 * 1000 + 2 * 3 * MIB, c["asked_bytes"])
+        self.assertEqual({"1024": 10, str(4 * MIB): 4}, c["sizes"])
+        self.assertEqual(1, c["synchronisations"])
+        self.assert_sums(c)
+        self.assert_drivers_account(played)
+
+    def test_random_programs_agree_with_the_driver_and_with_a_reference_count(self):
+        for seed in range(1, 9):
+            rng = random.Random(seed)
+            live, steps, asked, frees, peak = {}, [], 0, 0, 0
+            for i in range(200):
+                if live and rng.random() < 0.45:
+                    name = rng.choice(list(live))
+                    steps.append(f"f:{name}")
+                    del live[name]
+                    frees += 1
+                else:
+                    size = rng.choice([1, 100, 5000, 70000, 800000, 3 * MIB, 40 * MIB])
+                    steps.append(f"a:n{i}:{size}")
+                    live[f"n{i}"] = size
+                    asked += size
+                peak = max(peak, sum(live.values()))
+            played = play(*steps, stats_exact="yes")
+            c = played.counters
+            with self.subTest(seed=seed):
+                self.assertEqual((200 - frees, frees), (c["allocations"], c["frees"]))
+                self.assertEqual((asked, sum(live.values())), (c["bytes_asked"], c["asked_bytes"]))
+                self.assertEqual(peak, c["peak_asked_bytes"])
+                self.assert_sums(c)
+                self.assert_drivers_account(played)
+
+    def test_threads_lose_no_count(self):
+        for size in (700, 90000, 3 * MIB):
+            played = play(f"t:4:{size}:500", f"t:3:{size}:100")
+            c = played.counters
+            with self.subTest(size=size):
+                self.assertEqual((2300, 2300), (c["allocations"], c["frees"]))
+                self.assertEqual((2300 * size, 2300 * size), (c["bytes_asked"], c["bytes_freed"]))
+                self.assertEqual((0, 0), (c["live_bytes"], c["asked_bytes"]))
+                self.assert_sums(c)
+                self.assert_drivers_account(played)
+
+    def test_peaks_are_exact_to_one_mebibyte_a_thread_and_exact_when_asked(self):
+        steps = [*fill(600, 10000), *drain(600)]
+        rough = play(*steps).counters["peak_live_bytes"]
+        exact = play(*steps, stats_exact="yes").counters["peak_live_bytes"]
+        self.assertEqual(600 * 10240, exact)
+        self.assertLessEqual(abs(exact - rough), MIB)
+
+    def test_peaks_can_be_reset(self):
+        played = play(*fill(4, 30 * MIB), *drain(3), "p:peak_live_bytes", "r", "p:peak_live_bytes", "a:z:1000",
+                      "p:peak_live_bytes", stats_exact="yes")
+        self.assertEqual([120 * MIB, 30 * MIB, 30 * MIB + 1024], played.printed("peak_live_bytes"))
+
+    def test_a_program_out_of_memory_is_counted_truly(self):
+        played = play(*fill(9, 500 * MIB), *drain(4), "a:z:1200000000", oom_reports=0)
+        c = played.counters
+        self.assertEqual((9, 1), (c["allocations"], c["out_of_memory"]), played.out)
+        self.assertEqual(1, c["failed_allocations"])
+        self.assertGreater(c["driver_refusals"], 0)
+        self.assert_sums(c)
+        self.assert_drivers_account(played)
+
+    def test_a_forked_child_reports_nothing_and_the_parent_counts_on(self):
+        played = play("a:x:1000", "k", "a:y:1000", "f:x")
+        self.assertEqual((2, 1), (played.counters["allocations"], played.counters["frees"]))
+        self.assert_sums(played.counters)
+
+    def test_seals_and_barriers_are_those_the_driver_saw(self):
+        steps = []
+        for i in range(60):
+            steps += [f"a:n{i}:50000", f"m:n{i}:{i % 3 + 1}", f"f:n{i}"]
+        played = play(*steps)
+        self.assertEqual(played.device["context_records"], played.counters["seals"])
+        self.assertEqual(played.device["context_waits"], played.counters["barriers"])
+        self.assertGreater(played.counters["guard_trips"], 0)
+        self.assertEqual(60, played.counters["submissions"])
+
+    def test_frees_that_did_not_wait_are_counted_as_waits_avoided(self):
+        c = play(*fill(20, MIB), *drain(20)).counters
+        self.assertEqual(20 - c["segments_released"], c["waits_avoided"])
+        self.assertGreater(c["driver_allocate_ns"], 0)
+        self.assertGreater(c["saved_ns"], 0)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,267 @@
+"""Every option changes what it says it changes, and a bad one is told in one sentence and changes nothing."""
+
+import json
+
+import harness
+import lab
+from lab import MIB, drain, fill, play
+
+COMMAND = harness.BUILD / "cupool"
+
+
+def streams(count, size, per=3):
+    """Steps of a program that uses each block on one of several streams and frees it at once."""
+    steps = []
+    for i in range(count):
+        steps += [f"a:n{i}:{size}", f"m:n{i}:{i % per + 1}", f"f:n{i}"]
+    return steps
+
+
+class OptionsTest(harness.TestCase):
+    def all_options(self):
+        """The table, as the command gives it."""
+        return json.loads(harness.run([COMMAND, "options", "--json"]).out)
+
+    def test_every_option_has_a_test_here(self):
+        tests = [name for name in dir(self) if name.startswith("test_option_")]
+        for option in self.all_options():
+            name = option["name"].removeprefix("CUPOOL_").lower()
+            self.assertTrue(any(f"test_option_{name}_" in test + "_" for test in tests), f"no test of {option['name']}")
+
+    # ---- Who serves.
+
+    def test_option_backend_decides_who_serves(self):
+        for backend, key in (("cache", "segments_allocated"), ("native", "native_allocations"), ("off", "forwarded_allocations")):
+            counters = play("a:x:1000", backend=backend).counters
+            served = {k: counters[k] for k in ("segments_allocated", "native_allocations", "forwarded_allocations")}
+            self.assertEqual([key], [k for k, v in served.items() if v > 0])
+
+    def test_option_help_prints_the_table_and_goes_on(self):
+        done = harness.with_cupool([lab.PROGRAM, "a:x:1000"], env={"CUPOOL_HELP": "1"}, driver="sim")
+        self.assertEqual(0, done.code)
+        for option in self.all_options():
+            self.assertIn(option["name"], done.err)
+        if not harness.EMULATOR and not harness.SANITIZE:
+            self.assertIn("CUPOOL_LIMIT", harness.with_cupool(["true"], env={"CUPOOL_HELP": "1"}).err)
+
+    def test_option_log_says_more_or_less(self):
+        bad = {"limit": "junk"}
+        self.assertIn("junk", play("s", **bad).err)
+        self.assertEqual("", play("s", log="quiet", **bad).err)
+        self.assertIn("native pool of device 0", play("a:x:1", backend="native", log="verbose").err)
+        self.assertEqual("", play("a:x:1", backend="native").err)
+
+    def test_option_only_names_the_programs_that_are_served(self):
+        self.assertEqual("lanes", play("a:x:1000", only="scr*,other").counters["mode"])
+        self.assertEqual("off", play("a:x:1000", only="other,python?").counters["mode"])
+
+    def test_option_except_names_the_programs_that_are_not(self):
+        self.assertEqual("off", play("a:x:1000", **{"except": "scrip?"}).counters["mode"])
+        self.assertEqual("lanes", play("a:x:1000", **{"except": "other"}).counters["mode"])
+
+    # ---- Time.
+
+    def test_option_streams_chooses_lanes_or_fences(self):
+        steps = streams(40, 5 * MIB, per=1)
+        self.assertEqual(0, play(*steps).counters["hits_after_wait"])
+        self.assertGreater(play(*steps, streams="fences", many_budget=0).counters["hits_after_wait"], 0)
+
+    def test_option_free_makes_every_free_wait(self):
+        waits = [play(*streams(10, 1000), free=how).counters["pool_waits"] for how in ("async", "sync")]
+        self.assertEqual([0, 10], waits)
+
+    def test_option_many_budget_trades_memory_for_barriers(self):
+        steps = streams(60, 5 * MIB)
+        mean = play(*steps, many_budget=0, segment_min="2M").counters
+        generous = play(*steps, many_budget="2G", segment_min="2M").counters
+        self.assertLess(generous["barriers"], mean["barriers"])
+        self.assertGreater(generous["peak_reserved_bytes"], mean["peak_reserved_bytes"])
+
+    # ---- Memory.
+
+    def test_option_max_cached_bounds_what_is_kept(self):
+        steps = [*fill(6, 30 * MIB), *drain(6)]
+        self.assertEqual(180 * MIB, play(*steps).counters["reserved_bytes"])
+        self.assertEqual(60 * MIB, play(*steps, max_cached="60M").counters["reserved_bytes"])
+
+    def test_option_limit_is_hard(self):
+        played = play(f"a:x:{50 * MIB}", f"a:y:{60 * MIB}", limit="100M", oom_reports=0)
+        self.assertIn("error 2", played.out)
+        self.assertLessEqual(played.counters["peak_reserved_bytes"], 100 * MIB)
+        self.assertEqual("", play(f"a:x:{50 * MIB}", f"a:y:{60 * MIB}").out)
+
+    def test_option_decay_ms_gives_idle_segments_back_at_a_quiet_moment(self):
+        steps = [*fill(3, 30 * MIB), *drain(3), "s", "n:12", "s"]
+        self.assertEqual(90 * MIB, play(*steps).counters["reserved_bytes"])
+        decayed = play(*steps, decay_ms=8).counters
+        self.assertEqual((0, 3), (decayed["reserved_bytes"], decayed["decays"]))
+        self.assertEqual(0, play(*fill(3, 30 * MIB), *drain(3), "s", "s", decay_ms=80000).counters["decays"])
+        used = play(*fill(3, 30 * MIB), "s", "n:12", "s", decay_ms=8).counters
+        self.assertEqual(0, used["decays"])
+
+    def test_option_small_limit_moves_sizes_between_slabs_and_ranges(self):
+        steps = fill(3, 60000)
+        self.assertEqual(0, play(*steps).counters["slab_hits"] + play(*steps).counters["thread_hits"])
+        cut = play(*steps, small_limit="64K").counters
+        self.assertEqual(2, cut["slab_hits"] + cut["thread_hits"])
+
+    def test_option_min_block_rounds_small_blocks(self):
+        self.assertEqual(10 * 512, play(*fill(10, 10)).counters["live_bytes"])
+        self.assertEqual(10 * 4096, play(*fill(10, 10), min_block="4K").counters["live_bytes"])
+
+    def test_option_large_round_rounds_large_blocks(self):
+        self.assertEqual(112 * 1024, play("a:x:100000").counters["live_bytes"])
+        self.assertEqual(2 * MIB, play("a:x:100000", large_round="2M").counters["live_bytes"])
+
+    def test_option_segment_min_is_the_size_of_the_first_segment(self):
+        sizes = [play("a:x:3000000", segment_min=s).counters["reserved_bytes"] for s in ("4M", "64M")]
+        self.assertEqual([4 * MIB, 64 * MIB], sizes)
+
+    def test_option_segment_max_bounds_what_is_taken_in_advance(self):
+        steps = fill(60, 4 * MIB)
+        options = {"segment_min": "2M", "segment_exact": "64M"}
+        few = play(*steps, segment_max="16M", **options).counters["segments_allocated"]
+        self.assertGreater(few, play(*steps, segment_max="256M", **options).counters["segments_allocated"])
+
+    def test_option_segment_exact_gives_large_blocks_a_segment_of_their_own(self):
+        self.assertEqual(30 * MIB, play(f"a:x:{30 * MIB}").counters["reserved_bytes"])
+        self.assertGreater(play(f"a:x:{30 * MIB}", segment_exact="64M", segment_min="64M").counters["reserved_bytes"], 30 * MIB)
+
+    def test_option_split_makes_every_block_an_allocation_of_its_own(self):
+        self.assertEqual(1, play(*fill(5, 1000)).counters["segments_allocated"])
+        self.assertEqual(5, play(*fill(5, 1000), split="no").device["alloc_calls"])
+
+    def test_option_split_max_keeps_large_ranges_whole(self):
+        steps = [f"a:x:{30 * MIB}", "f:x", f"a:y:{4 * MIB}"]
+        self.assertEqual(1, play(*steps).counters["segments_allocated"])
+        self.assertEqual(2, play(*steps, split_max="16M", max_cached="unlimited").counters["segments_allocated"])
+
+    def test_option_thread_cache_bounds_what_a_thread_keeps(self):
+        steps = [step for i in range(30) for step in ("a:x:1000", "f:x")]
+        self.assertGreater(play(*steps).counters["thread_hits"], 25)
+        self.assertEqual(0, play(*steps, thread_cache=0).counters["thread_hits"])
+
+    def test_option_managed_pools_managed_memory_or_not(self):
+        steps = ["g:x:5000000", "s", "f:x", "s", "g:y:5000000"]
+        self.assertGreater(play(*steps, managed="no").device["alloc_calls"], play(*steps, managed="yes").device["alloc_calls"])
+
+    # ---- The native pool.
+
+    def test_option_fallback_adds_a_last_resort(self):
+        faults = {"CUPOOL_SIM_FAULTS": "cuMemAlloc_v2@*=2"}
+        self.assertIn("error 2", play("a:x:1000", driver_env=faults).out)
+        self.assertEqual("", play("a:x:1000", fallback="native", driver_env=faults).out)
+
+    def test_option_native_max_bounds_the_native_pool(self):
+        steps = fill(3, 40 * MIB)
+        self.assertEqual("", play(*steps, backend="native").out)
+        self.assertEqual(1, play(*steps, backend="native", native_max="100M", oom_reports=0).out.count("error 2"))
+
+    def assert_native_setting(self, words, **options):
+        self.assertIn(words, play("a:x:1000", backend="native", log="verbose", **options).err)
+
+    def test_option_native_keep_is_the_release_threshold(self):
+        self.assert_native_setting("keeps unlimited")
+        self.assert_native_setting("keeps 64M", native_keep="64M")
+
+    def test_option_native_handle_makes_the_pool_shareable(self):
+        self.assert_native_setting("shareable: no")
+        self.assert_native_setting("shareable: yes", native_handle="fd")
+
+    def test_option_native_follow_events_is_the_drivers_attribute(self):
+        self.assert_native_setting("follows events: yes")
+        self.assert_native_setting("follows events: no", native_follow_events="no")
+
+    def test_option_native_opportunistic_is_the_drivers_attribute(self):
+        self.assert_native_setting("opportunistic: yes")
+        self.assert_native_setting("opportunistic: no", native_opportunistic="no")
+
+    def test_option_native_internal_is_the_drivers_attribute(self):
+        self.assert_native_setting("internal dependencies: no")
+        self.assert_native_setting("internal dependencies: yes", native_internal="yes")
+
+    # ---- Reports.
+
+    def test_option_stats_chooses_the_form(self):
+        lengths = {}
+        for form in ("off", "summary", "text", "json"):
+            done = harness.with_cupool([lab.PROGRAM, "a:x:1"], env={"CUPOOL_STATS": form}, driver="sim")
+            lengths[form] = len(done.err)
+        self.assertEqual(0, lengths["off"])
+        self.assertTrue(0 < lengths["summary"] < lengths["text"] < lengths["json"])
+
+    def test_option_stats_file_takes_the_report(self):
+        path = self.scratch / "here.json"
+        harness.with_cupool([lab.PROGRAM, "a:x:1"], env={"CUPOOL_STATS": "json", "CUPOOL_STATS_FILE": str(path)}, driver="sim")
+        self.assertTrue(path.exists())
+
+    def test_option_stats_signal_reports_on_demand(self):
+        done = harness.with_cupool([lab.PROGRAM, "a:x:1", "x:usr2"], env={"CUPOOL_STATS_SIGNAL": "usr2"}, driver="sim")
+        self.assertEqual(0, done.code)
+        self.assertIn("allocations", done.err)
+
+    def test_option_stats_exact_makes_peaks_exact(self):
+        steps = [*fill(700, 512), *drain(700)]
+        self.assertEqual(700 * 512, play(*steps, stats_exact="yes").counters["peak_live_bytes"])
+        self.assertNotEqual(700 * 512, play(*steps).counters["peak_live_bytes"])
+
+    def test_option_oom_reports_is_how_many_failures_are_explained(self):
+        steps = [f"a:x:{3 << 30}", *[f"a:y:{3 << 30}"] * 4]
+        for wanted in (0, 1, 3):
+            self.assertEqual(wanted, play(*steps, oom_reports=wanted).err.count("out of memory on device"))
+
+    # ---- Aids.
+
+    def test_option_fill_writes_over_memory(self):
+        played = play("a:x:1000", "c:x", fill="alloc:0xA5,free:0x5A")
+        self.assertIn("byte 165", played.out)
+
+    def test_option_zero_clears_memory(self):
+        steps = ["a:x:1000", "m:x:1", "s", "f:x", "a:x:1000", "c:x"]
+        self.assertIn("byte 1\n", play(*steps).out)
+        self.assertIn("byte 0\n", play(*steps, zero="yes").out)
+
+    def test_option_check_reports_bad_frees(self):
+        self.assertEqual("", play("a:x:1000", "f:x", "f:x").err)
+        self.assertNotEqual("", play("a:x:1000", "f:x", "f:x", check="yes").err)
+
+    # ---- What is wrong with a configuration.
+
+    def bad_configurations(self):
+        """(settings, what the sentence names): a hundred and more."""
+        nonsense = ["junk", "-1", "1e9", "0x10", "12 apples", "9" * 40, "\x7f\x01", "%", "1.2.3G", "K"]
+        for option in self.all_options():
+            name = option["name"]
+            if option["type"] == "text" or name in ("CUPOOL_STATS", "CUPOOL_LOG"):
+                continue
+            for value in nonsense[:5]:
+                yield {name: value}, name
+        for value in nonsense:
+            yield {"CUPOOL_LIMIT": value}, "CUPOOL_LIMIT"
+        for name in ("CUPOOL_LIMT", "CUPOOL_MAXCACHED", "CUPOOL_STREAM", "CUPOOL_XYZZY", "CUPOOL_", "CUPOOL_backend"):
+            yield {name: "1"}, name
+        yield {"CUPOOL_SMALL_LIMIT": "1"}, "CUPOOL_SMALL_LIMIT"
+        yield {"CUPOOL_MIN_BLOCK": "700"}, "power of two"
+        yield {"CUPOOL_MIN_BLOCK": "64K"}, "outside"
+        yield {"CUPOOL_LARGE_ROUND": "1G"}, "outside"
+        yield {"CUPOOL_SEGMENT_MIN": "1G", "CUPOOL_SEGMENT_MAX": "16M"}, "above CUPOOL_SEGMENT_MAX"
+        yield {"CUPOOL_MIN_BLOCK": "32K", "CUPOOL_SMALL_LIMIT": "1K"}, "above CUPOOL_SMALL_LIMIT"
+        yield {"CUPOOL_ONLY": "script", "CUPOOL_EXCEPT": "other"}, "contradict"
+        yield {"CUPOOL_DECAY_MS": "99999999999"}, "outside"
+
+    def test_a_hundred_bad_configurations_say_one_sentence_each_and_change_no_result(self):
+        steps = [*fill(5, 5000), "a:z:3000000", "m:z:1", "s", "c:z", *drain(5), "w"]
+        bare = harness.run([lab.PROGRAM, *steps], driver="sim")
+        count = 0
+        for settings, named in self.bad_configurations():
+            done = harness.with_cupool([lab.PROGRAM, *steps], env={"CUPOOL_OOM_REPORTS": "0", **settings}, driver="sim")
+            with self.subTest(settings=settings):
+                self.assertEqual((bare.code, bare.out), (done.code, done.out), done.err)
+                self.assertEqual(1, done.err.count("\n"), done.err)
+                self.assertIn(named, done.err)
+            count += 1
+        self.assertGreaterEqual(count, 100)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,135 @@
+// A program that does what its arguments say, one step each, so that a test can state in one line what happened:
+//   a:NAME:BYTES  allocate     f:NAME  free              m:NAME:STREAM  memset on stream 1, 2 …
+//   s             synchronise  n:MS    let time pass     t:THREADS:BYTES:COUNT  that many pairs in each thread
+//   p:NAME        print one of cupool's statistics       r  reset cupool's peaks    k  a child is forked and exits
+//   g:NAME:BYTES  allocate managed memory                c:NAME  print the block's first byte    w  free a wild pointer
+//   x:HOW         end by exit, _exit, quick, abort, term; or usr2, and go on
+// A step that fails prints its argument and the driver's error, and the next one follows.
+#include <cuda.h>
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+struct Step {
+  std::vector<std::string> words;
+  const std::string& at(size_t i) const { return words.at(i); }
+  unsigned long long number(size_t i) const { return std::strtoull(words.at(i).c_str(), nullptr, 10); }
+};
+
+std::map<std::string, CUdeviceptr> blocks;
+std::map<std::string, std::size_t> sizes;
+std::map<std::string, CUstream> streams;
+CUcontext context = nullptr;
+
+Step split(const std::string& text) {
+  Step step;
+  std::size_t at = 0;
+  for (std::size_t end = 0; end != std::string::npos; at = end + 1) {
+    end = text.find(':', at);
+    step.words.push_back(text.substr(at, end - at));
+  }
+  return step;
+}
+
+CUresult work(const Step& step) {
+  CUstream& stream = streams[step.at(2)];
+  if (stream == nullptr && cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN;
+  return cuMemsetD8Async(blocks[step.at(1)], 1, sizes[step.at(1)], stream);
+}
+
+void pairs(std::size_t bytes, unsigned long long count) {
+  cuCtxSetCurrent(context);
+  for (unsigned long long i = 0; i < count; ++i) {
+    CUdeviceptr p = 0;
+    if (cuMemAlloc(&p, bytes) == CUDA_SUCCESS) cuMemFree(p);
+  }
+}
+
+CUresult run_threads(const Step& step) {
+  std::vector<std::thread> threads;
+  for (unsigned long long i = 0; i < step.number(1); ++i) threads.emplace_back(pairs, step.number(2), step.number(3));
+  for (std::thread& thread : threads) thread.join();
+  return CUDA_SUCCESS;
+}
+
+void print_stat(const std::string& name) {
+  using Stat = int (*)(const char*, unsigned long long*);
+  const auto stat = reinterpret_cast<Stat>(dlsym(RTLD_DEFAULT, "cupool_stat"));
+  unsigned long long value = 0;
+  const int result = stat == nullptr ? -1 : stat(name.c_str(), &value);
+  std::printf("%s %s\n", name.c_str(), result == 0 ? std::to_string(value).c_str() : "unknown");
+}
+
+void end(const std::string& how) {
+  std::fflush(stdout);
+  if (how == "exit") std::exit(0);
+  if (how == "_exit") _exit(0);
+  if (how == "quick") std::quick_exit(0);
+  if (how == "abort") std::abort();
+  if (how == "term") raise(SIGTERM);
+  if (how == "usr2") raise(SIGUSR2);
+}
+
+CUresult print_byte(const std::string& name) {
+  unsigned char byte = 0;
+  const CUresult result = cuMemcpyDtoH(&byte, blocks[name], 1);
+  std::printf("byte %d\n", byte);
+  return result;
+}
+
+void fork_child() {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);
+  waitpid(child, nullptr, 0);
+}
+
+CUresult take(const Step& step) {
+  const std::string& verb = step.at(0);
+  if (verb == "a") {
+    sizes[step.at(1)] = step.number(2);
+    return cuMemAlloc(&blocks[step.at(1)], step.number(2));
+  }
+  if (verb == "f") return cuMemFree(blocks[step.at(1)]);
+  if (verb == "g") return cuMemAllocManaged(&blocks[step.at(1)], step.number(2), CU_MEM_ATTACH_GLOBAL);
+  if (verb == "w") return cuMemFree(CUdeviceptr{16});
+  if (verb == "c") return print_byte(step.at(1));
+  if (verb == "m") return work(step);
+  if (verb == "s") return cuCtxSynchronize();
+  if (verb == "t") return run_threads(step);
+  if (verb == "n") {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(step.number(1));
+    while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  }
+  if (verb == "p") print_stat(step.at(1));
+  if (verb == "r") {
+    if (const auto reset = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "cupool_reset_peaks"))) reset();
+  }
+  if (verb == "k") fork_child();
+  if (verb == "x") end(step.at(1));
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  CUdevice device = 0;
+  if (cuInit(0) != CUDA_SUCCESS || cuDeviceGet(&device, 0) != CUDA_SUCCESS) return 3;
+  if (cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS || cuCtxSetCurrent(context) != CUDA_SUCCESS) return 3;
+  for (int i = 1; i < count; ++i) {
+    const CUresult result = take(split(arguments[i]));
+    if (result != CUDA_SUCCESS) std::printf("%s error %d\n", arguments[i], static_cast<int>(result));
+  }
+  return 0;
+}

@@ -1,0 +1,66 @@
+// What the two processes of `share` say to each other. The first one allocates, exports and in the end checks; the second,
+// a fresh program, opens, checks, writes and closes. Every block travels as one Offer through a pipe.
+#pragma once
+
+#include <cuda.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+
+namespace share {
+
+struct Offer {
+  CUipcMemHandle handle;
+  size_t bytes;
+  size_t inside;  // the handle was taken of an address so far into the block
+  unsigned char value;
+};
+
+// What the second process found.
+struct Verdict {
+  unsigned opened = 0;
+  unsigned refused = 0;
+  unsigned wrong = 0;
+};
+
+inline constexpr unsigned char kChange = 0x55;  // the importer writes value ^ kChange over the second half
+
+[[noreturn]] inline void die(const char* what, int code) {
+  std::fprintf(stderr, "share: %s: %d\n", what, code);
+  std::exit(2);
+}
+#define MUST(call)                                                                  \
+  do {                                                                              \
+    const CUresult must_result_ = (call);                                           \
+    if (must_result_ != CUDA_SUCCESS) share::die(#call, static_cast<int>(must_result_)); \
+  } while (0)
+
+template <typename T>
+bool receive(int pipe, T* out) {
+  auto* at = reinterpret_cast<char*>(out);
+  for (size_t left = sizeof(T); left > 0;) {
+    const ssize_t got = read(pipe, at, left);
+    if (got <= 0) return false;
+    at += got;
+    left -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+template <typename T>
+void send(int pipe, const T& value) {
+  if (write(pipe, &value, sizeof value) != static_cast<ssize_t>(sizeof value)) die("write", 1);
+}
+
+inline void begin_device() {
+  CUcontext context = nullptr;
+  MUST(cuInit(0));
+  MUST(cuDevicePrimaryCtxRetain(&context, 0));
+  MUST(cuCtxSetCurrent(context));
+}
+
+int import_all(int from, int to);
+
+}  // namespace share

@@ -1,0 +1,121 @@
+// Marked and tainted blocks: what a life is called, and that memory somebody else may reach is never handed out again.
+#include <set>
+#include <vector>
+
+#include "pool_world.hpp"
+#include "stats/counters.hpp"
+
+using namespace cupool;
+using namespace cupool::test;
+using pool::Freed;
+using pool::Mark;
+using pool::Taint;
+
+namespace {
+
+uint64_t life_of(pool::Pools& pools, driver::Address address) {
+  uint64_t life = 0;
+  REQUIRE(pools.with_mark(address, [&](const Mark& mark) { life = mark.life; }));
+  return life;
+}
+
+const uint64_t kSizes[] = {1, 512, 20 * kKiB, 600 * kKiB, 8 * kMiB, 64 * kMiB};
+
+}  // namespace
+
+TEST_CASE_METHOD(PoolWorld, "every life of a block has a number of its own, the same everywhere in it") {
+  std::set<uint64_t> seen;
+  for (int round = 0; round < 3; ++round) {
+    for (const uint64_t bytes : kSizes) {
+      const auto address = allocate(bytes);
+      const uint64_t life = life_of(pools, address);
+      CHECK(seen.insert(life).second);
+      CHECK(life_of(pools, address + bytes - 1) == life);
+      CHECK(life_of(pools, address) == life);
+      free(address);
+      CHECK_FALSE(pools.with_mark(address, [](const Mark&) {}));
+    }
+  }
+}
+
+TEST_CASE_METHOD(PoolWorld, "a marked block is freed once, and its size is still what was asked for") {
+  for (const uint64_t bytes : kSizes) {
+    const auto address = allocate(bytes);
+    life_of(pools, address);
+    pool::Pool::Held held;
+    REQUIRE(pools.find(address, &held));
+    CHECK(held.bytes == bytes);
+    CHECK(pools.free(address) == Freed::kDone);
+    CHECK(pools.free(address) == Freed::kNobodys);
+  }
+  check_records();
+}
+
+TEST_CASE_METHOD(PoolWorld, "a segment with a tainted block gives out nothing new") {
+  for (const uint64_t bytes : kSizes) {
+    const auto address = allocate(bytes);
+    const auto neighbour = allocate(bytes);
+    pool::Pool::Held held;
+    REQUIRE(pools.find(address, &held));
+    REQUIRE(pools.taint(address, Taint::kExported));
+    free(neighbour);
+    driver.finish();
+    for (int i = 0; i < 200; ++i) {
+      pool::Pool::Held other;
+      REQUIRE(pools.find(allocate(bytes), &other));
+      REQUIRE(other.segment != held.segment);
+    }
+    pools.close(context);
+  }
+}
+
+TEST_CASE_METHOD(PoolWorld, "a tainted segment goes back to the driver with its last block, not before") {
+  const auto first = allocate(3 * kMiB);
+  const auto second = allocate(2 * kMiB);
+  const auto small = allocate(100);
+  REQUIRE(pools.taint(first, Taint::kSyncMemops));
+  REQUIRE(pools.taint(small, Taint::kSyncMemops));
+  free(first);
+  CHECK(driver.releases == 0);
+  CHECK(pools.owns(first));
+  free(second);
+  free(small);
+  CHECK(driver.releases == driver.allocations);
+  CHECK_FALSE(pools.owns(first));
+  CHECK(driver.reserved == 0);
+}
+
+TEST_CASE_METHOD(PoolWorld, "during a capture a tainted segment stays until the next free") {
+  const auto address = allocate(30 * kMiB);
+  REQUIRE(pools.taint(address, Taint::kDmaBuf));
+  pools.order().begin_capture();
+  free(address);
+  CHECK(driver.releases == 0);
+  pools.order().end_capture();
+  pools.release_everything();
+  CHECK(driver.releases == 1);
+}
+
+TEST_CASE_METHOD(PoolWorld, "tainted memory is not counted as free, and is as much as it was when it went back") {
+  const auto address = allocate(3 * kMiB);
+  const auto other = allocate(3 * kMiB);
+  free(other);
+  REQUIRE(pool().ranges().free_bytes() > 0);
+  REQUIRE(pools.taint(address, Taint::kPeerTokens));
+  CHECK(pool().ranges().free_bytes() == 0);
+  free(address);
+  CHECK(pool().ranges().reserved() == 0);
+  CHECK(pool().ranges().free_bytes() == 0);
+  allocate(3 * kMiB);
+  check_records();
+}
+
+TEST_CASE_METHOD(PoolWorld, "each reason is counted once for a block") {
+  const uint64_t before = stats::sums().tainted_by_export;
+  const auto address = allocate(1000);
+  CHECK(pools.taint(address, Taint::kExported));
+  CHECK(pools.taint(address + 5, Taint::kExported));
+  CHECK(stats::sums().tainted_by_export == before + 1);
+  CHECK_FALSE(pools.taint(address + 1000, Taint::kExported));
+  CHECK_FALSE(pools.taint(0x1234, Taint::kExported));
+}

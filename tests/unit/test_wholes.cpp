@@ -1,0 +1,110 @@
+// Memory that is never cut: managed memory, and all of it with CUPOOL_SPLIT=0.
+#include <vector>
+
+#include "pool_world.hpp"
+
+using namespace cupool;
+using namespace cupool::test;
+using pool::Freed;
+
+namespace {
+
+struct HostVisible final : FakeDriver {
+  bool is_host_visible() const override { return true; }
+};
+
+struct WholeWorld : PoolWorld {
+  HostVisible managed;
+
+  WholeWorld() { pools.use_whole_allocations(); }
+  driver::Address allocate_managed(uint64_t bytes) {
+    driver::Address address = 0;
+    REQUIRE(pools.allocate_whole(context, managed, bytes, &address) == driver::kSuccess);
+    return address;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(WholeWorld, "a whole block is one allocation of the driver, and comes back for its own size only") {
+  const auto address = allocate(5000);
+  CHECK(driver.allocations == 1);
+  work(kS);
+  free(address);
+  CHECK(allocate(5000) == address);
+  CHECK(driver.allocations == 1);
+  free(address);
+  CHECK(allocate(5001) != address);
+  CHECK(driver.allocations == 2);
+  CHECK(driver.releases == 0);
+}
+
+TEST_CASE_METHOD(WholeWorld, "a whole block answers like any other") {
+  const auto address = allocate(5000);
+  pool::Pool::Held held;
+  REQUIRE(pools.find(address + 4999, &held));
+  CHECK(held.start == address);
+  CHECK(held.bytes == 5000);
+  CHECK(held.whole);
+  CHECK_FALSE(pools.find(address + 5000, &held));
+  CHECK(pools.free(address + 1) == Freed::kNobodys);
+  CHECK(pools.free(address) == Freed::kDone);
+  CHECK(pools.free(address) == Freed::kNobodys);
+  CHECK_FALSE(pools.find(address, &held));
+}
+
+TEST_CASE_METHOD(WholeWorld, "managed memory is reused only when all work on it is over") {
+  const auto address = allocate_managed(kMiB);
+  work(kS);
+  free(address);
+  // One lane and a barrier are enough for the device, never for the host.
+  pools.order().request_grant();
+  pools.order().barrier();
+  const auto other = allocate_managed(kMiB);
+  CHECK(other != address);
+  driver.finish();
+  CHECK(allocate_managed(kMiB) == address);
+}
+
+TEST_CASE_METHOD(WholeWorld, "a tainted whole block goes back to the driver when it is freed") {
+  const auto address = allocate_managed(kMiB);
+  REQUIRE(pools.taint(address + 10, pool::Taint::kAdvised));
+  free(address);
+  CHECK(managed.releases == 1);
+  CHECK_FALSE(pools.owns(address));
+}
+
+TEST_CASE_METHOD(WholeWorld, "advice on a range marks every block in it") {
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 3; ++i) blocks.push_back(allocate_managed(2 * kMiB));
+  REQUIRE(blocks[2] == blocks[0] + 4 * kMiB);
+  REQUIRE(pools.taint(blocks[0] + kMiB, pool::Taint::kAdvised, 3 * kMiB));
+  for (const auto block : blocks) free(block);
+  CHECK(managed.releases == 2);
+}
+
+TEST_CASE_METHOD(WholeWorld, "idle whole blocks go back when somebody needs the memory, and count as free") {
+  const auto address = allocate(100 * kMiB);
+  free(address);
+  CHECK(pools.releasable_bytes(context) == 100 * kMiB);
+  CHECK(pools.release_everything() == 100 * kMiB);
+  CHECK(driver.reserved == 0);
+}
+
+TEST_CASE_METHOD(WholeWorld, "little managed memory lies idle while somebody asks how much is free") {
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
+  for (const auto block : blocks) free(block);
+  pools.release_idle_managed();
+  CHECK(managed.reserved == 64 * kMiB);
+}
+
+TEST_CASE_METHOD(WholeWorld, "a context that ends takes its whole blocks along") {
+  const auto address = allocate(1000);
+  const auto idle = allocate(2000);
+  free(idle);
+  pools.close(context);
+  CHECK_FALSE(pools.owns(address));
+  CHECK(pools.free(address) == Freed::kNotOurs);
+  CHECK(driver.releases == 0);
+}
