@@ -1,8 +1,9 @@
-/* The C interface of cupool. It is there only in a process into which libcupool.so was preloaded: declare the functions
-   weak (define CUPOOL_WEAK before this line) and test their addresses, or look them up with dlsym.
+/* The C interface of cupool. It is there only in a process into which libcupool.so was preloaded: declare the
+   functions weak (define CUPOOL_WEAK before this line) and test their addresses, or look them up with dlsym.
 
-   Functions that return int give 0 for success and else a number as the driver API numbers its errors (CUresult). All
-   may be called from any thread. Those that change something need a current context only where it says so. */
+   Functions that return int give 0 for success and else a number as the driver API numbers its errors
+   (CUresult). All may be called from any thread. Those that change something need a current context only
+   where it says so. */
 #ifndef CUPOOL_CUPOOL_H
 #define CUPOOL_CUPOOL_H
 
@@ -25,7 +26,8 @@ CUPOOL_API const char* cupool_name(void);
 /* Major, minor and patch, such as "1.2.3". */
 CUPOOL_API const char* cupool_version(void);
 
-/* 1 where memory is served by cupool, 0 where it was switched off (CUPOOL_BACKEND=off) and in a forked child. */
+/* 1 where memory is served by cupool, 0 where it was switched off (CUPOOL_BACKEND=off) and in a forked child.
+ */
 CUPOOL_API int cupool_is_enabled(void);
 
 /* ---- Statistics. Names are those of docs/stats.md. */
@@ -36,8 +38,8 @@ CUPOOL_API int cupool_stat(const char* name, uint64_t* value);
 /* The same for one device, by the driver's number. Only what is counted for devices has a name here. */
 CUPOOL_API int cupool_device_stat(int device, const char* name, uint64_t* value);
 
-/* The whole report as JSON, as at exit, with a terminating zero. Returns the characters it has without that zero, like
-   snprintf: where that is `size` or more, the text was cut. */
+/* The whole report as JSON, as at exit, with a terminating zero. Returns the characters it has without that
+   zero, like snprintf: where that is `size` or more, the text was cut. */
 CUPOOL_API size_t cupool_stats_json(char* text, size_t size);
 
 /* Writes the report now, where and as the options say. */
@@ -48,8 +50,8 @@ CUPOOL_API void cupool_reset_peaks(void);
 
 /* ---- Memory. */
 
-/* Gives free segments back to the driver until at most `bytes` of each context's free memory are kept. Returns the bytes
-   that went back. The driver waits for all work of the context. */
+/* Gives free segments back to the driver until at most `bytes` of each context's free memory are kept.
+   Returns the bytes that went back. The driver waits for all work of the context. */
 CUPOOL_API size_t cupool_trim(size_t bytes);
 
 /* As cupool_trim(0). */
@@ -58,25 +60,27 @@ CUPOOL_API size_t cupool_empty_cache(void);
 /* From now on as if CUPOOL_MAX_CACHED were `bytes`. */
 CUPOOL_API void cupool_set_max_cached(size_t bytes);
 
-/* Work on `stream` uses the block at `pointer` in a way that cupool may not have seen. Call it when that work has been
-   submitted, before the block is freed. `stream` is a CUstream or cudaStream_t. Error 1: no block of cupool's is there. */
+/* Work on `stream` uses the block at `pointer` in a way that cupool may not have seen. Call it when that work
+   has been submitted, before the block is freed. `stream` is a CUstream or cudaStream_t. Error 1: no block of
+   cupool's is there. */
 CUPOOL_API int cupool_record_stream(uint64_t pointer, void* stream);
 
 /* ---- The native pool (CUPOOL_BACKEND=native), shared with another process. */
 
-/* A file descriptor that stands for the pool of the current context's device; the caller closes it. Error 801: the pool
-   was not made for that (CUPOOL_NATIVE_HANDLE=fd). */
+/* A file descriptor that stands for the pool of the current context's device; the caller closes it. Error
+   801: the pool was not made for that (CUPOOL_NATIVE_HANDLE=fd). */
 CUPOOL_API int cupool_export_pool(int* descriptor);
 
-/* Takes a descriptor that came from cupool_export_pool in another process (over a Unix socket, or by pidfd_getfd). The
-   descriptor may be closed afterwards. Error 1: it is not of that kind. */
+/* Takes a descriptor that came from cupool_export_pool in another process (over a Unix socket, or by
+   pidfd_getfd). The descriptor may be closed afterwards. Error 1: it is not of that kind. */
 CUPOOL_API int cupool_import_pool(int descriptor, void** pool);
 
 /* A block of the native pool, as bytes that may travel any way. */
 #define CUPOOL_POINTER_BYTES 64
 CUPOOL_API int cupool_export_pointer(uint64_t pointer, void* data, size_t size);
 
-/* The same memory in this process. `size` must be CUPOOL_POINTER_BYTES. Free it with cuMemFree before the exporter does. */
+/* The same memory in this process. `size` must be CUPOOL_POINTER_BYTES. Free it with cuMemFree before the
+ * exporter does. */
 CUPOOL_API int cupool_import_pointer(void* pool, const void* data, size_t size, uint64_t* pointer);
 
 #ifdef __cplusplus

@@ -63,8 +63,8 @@ const Options& options() {
 }
 
 const char* rank() {
-  for (const char* const name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID",
-                                 "RANK"}) {
+  for (const char* const name :
+       {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "RANK"}) {
     const char* const text = getenv(name);
     uint64_t number = 0;
     if (text != nullptr && parse(text, number)) return text;

@@ -27,8 +27,8 @@ void visit(const Options& options, F&& f) {
 // The same for the options whose value is not that of `plain`.
 template <typename F>
 void visit_changed(const Options& options, const Options& plain, F&& f) {
-#define CUPOOL_OPTION(type, field, name, fallback, low, high, doc)              \
-  if (std::string_view(print(options.field).text) != print(plain.field).text) { \
+#define CUPOOL_OPTION(type, field, name, fallback, low, high, doc)                          \
+  if (std::string_view(print(options.field).text) != print(plain.field).text) {             \
     f(OptionInfo{name, describe(options.field), fallback, doc}, print(options.field).text); \
   }
 #include "config/options.def"

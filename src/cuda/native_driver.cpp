@@ -43,16 +43,19 @@ bool CudaNativeDriver::has_native_pools() {
   CUdevice device = 0;
   int able = 0;
   return real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
-         real.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, device) == CUDA_SUCCESS &&
+         real.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, device) ==
+             CUDA_SUCCESS &&
          able != 0;
 }
 
-Status CudaNativeDriver::create_pool(int device, const driver::NativeSettings& settings, driver::MemoryPool* out) {
+Status CudaNativeDriver::create_pool(int device, const driver::NativeSettings& settings,
+                                     driver::MemoryPool* out) {
   const Reentry guard;
   CUmemPoolProps properties;
   memset(&properties, 0, sizeof properties);
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.handleTypes = settings.shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+  properties.handleTypes =
+      settings.shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = device;
   properties.maxSize = settings.max_bytes;
@@ -151,12 +154,14 @@ Status CudaNativeDriver::reset_peaks(driver::MemoryPool pool) {
   const Reentry guard;
   // The driver takes nothing but 0 here, and means the present value by it.
   const Status status = set<cuuint64_t>(native(pool), CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
-  return status != CUDA_SUCCESS ? status : set<cuuint64_t>(native(pool), CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0);
+  return status != CUDA_SUCCESS ? status
+                                : set<cuuint64_t>(native(pool), CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0);
 }
 
 Status CudaNativeDriver::export_pool(driver::MemoryPool pool, int* descriptor) {
   const Reentry guard;
-  return real.cuMemPoolExportToShareableHandle(descriptor, native(pool), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  return real.cuMemPoolExportToShareableHandle(descriptor, native(pool),
+                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
 Status CudaNativeDriver::import_pool(int descriptor, driver::MemoryPool* out) {

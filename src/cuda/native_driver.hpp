@@ -8,7 +8,8 @@ namespace cupool::cuda {
 class CudaNativeDriver final : public driver::NativeDriver {
  public:
   bool has_native_pools() override;
-  driver::Status create_pool(int device, const driver::NativeSettings& settings, driver::MemoryPool* out) override;
+  driver::Status create_pool(int device, const driver::NativeSettings& settings,
+                             driver::MemoryPool* out) override;
   driver::Status read_settings(driver::MemoryPool pool, driver::NativeSettings* out) override;
   driver::Status destroy_pool(driver::MemoryPool pool) override;
   driver::Status create_stream(driver::Stream* out) override;

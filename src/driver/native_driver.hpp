@@ -1,5 +1,5 @@
-// The seam to the driver's own stream-ordered pools, apart from the one that every pool needs: a driver may lack them.
-// The same contract: 0 is success, nothing throws, any call may block or call back.
+// The seam to the driver's own stream-ordered pools, apart from the one that every pool needs: a driver may
+// lack them. The same contract: 0 is success, nothing throws, any call may block or call back.
 #pragma once
 
 #include "driver/driver.hpp"

@@ -1,11 +1,10 @@
-// The C interface of include/cupool/cupool.h, exported under its own names. Each function checks its arguments and calls
-// the layer that does the work; nothing is decided here.
-#include "cupool/cupool.h"
-
+// The C interface of include/cupool/cupool.h, exported under its own names. Each function checks its
+// arguments and calls the layer that does the work; nothing is decided here.
 #include <sys/stat.h>
 
 #include "base/version.hpp"
 #include "config/options.hpp"
+#include "cupool/cupool.h"
 #include "hooks/life.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
@@ -34,7 +33,8 @@ int cupool_stat(const char* name, uint64_t* value) {
 }
 
 int cupool_device_stat(int device, const char* name, uint64_t* value) {
-  if (device < 0 || device >= cupool::stats::kMostDevices || name == nullptr || value == nullptr) return kInvalidValue;
+  if (device < 0 || device >= cupool::stats::kMostDevices || name == nullptr || value == nullptr)
+    return kInvalidValue;
   const cupool::stats::DeviceSums sums = cupool::report::read_device(device, Reading::kLocked);
   return cupool::stats::find(sums, name, value) ? kSuccess : kInvalidValue;
 }
@@ -59,7 +59,8 @@ void cupool_set_max_cached(size_t bytes) { pools.set_max_cached(bytes); }
 int cupool_record_stream(uint64_t pointer, void* stream) {
   cupool::pool::Pool::Held held;
   if (!cupool::hooks::is_serving() || !pools.find(pointer, &held)) return kInvalidValue;
-  const CUstream named = cupool::hooks::named(static_cast<CUstream>(stream), cupool::hooks::DefaultStream::kLegacy);
+  const CUstream named =
+      cupool::hooks::named(static_cast<CUstream>(stream), cupool::hooks::DefaultStream::kLegacy);
   pools.order().after_submit(cupool::hooks::lane_of(named));
   return kSuccess;
 }
@@ -69,7 +70,8 @@ int cupool_export_pool(int* descriptor) {
   if (!cupool::hooks::is_serving() || pools.native() == nullptr) return kNotSupported;
   if (cupool::config::options().native_handle != cupool::config::NativeHandle::kFd) return kNotSupported;
   const cupool::driver::Context context = cupool::hooks::current_context();
-  return context == nullptr ? cupool::driver::kInvalidContext : pools.native()->export_pool(context, descriptor);
+  return context == nullptr ? cupool::driver::kInvalidContext
+                            : pools.native()->export_pool(context, descriptor);
 }
 
 int cupool_import_pool(int descriptor, void** pool) {
@@ -90,7 +92,8 @@ int cupool_export_pointer(uint64_t pointer, void* data, size_t size) {
 }
 
 int cupool_import_pointer(void* pool, const void* data, size_t size, uint64_t* pointer) {
-  if (pool == nullptr || data == nullptr || size != CUPOOL_POINTER_BYTES || pointer == nullptr) return kInvalidValue;
+  if (pool == nullptr || data == nullptr || size != CUPOOL_POINTER_BYTES || pointer == nullptr)
+    return kInvalidValue;
   if (!cupool::hooks::is_serving() || pools.native() == nullptr) return kNotSupported;
   cupool::driver::Address address = 0;
   const auto source = reinterpret_cast<cupool::driver::MemoryPool>(pool);

@@ -1,6 +1,6 @@
-// Managed memory: its allocation, kept for reuse as whole allocations, and the calls that move or advise its pages. What
-// such a call leaves on a block must not reach its next owner: advised, attached or moved to the host it goes back to the
-// driver when it is freed.
+// Managed memory: its allocation, kept for reuse as whole allocations, and the calls that move or advise its
+// pages. What such a call leaves on a block must not reach its next owner: advised, attached or moved, it
+// goes back to the driver when it is freed.
 #include "config/options.hpp"
 #include "cuda/cuda_driver.hpp"
 #include "hooks/aids.hpp"
@@ -26,7 +26,8 @@ cupool::driver::Driver* source_of(unsigned flags) {
   return flags == CU_MEM_ATTACH_HOST ? &host_memory : nullptr;
 }
 
-CUresult allocate(CUdeviceptr* pointer, size_t bytes, cupool::driver::Driver& source, cupool::driver::Context context) {
+CUresult allocate(CUdeviceptr* pointer, size_t bytes, cupool::driver::Driver& source,
+                  cupool::driver::Context context) {
   cupool::driver::Address address = 0;
   const auto result = cupool::hooks::to_result(pools.allocate_whole(context, source, bytes, &address));
   if (result != CUDA_SUCCESS) return result;
@@ -41,13 +42,18 @@ CUresult marked(CUresult result, Taint reason, CUdeviceptr pointer, size_t bytes
   return result;
 }
 
+// The driver remembers where pages were last moved to, and has no call to forget it.
 template <typename Call>
-CUresult prefetch(CUstream stream, CUdeviceptr pointer, size_t bytes, bool to_device, Call&& call) {
+CUresult prefetch(CUstream stream, CUdeviceptr pointer, size_t bytes, Call&& call) {
+  return marked(submit(stream, call), Taint::kPrefetched, pointer, bytes);
+}
+
+template <typename Call>
+CUresult prefetch_all(CUstream stream, const CUdeviceptr* pointers, const size_t* bytes, size_t count,
+                      Call&& call) {
   const CUresult result = submit(stream, call);
-  if (!to_device) return marked(result, Taint::kPrefetched, pointer, bytes);
-  if (result == CUDA_SUCCESS && cupool::hooks::is_serving()) {
-    pools.with_mark(pointer, [](cupool::pool::Mark& mark) { mark.prefetched = true; });
-  }
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i)
+    marked(result, Taint::kPrefetched, pointers[i], bytes[i]);
   return result;
 }
 
@@ -63,7 +69,8 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
   if (pointer != nullptr && bytes != 0 && source != nullptr && cupool::hooks::serves_allocation() &&
       cupool::config::options().managed && !pools.order().is_capturing()) {
     if (const cupool::driver::Context context = cupool::hooks::current_context()) {
-      const CUresult result = cupool::hooks::with_room([&] { return allocate(pointer, bytes, *source, context); });
+      const CUresult result =
+          cupool::hooks::with_room([&] { return allocate(pointer, bytes, *source, context); });
       if (result == CUDA_SUCCESS) cupool::stats::count(Counter::managed_allocations);
       return result;
     }
@@ -76,28 +83,29 @@ CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUd
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-  return marked(forward(real.cuMemAdvise_v2, pointer, bytes, advice, location), Taint::kAdvised, pointer, bytes);
+  return marked(forward(real.cuMemAdvise_v2, pointer, bytes, advice, location), Taint::kAdvised, pointer,
+                bytes);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream) {
-  return prefetch(named(stream, DefaultStream::kLegacy), pointer, bytes, device >= 0,
+  return prefetch(named(stream, DefaultStream::kLegacy), pointer, bytes,
                   [&] { return real.cuMemPrefetchAsync(pointer, bytes, device, stream); });
 }
 
 CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream) {
-  return prefetch(named(stream, DefaultStream::kPerThread), pointer, bytes, device >= 0,
+  return prefetch(named(stream, DefaultStream::kPerThread), pointer, bytes,
                   [&] { return real.cuMemPrefetchAsync_ptsz(pointer, bytes, device, stream); });
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned flags,
                                CUstream stream) {
-  return prefetch(named(stream, DefaultStream::kLegacy), pointer, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE,
+  return prefetch(named(stream, DefaultStream::kLegacy), pointer, bytes,
                   [&] { return real.cuMemPrefetchAsync_v2(pointer, bytes, location, flags, stream); });
 }
 
 CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned flags,
                                     CUstream stream) {
-  return prefetch(named(stream, DefaultStream::kPerThread), pointer, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE,
+  return prefetch(named(stream, DefaultStream::kPerThread), pointer, bytes,
                   [&] { return real.cuMemPrefetchAsync_v2_ptsz(pointer, bytes, location, flags, stream); });
 }
 
@@ -109,4 +117,41 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t byt
 CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned flags) {
   return attach(named(stream, DefaultStream::kPerThread), pointer,
                 [&] { return real.cuStreamAttachMemAsync_ptsz(stream, pointer, bytes, flags); });
+}
+
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr* pointers, size_t* bytes, size_t count, CUmemLocation* locations,
+                                 size_t* indices, size_t location_count, unsigned long long flags,
+                                 CUstream stream) {
+  return prefetch_all(named(stream, DefaultStream::kLegacy), pointers, bytes, count, [&] {
+    return real.cuMemPrefetchBatchAsync(pointers, bytes, count, locations, indices, location_count, flags,
+                                        stream);
+  });
+}
+
+CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr* pointers, size_t* bytes, size_t count,
+                                      CUmemLocation* locations, size_t* indices, size_t location_count,
+                                      unsigned long long flags, CUstream stream) {
+  return prefetch_all(named(stream, DefaultStream::kPerThread), pointers, bytes, count, [&] {
+    return real.cuMemPrefetchBatchAsync_ptsz(pointers, bytes, count, locations, indices, location_count,
+                                             flags, stream);
+  });
+}
+
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* pointers, size_t* bytes, size_t count,
+                                           CUmemLocation* locations, size_t* indices, size_t location_count,
+                                           unsigned long long flags, CUstream stream) {
+  return prefetch_all(named(stream, DefaultStream::kLegacy), pointers, bytes, count, [&] {
+    return real.cuMemDiscardAndPrefetchBatchAsync(pointers, bytes, count, locations, indices, location_count,
+                                                  flags, stream);
+  });
+}
+
+CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr* pointers, size_t* bytes, size_t count,
+                                                CUmemLocation* locations, size_t* indices,
+                                                size_t location_count, unsigned long long flags,
+                                                CUstream stream) {
+  return prefetch_all(named(stream, DefaultStream::kPerThread), pointers, bytes, count, [&] {
+    return real.cuMemDiscardAndPrefetchBatchAsync_ptsz(pointers, bytes, count, locations, indices,
+                                                       location_count, flags, stream);
+  });
 }

@@ -1,6 +1,6 @@
-// One switch per rule of the order model (docs/order.md), all on in the product. A test build (tests/seeds) takes them
-// out one at a time, and the oracle must then find a program that breaks: that is how we know that every rule is needed
-// and every test can fail.
+// One switch per rule of the order model (docs/order.md), all on in the product. A test build (tests/seeds)
+// takes them out one at a time, and the oracle must then find a program that breaks: that is how we know that
+// every rule is needed and every test can fail.
 #pragma once
 
 namespace cupool::order {

@@ -1,3 +1,5 @@
+// The list of pending seals and the events of each context. Runs under the timeline's lock, decides nothing: see seals.hpp.
+// Calls the driver for events only, never for memory.
 #include "order/seals.hpp"
 
 #include <algorithm>

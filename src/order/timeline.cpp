@@ -1,3 +1,5 @@
+// The slow half of the timeline: everything that changes its words, under `lock_`. The order of the stores is part of the
+// rules (docs/order.md): the grant goes first, the number goes up before the record. Waits on the host without the lock.
 #include "order/timeline.hpp"
 
 #include <sched.h>
@@ -153,8 +155,11 @@ bool Timeline::wait_for_all() {
     ++waits_;
     refresh_locked();
   }
+  const uint64_t before = stats::now_ns();
   bool over = true;
   for (driver::Context context : contexts) over = seals_.driver()->synchronize(context) == kSuccess && over;
+  stats::count(stats::Event::pool_waits);
+  stats::count(stats::Event::pool_wait_ns, stats::now_ns() - before);
   end_wait(epoch, over);
   Guard hold(lock_);
   --waits_;

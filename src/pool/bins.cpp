@@ -1,3 +1,4 @@
+// Free ranges by size. Under the lock of the ranges that own it; touches no range beyond its links.
 #include "pool/bins.hpp"
 
 #include <algorithm>

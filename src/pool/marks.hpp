@@ -20,7 +20,6 @@ struct Mark {
   uint64_t life = 0;       // unlike that of any other allocation in this process, of ours or of the driver's
   uint32_t taints = 0;     // a bit for each Taint
   bool sync_memops = false;
-  bool prefetched = false;  // to the device; to the host is a taint
 };
 
 using Marks = std::unordered_map<Address, Mark>;

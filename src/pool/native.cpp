@@ -1,5 +1,5 @@
-// See native.hpp. Two threads may record the same event one after the other: each then waits for the later record, which
-// covers its own, because both records are of one stream or of one context.
+// See native.hpp. Two threads may record the same event one after the other: each then waits for the later
+// record, which covers its own, because both records are of one stream or of one context.
 #include "pool/native.hpp"
 
 #include <algorithm>
@@ -33,13 +33,15 @@ driver::NativeSettings settings_for(uint64_t device_bytes) {
 }
 
 // What the driver made of the options.
-void tell_settings(driver::NativeDriver& native, driver::MemoryPool pool, int device, driver::NativeSettings settings) {
+void tell_settings(driver::NativeDriver& native, driver::MemoryPool pool, int device,
+                   driver::NativeSettings settings) {
   if (native.read_settings(pool, &settings) != kSuccess) return;
   const auto word = [](bool on) { return on ? "yes" : "no"; };
-  log::detail("native pool of device %d: keeps %s, follows events: %s, opportunistic: %s, internal dependencies: %s, "
-              "shareable: %s",
-              device, print_size({settings.keep, false}).text, word(settings.follow_events), word(settings.opportunistic),
-              word(settings.internal_dependencies), word(settings.shareable));
+  log::detail(
+      "native pool of device %d: keeps %s, follows events: %s, opportunistic: %s, internal dependencies: %s, "
+      "shareable: %s",
+      device, print_size({settings.keep, false}).text, word(settings.follow_events),
+      word(settings.opportunistic), word(settings.internal_dependencies), word(settings.shareable));
 }
 
 }  // namespace
@@ -60,7 +62,8 @@ bool Native::fill(Source* source) {
   source->max_bytes = settings.max_bytes;
   if (native_.create_pool(source->device, settings, &source->pool) != kSuccess) return false;
   tell_settings(native_, source->pool, source->device, settings);
-  return native_.create_stream(&source->allocates) == kSuccess && native_.create_stream(&source->frees) == kSuccess &&
+  return native_.create_stream(&source->allocates) == kSuccess &&
+         native_.create_stream(&source->frees) == kSuccess &&
          driver_.create_event(source->context, &source->allocated) == kSuccess &&
          driver_.create_event(source->context, &source->freed) == kSuccess;
 }
@@ -69,7 +72,8 @@ Native::Source* Native::open(driver::Context context) {
   if (Source* source = source_of(context)) return source;
   static constinit log::Once once;
   if (!driver_.has_context_events() || !native_.has_native_pools()) {
-    if (once.first()) log::line("this driver has no stream-ordered pools with context events; the caching pool serves");
+    if (once.first())
+      log::line("this driver has no stream-ordered pools with context events; the caching pool serves");
     return nullptr;
   }
   auto* made = new (std::nothrow) Source;
@@ -173,7 +177,8 @@ void Native::free_deferred() {
 
 bool Native::free(Address address) {
   free_deferred();
-  // A context event would break a capture, so none may begin meanwhile, and while one runs the free has to wait.
+  // A context event would break a capture, so none may begin meanwhile, and while one runs the free has to
+  // wait.
   const bool may_call = order_.begin_call();
   Source* source = nullptr;
   {
@@ -236,7 +241,8 @@ void Native::close(driver::Context context) {
     native_.destroy_pool(source->pool);
     return;
   }
-  // The memory is the device's, not the context's, and outlives it; the program may use it until the context is gone.
+  // The memory is the device's, not the context's, and outlives it; the program may use it until the context
+  // is gone.
   Guard hold(lock_);
   orphans_.push_back({source->device, source->pool, std::move(left)});
 }
@@ -245,8 +251,8 @@ void Native::free_orphans(Source& source) {
   std::vector<Orphans> now;
   {
     Guard hold(lock_);
-    const auto theirs = std::stable_partition(orphans_.begin(), orphans_.end(),
-                                              [&](const Orphans& one) { return one.device != source.device; });
+    const auto theirs = std::stable_partition(
+        orphans_.begin(), orphans_.end(), [&](const Orphans& one) { return one.device != source.device; });
     now.assign(std::make_move_iterator(theirs), std::make_move_iterator(orphans_.end()));
     orphans_.erase(theirs, orphans_.end());
   }
@@ -308,7 +314,9 @@ Status Native::export_pool(driver::Context context, int* descriptor) {
   return source == nullptr ? kNotSupported : native_.export_pool(source->pool, descriptor);
 }
 
-Status Native::import_pool(int descriptor, driver::MemoryPool* out) { return native_.import_pool(descriptor, out); }
+Status Native::import_pool(int descriptor, driver::MemoryPool* out) {
+  return native_.import_pool(descriptor, out);
+}
 
 Status Native::export_pointer(Address address, void* data) {
   driver::Stream stream = nullptr;

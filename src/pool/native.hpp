@@ -1,7 +1,8 @@
-// The driver's own stream-ordered pool as a source of blocks for programs that name no stream: one private pool and two
-// private streams per context. A block is allocated on one stream and made visible to all later work by a context event;
-// a free is ordered after all work so far by another and made on the second stream, so an allocation never waits for the
-// work before a free. No host waits. Owns the list of its blocks, under a lock that is not held across a driver call.
+// The driver's own stream-ordered pool as a source of blocks for programs that name no stream: one private
+// pool and two private streams per context. A block is allocated on one stream and made visible to all later
+// work by a context event; a free is ordered after all work so far by another and made on the second stream,
+// so an allocation never waits for the work before a free. No host waits. Owns the list of its blocks, under
+// a lock that is not held across a driver call.
 #pragma once
 
 #include <atomic>
@@ -86,8 +87,10 @@ class Native {
   std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
   std::unordered_map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Orphans> orphans_ CUPOOL_GUARDED_BY(lock_);
-  std::unordered_map<int, driver::NativeUsage> past_ CUPOOL_GUARDED_BY(lock_);  // peaks of contexts that ended
-  std::vector<std::pair<Address, Source*>> deferred_ CUPOOL_GUARDED_BY(lock_);  // freed while something captured
+  std::unordered_map<int, driver::NativeUsage> past_
+      CUPOOL_GUARDED_BY(lock_);  // peaks of contexts that ended
+  std::vector<std::pair<Address, Source*>> deferred_
+      CUPOOL_GUARDED_BY(lock_);  // freed while something captured
   std::atomic<bool> has_deferred_{false};
   std::atomic<uint64_t> live_{0};
 };

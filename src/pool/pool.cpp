@@ -1,3 +1,5 @@
+// The way of one allocation that the thread's cache could not serve, and of one free that it could not keep: slabs, ranges,
+// time, the driver, in the order of what they cost. No lock of the pool is held across a call of the driver.
 #include "pool/pool.hpp"
 
 #include <algorithm>
@@ -119,6 +121,7 @@ Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
 
 // A range of `bytes`: one that may be handed out; else find out what stands in the way, time or room.
 Range* Pool::find_range(ThreadCache& cache, uint64_t bytes, Search* search) {
+  if (cache.has_large()) merge_large(cache);
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   if (order_.request_grant()) {
     if (Range* range = take_range(bytes, How::kRange, search)) return range;
@@ -212,9 +215,29 @@ bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   return kept;
 }
 
+void Pool::merge_large(ThreadCache& cache) {
+  cache.enter();
+  const Entry large = cache.swap_large({});
+  cache.exit();
+  if (large.range != nullptr) give_range(large.range, large.stamp);
+}
+
+void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
+  Entry other = entry;
+  // Not where the user keeps an eye on what is cached: a block in here is hidden from the limits.
+  const bool may_keep = settings_.thread_cache != 0 && settings_.max_cached > ThreadCache::kLargestKept &&
+                        settings_.decay_ms == 0;
+  if (may_keep && entry.range->bytes <= ThreadCache::kLargestKept) {
+    cache.enter();
+    other = cache.swap_large(entry);
+    cache.exit();
+  }
+  if (other.range != nullptr) give_range(other.range, other.stamp);
+}
+
 void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   if (size_class == SizeClasses::kNotKept) {
-    give_range(entry.range, entry.stamp);
+    take_back_large(cache, entry);
   } else if (!keep(cache, size_class, entry)) {
     spill(cache, size_class, cache.shelf(size_class).room / 2);
     if (!keep(cache, size_class, entry)) {

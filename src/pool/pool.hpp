@@ -133,6 +133,8 @@ class Pool {
   uint64_t segment_bytes(uint64_t need) const;
   bool may_grow_unsafe(uint64_t bytes);
   void give_range(Range* range, Epoch stamp);
+  void take_back_large(ThreadCache& cache, const Entry& entry);
+  void merge_large(ThreadCache& cache);
   bool keep(ThreadCache& cache, unsigned size_class, const Entry& entry);
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
 

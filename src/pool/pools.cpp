@@ -1,3 +1,5 @@
+// The hot path of allocation and free, the caches of the calling thread, and the table of pools. The table grows under
+// `lock_` and is read without it; the hot path takes no lock and makes no call.
 #include "pool/pools.hpp"
 
 #include <pthread.h>
@@ -48,11 +50,13 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
   order_.prefer_grant();
   Entry entry;
   bool hit = false;
+  cache->enter();
   if (size_class != SizeClasses::kNotKept) {
-    cache->enter();
     hit = cache->take(size_class, order_, &entry);
-    cache->exit();
+  } else {
+    hit = cache->take_large(pool.sizes().rounded(bytes), order_, &entry);
   }
+  cache->exit();
   if (!hit) {
     const Status status = pool.find_block(*cache, size_class, bytes, &entry);
     if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);

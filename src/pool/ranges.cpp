@@ -1,3 +1,4 @@
+// Segments and the ranges that tile them: cut, handed out, given back, merged, all under `lock_`. Never calls the driver.
 #include "pool/ranges.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// From the options, which may be percentages, to the numbers one pool works with; bounds that the options alone cannot see.
 #include "pool/settings.hpp"
 
 #include <algorithm>

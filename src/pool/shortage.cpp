@@ -1,5 +1,5 @@
-// What the pool has to say when an allocation finally failed. Walks all segments under the range lock; tags of slabs are
-// read as they stand, so blocks that other threads free meanwhile may be counted either way.
+// What the pool has to say when an allocation finally failed. Walks all segments under the range lock; tags
+// of slabs are read as they stand, so blocks that other threads free meanwhile may be counted either way.
 #include "report/shortage.hpp"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace {
 
 uint64_t add_slab(const Slab& slab, report::Shortage* out) {
   uint64_t held = 0;
-  for (uint32_t i = 0; i < slab.blocks; ++i) held += slab.tags[i].load(std::memory_order_relaxed) != 0 ? 1 : 0;
+  for (uint32_t i = 0; i < slab.blocks; ++i)
+    held += slab.tags[i].load(std::memory_order_relaxed) != 0 ? 1 : 0;
   report::Shortage::Row& row = out->row_of(slab.block_bytes);
   row.blocks += held;
   row.live += held * slab.block_bytes;

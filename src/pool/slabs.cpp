@@ -1,3 +1,5 @@
+// Slabs of equal small blocks: made from ranges, emptied back into them, each class under its own lock; their records come
+// from a store under a lock of its own and are never used for anything else. Nothing here calls the driver.
 #include "pool/slabs.hpp"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The rare half of a thread's cache: shelves that are made, filled and emptied, and how another thread stops the owner.
+// Holds no lock; whoever stops a cache holds the lock of its pool's list.
 #include "pool/thread_cache.hpp"
 
 #include <linux/membarrier.h>

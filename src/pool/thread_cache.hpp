@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "order/timeline.hpp"
 #include "pool/size_classes.hpp"
@@ -42,6 +43,7 @@ class alignas(128) ThreadCache {
  public:
   static constexpr uint32_t kMostBlocks = 64;
   static constexpr uint64_t kMostShelfBytes = 256 << 10;
+  static constexpr uint64_t kLargestKept = 64 << 20;
   static constexpr uint32_t kFreesASeal = 32;
   static constexpr uint64_t kBytesASeal = 8 << 20;
 
@@ -75,6 +77,18 @@ class alignas(128) ThreadCache {
     bytes += shelf.block_bytes;
     return true;
   }
+  // The one large block that is kept: the last one freed, for a loop will ask for just that size again. Whoever asks for
+  // another size has it merged first.
+  bool take_large(uint64_t bytes, const order::Timeline& order, Entry* out) {
+    if (large_.range == nullptr || large_.range->bytes != bytes) return false;
+    if (!order.is_granted() && !order.is_safe(large_.stamp)) return false;
+    *out = large_;
+    large_.range = nullptr;
+    return true;
+  }
+  bool has_large() const { return large_.range != nullptr; }
+  // Keeps `entry`, and returns the one that was kept till now; its range is null if there was none.
+  Entry swap_large(const Entry& entry) { return std::exchange(large_, entry); }
   // Blocks that came from a slab: older than all that are kept.
   void put_oldest(unsigned size_class, const Entry* entries, size_t count);
   // How many blocks of this class it is worth fetching at once when one is needed; the others fit.
@@ -151,6 +165,7 @@ class alignas(128) ThreadCache {
   uint64_t most_bytes_;
   unsigned cursor_ = 0;
   unsigned misfits_ = 0;
+  Entry large_{};
   stats::Holdings holdings_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
 };

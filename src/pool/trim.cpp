@@ -19,6 +19,8 @@ void Pool::empty_thread_caches() {
     for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) {
       give_blocks(size_class, entries.data(), cache->remove_oldest(size_class, 0, entries.data()));
     }
+    const Entry large = cache->swap_large({});
+    if (large.range != nullptr) give_range(large.range, large.stamp);
     cache->start();
   }
 }
@@ -155,6 +157,7 @@ ThreadCache* Pool::adopt_cache() {
 void Pool::abandon_cache(ThreadCache* cache) {
   if (context() != nullptr) {
     for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) spill(*cache, size_class, 0);
+    merge_large(*cache);
   }
   Guard hold(caches_lock_);
   cache->abandoned = true;
@@ -168,6 +171,7 @@ void Pool::close() {
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
     cache->stop();
     for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) cache->remove_oldest(c, 0, entries.data());
+    cache->swap_large({});
     cache->holdings().drop();
     cache->start();
   }

@@ -1,3 +1,4 @@
+// Whole allocations kept for the same size: one table under `lock_`, which is never held across a call of a driver.
 #include "pool/wholes.hpp"
 
 #include "stats/counters.hpp"
@@ -21,8 +22,10 @@ Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_
       return kSuccess;
     }
   }
+  uint64_t before = stats::now_ns();
   Status status = source.allocate(bytes, out);
   if (status == kOutOfMemory && !order_.is_capturing() && release(source.is_host_visible(), 0) != 0) {
+    before = stats::now_ns();
     status = source.allocate(bytes, out);
   }
   if (status != kSuccess) return status;
@@ -31,6 +34,8 @@ Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_
   whole = {bytes, bytes, context, &source, 0, {}, holdings_of(source)};
   if (whole.holdings != nullptr) {
     whole.holdings->device().reserve(whole.bytes);
+    whole.holdings->add(stats::DeviceCounter::segments_allocated);
+    whole.holdings->add(stats::DeviceCounter::driver_allocate_ns, stats::now_ns() - before);
     whole.holdings->add(stats::DeviceCounter::misses);
     whole.holdings->give(bytes, whole.bytes);
   }
@@ -95,7 +100,11 @@ Freed Wholes::free(Address address) {
     if (found == table_.end()) return Freed::kNotOurs;
     Whole& whole = found->second;
     if (found->first != address || whole.asked == 0) return Freed::kNobodys;
-    if (whole.holdings != nullptr) whole.holdings->take_back(whole.asked, whole.bytes);
+    if (whole.holdings != nullptr) {
+      whole.holdings->take_back(whole.asked, whole.bytes);
+    } else {
+      stats::count(stats::Counter::managed_frees);
+    }
     whole.asked = 0;
     whole.stamp = order_.open();
     if (whole.mark.taints == 0) {
@@ -113,8 +122,14 @@ Freed Wholes::free(Address address) {
 // The driver's free waits for all work, which proves as much as the program's own wait would.
 void Wholes::give_back(Address start, const Whole& whole) {
   const Epoch epoch = order_.begin_wait(order::Lane::kMany);
-  if (whole.holdings != nullptr) whole.holdings->device().release(whole.bytes);
+  const uint64_t before = stats::now_ns();
   const Status status = whole.source->release_in(whole.context, start);
+  if (whole.holdings != nullptr) {
+    stats::Device& device = whole.holdings->device();
+    device.release(whole.bytes);
+    device.count(stats::DeviceCounter::segments_released);
+    device.count(stats::DeviceCounter::driver_release_ns, stats::now_ns() - before);
+  }
   order_.end_wait(epoch, status == kSuccess);
 }
 

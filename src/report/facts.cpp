@@ -52,7 +52,7 @@ stats::Sums read_all(stats::Reading reading) {
     all.add(device);
   }
   all.allocations += sums.forwarded_allocations;
-  all.frees += sums.forwarded_frees;
+  all.frees += sums.forwarded_frees + sums.managed_frees;
   all.largest_free_range = largest;
   sums.devices = all;
   return sums;

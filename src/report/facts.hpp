@@ -1,5 +1,5 @@
-// What a report is made of besides the counters: who the process is, which mode ran, and what only the pool knows. The
-// layers above fill in the latter through a probe, because this one does not know them.
+// What a report is made of besides the counters: who the process is, which mode ran, and what only the pool
+// knows. The layers above fill in the latter through a probe, because this one does not know them.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct Mode {
 // Set once by the layer above; null before.
 struct Probe {
   Mode (*mode)() = nullptr;
-  // The figures of a device that only the pool knows. With `kNoLock` it must neither wait for a lock nor call the driver;
-  // what cannot be known then stays 0.
+  // The figures of a device that only the pool knows. With `kNoLock` it must neither wait for a lock nor call
+  // the driver; what cannot be known then stays 0.
   void (*fill)(int device, stats::Reading reading, stats::DeviceSums* sums) = nullptr;
 };
 void set_probe(const Probe& probe);

@@ -1,4 +1,5 @@
-// The three forms of a report. Each reads the counters itself, device by device, so that none needs memory of its own.
+// The three forms of a report. Each reads the counters itself, device by device, so that none needs memory of
+// its own.
 #pragma once
 
 #include "report/facts.hpp"

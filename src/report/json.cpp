@@ -1,4 +1,5 @@
-// The report for programs: one JSON object on one line. Names of counters and options are keys, numbers are exact.
+// The report for programs: one JSON object on one line. Names of counters and options are keys, numbers are
+// exact.
 #include <cinttypes>
 
 #include "base/version.hpp"

@@ -1,5 +1,5 @@
-// See report.hpp. One buffer for all reports, taken by a flag: two signals at once, or a signal in the middle of an exit,
-// must not mix their reports. Who finds it taken goes without.
+// See report.hpp. One buffer for all reports, taken by a flag: two signals at once, or a signal in the middle
+// of an exit, must not mix their reports. Who finds it taken goes without.
 #include "report/report.hpp"
 
 #include <limits.h>
@@ -24,7 +24,8 @@ using stats::Reading;
 constinit char buffer[32 * 1024];
 constinit std::atomic<bool> buffer_taken{false};
 constinit std::atomic<bool> finished{false};
-constinit std::atomic<int> owner{0};  // the process that used CUDA; a vfork child shares our memory but is not it
+constinit std::atomic<int> owner{
+    0};  // the process that used CUDA; a vfork child shares our memory but is not it
 
 struct Order {
   StatsForm form;

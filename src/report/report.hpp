@@ -1,13 +1,15 @@
-// When a report is written: at the end of the process, whichever way it ends, and when a signal asks for one. Nothing here
-// runs before the program's first use of CUDA. A forked child writes nothing: what it inherited is not its own.
+// When a report is written: at the end of the process, whichever way it ends, and when a signal asks for one.
+// Nothing here runs before the program's first use of CUDA. A forked child writes nothing: what it inherited
+// is not its own.
 #pragma once
 
 #include "report/facts.hpp"
 
 namespace cupool::report {
 
-// The program has begun to use CUDA: remembers who it is, and, where the user asked for a full report, sees to it that
-// the signals which would end the process without a word report first. Signals that the program handles stay its own.
+// The program has begun to use CUDA: remembers who it is, and, where the user asked for a full report, sees
+// to it that the signals which would end the process without a word report first. Signals that the program
+// handles stay its own.
 void begin(const Probe& probe);
 
 // The process ends. Writes once, however often it is called.

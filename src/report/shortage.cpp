@@ -1,5 +1,5 @@
-// See shortage.hpp. In one write, so that the reports of several ranks do not mix; the host's memory may be short too,
-// so nothing is allocated.
+// See shortage.hpp. In one write, so that the reports of several ranks do not mix; the host's memory may be
+// short too, so nothing is allocated.
 #include "report/shortage.hpp"
 
 #include <unistd.h>
@@ -20,13 +20,14 @@ void write_reasons(Writer& out, const Shortage& s) {
   const char* separator = "";
   out.text("cupool:   not given back: ");
   if (s.free_in_shared != 0) {
-    out.print("%s free in %" PRIu64 " segments that also hold live blocks", print_bytes(s.free_in_shared).text,
-              s.shared_segments);
+    out.print("%s free in %" PRIu64 " segments that also hold live blocks",
+              print_bytes(s.free_in_shared).text, s.shared_segments);
     separator = "; ";
   }
   if (s.free_segments != 0) {
-    out.print("%s%s in %" PRIu64 " free segments, because %s", separator, print_bytes(s.free_segment_bytes).text,
-              s.free_segments, s.capturing ? "a stream captures" : "the driver would not take them");
+    out.print("%s%s in %" PRIu64 " free segments, because %s", separator,
+              print_bytes(s.free_segment_bytes).text, s.free_segments,
+              s.capturing ? "a stream captures" : "the driver would not take them");
     separator = "; ";
   }
   if (s.tainted != 0) {
@@ -38,7 +39,8 @@ void write_reasons(Writer& out, const Shortage& s) {
 }
 
 void write_table(Writer& out, const Shortage& s) {
-  if (s.live != 0 && s.rows == decltype(s.rows){}) return;  // the driver's own pool tells nothing of its blocks
+  if (s.live != 0 && s.rows == decltype(s.rows){})
+    return;  // the driver's own pool tells nothing of its blocks
   out.text("cupool:   size up to       blocks          live          free\n");
   for (size_t i = 0; i < s.rows.size(); ++i) {
     const Shortage::Row& row = s.rows[i];

@@ -1,5 +1,5 @@
-// The one report that a failed allocation leaves on stderr: what was asked, what there is, and why the rest could not be
-// given back. The pool fills in the figures; how they read is decided here.
+// The one report that a failed allocation leaves on stderr: what was asked, what there is, and why the rest
+// could not be given back. The pool fills in the figures; how they read is decided here.
 #pragma once
 
 #include <array>
@@ -20,18 +20,18 @@ struct Shortage {
 
   int device = 0;
   uint64_t asked = 0;
-  uint64_t device_free = 0;   // as the driver says
+  uint64_t device_free = 0;  // as the driver says
   uint64_t device_total = 0;
   uint64_t limit = 0;  // what the option below allows
   const char* limit_name = "CUPOOL_LIMIT";
   uint64_t reserved = 0;
   uint64_t live = 0;
   uint64_t largest_free = 0;
-  uint64_t free_in_shared = 0;    // free, in segments that also hold live blocks
+  uint64_t free_in_shared = 0;  // free, in segments that also hold live blocks
   uint64_t shared_segments = 0;
-  uint64_t free_segments = 0;     // wholly free, and still here
+  uint64_t free_segments = 0;  // wholly free, and still here
   uint64_t free_segment_bytes = 0;
-  uint64_t tainted = 0;           // in segments that a tainted block keeps
+  uint64_t tainted = 0;  // in segments that a tainted block keeps
   bool capturing = false;
   std::array<Row, stats::kSizeBuckets> rows{};
 

@@ -28,8 +28,8 @@ void write_counts(Writer& out, const stats::CounterInfo& info, uint64_t value) {
 void write_sizes(Writer& out, const stats::DeviceSums& sums) {
   for (size_t i = 0; i < stats::kSizeBuckets; ++i) {
     if (sums.sizes[i] == 0) continue;
-    out.print("cupool: up to %-18s %16" PRIu64 "  allocations of such a size\n", print_bytes(uint64_t{1} << i).text,
-              sums.sizes[i]);
+    out.print("cupool: up to %-18s %16" PRIu64 "  allocations of such a size\n",
+              print_bytes(uint64_t{1} << i).text, sums.sizes[i]);
   }
 }
 
@@ -61,7 +61,8 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   const uint64_t served = all.hits_at_once + all.hits_after_wait + all.native_allocations;
   const double hits = static_cast<double>(served) / static_cast<double>(pooled);
   out.print("cupool: %s[%d]%s%s: %" PRIu64 " allocations, %s from the pool; ", facts.program, facts.pid,
-            *facts.rank != '\0' ? " rank " : "", facts.rank, all.allocations, percent_text(hits, part, sizeof part));
+            *facts.rank != '\0' ? " rank " : "", facts.rank, all.allocations,
+            percent_text(hits, part, sizeof part));
   write_mode(out, facts.mode);
   out.print("\ncupool: peak live %s, peak reserved %s on %d device%s, fragmentation %.0f %%\n",
             print_bytes(all.peak_live_bytes).text, print_bytes(all.peak_reserved_bytes).text, devices,
@@ -90,7 +91,8 @@ void write_text(Writer& out, const Facts& facts, stats::Reading reading) {
     if (!stats::device(i).is_used()) continue;
     const stats::DeviceSums device = read_device(i, reading);
     out.print("cupool: --- device %d, fragmentation %.1f %%\n", i, device.fragmentation() * 100);
-    stats::visit(device, [&](const stats::CounterInfo& info, uint64_t value) { write_counts(out, info, value); });
+    stats::visit(device,
+                 [&](const stats::CounterInfo& info, uint64_t value) { write_counts(out, info, value); });
     write_sizes(out, device);
   }
   const config::Options plain = config::defaults();

@@ -1,6 +1,6 @@
-// Text on its way to a file descriptor, collected so that a report leaves in as few writes as possible: the ranks of a
-// job may share one stderr. Allocates nothing and takes no lock, so it may run at exit, in a signal handler, and when
-// the host is out of memory. Not for two threads at once.
+// Text on its way to a file descriptor, collected so that a report leaves in as few writes as possible: the
+// ranks of a job may share one stderr. Allocates nothing and takes no lock, so it may run at exit, in a
+// signal handler, and when the host is out of memory. Not for two threads at once.
 #pragma once
 
 #include <cstddef>

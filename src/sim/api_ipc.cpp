@@ -27,7 +27,8 @@ struct HandleFields {
   std::uint64_t segment;         // offset of the whole allocation, or of its slab, in the file
   std::uint64_t segment_bytes;   // in whole granules
   std::uint64_t offset_in_slab;  // 0 for memory above 1 MiB
-  std::uint64_t size;
+  std::uint64_t size : 48;
+  std::uint64_t issue : 16;  // no two handles are the same, not even of one allocation
   std::uint64_t unused;  // zero, ignored
 };
 static_assert(sizeof(HandleFields) == CU_IPC_HANDLE_SIZE);
@@ -61,6 +62,7 @@ Allocation* already_open(const HandleFields& fields) {
 CUresult open_handle(Context& context, CUdeviceptr* out, const HandleFields& fields) {
   State& s = state();
   if (Allocation* const known = already_open(fields)) {
+    if (known->context_id != context.id) return CUDA_ERROR_INVALID_HANDLE;
     ++known->opens;
     *out = known->base;
     return CUDA_SUCCESS;
@@ -125,7 +127,9 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr p) {
     fields.segment = place / kGranule * kGranule;
     fields.offset_in_slab = place % kGranule;
     fields.segment_bytes = (found->granules > 0 ? found->granules : 1) * kGranule;
-    fields.size = found->size;
+    static std::uint16_t issued = 0;
+    fields.size = found->size & ((std::uint64_t{1} << 48) - 1);
+    fields.issue = ++issued;
     std::memcpy(out, &fields, sizeof fields);
     return CUDA_SUCCESS;
   });

@@ -122,7 +122,7 @@ Sums sums(Reading reading) {
   out.name = detail::events[static_cast<size_t>(Event::name)].load(std::memory_order_relaxed);
 #include "stats/counters.def"
   out.devices.allocations += out.forwarded_allocations;
-  out.devices.frees += out.forwarded_frees;
+  out.devices.frees += out.forwarded_frees + out.managed_frees;
   return out;
 }
 

@@ -58,16 +58,16 @@ inline void count(Event event, uint64_t amount = 1) {
   detail::events[static_cast<size_t>(event)].fetch_add(amount, std::memory_order_relaxed);
 }
 
-// Everything that was counted so far, by all threads, ended ones too; `devices` is the sum over all devices, with what the
-// driver served itself added to `allocations` and `frees`.
+// Everything that was counted so far, by all threads, ended ones too; `devices` is the sum over all devices,
+// with what the driver served itself added to `allocations` and `frees`.
 struct Sums {
 #define CUPOOL_COUNTER(name, doc) uint64_t name = 0;
 #define CUPOOL_EVENT(name, doc) uint64_t name = 0;
 #include "stats/counters.def"
   DeviceSums devices;
 };
-// kNoLock: in a signal handler, where the interrupted thread may hold the lock. A thread that ends meanwhile may then be
-// missed or counted twice.
+// kNoLock: in a signal handler, where the interrupted thread may hold the lock. A thread that ends meanwhile
+// may then be missed or counted twice.
 enum class Reading { kLocked, kNoLock };
 Sums sums(Reading reading = Reading::kLocked);
 

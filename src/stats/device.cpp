@@ -1,5 +1,5 @@
-// See device.hpp. Lists of tallies only grow, by their heads, so a reader needs no lock. Peaks are raised by compare and
-// exchange, and only on paths that are slow already.
+// See device.hpp. Lists of tallies only grow, by their heads, so a reader needs no lock. Peaks are raised by
+// compare and exchange, and only on paths that are slow already.
 #include "stats/device.hpp"
 
 #include <time.h>
@@ -29,8 +29,8 @@ void push(std::atomic<T*>& head, T& node, Node T::*next) {
 
 uint64_t positive(int64_t value) { return value > 0 ? static_cast<uint64_t>(value) : 0; }
 
-// What the program would have waited for the driver, had it made every call itself, less what the pool's calls took.
-// Nothing is said of a kind of call that this run never made.
+// What the program would have waited for the driver, had it made every call itself, less what the pool's
+// calls took. Nothing is said of a kind of call that this run never made.
 uint64_t saved(const DeviceSums& sums) {
   const auto without_us = [](uint64_t calls, uint64_t made, uint64_t ns) {
     return made == 0 ? 0.0 : static_cast<double>(ns) / static_cast<double>(made) * static_cast<double>(calls);
@@ -44,7 +44,7 @@ uint64_t saved(const DeviceSums& sums) {
 }  // namespace
 
 void Holdings::drop() {
-  dropped_ += asked();
+  dropped_.fetch_add(asked(), std::memory_order_relaxed);
   live_.store(0, std::memory_order_relaxed);
   tell();
 }
@@ -68,13 +68,15 @@ void Device::enlist(Holdings& holdings) {
   push(holdings_, holdings, &Holdings::next_holdings_);
 }
 
-// On the way of every large block, so it costs one shared word. What was asked for is added up only at a new peak.
+// On the way of every large block, so it costs one shared word. What was asked for is added up only at a new
+// peak.
 void Device::told(int64_t live) {
   const int64_t now = told_live_.fetch_add(live, std::memory_order_relaxed) + live;
   if (now > peak_live_.load(std::memory_order_relaxed)) {
     raise(peak_live_, now);
     int64_t asked = 0;
-    for (const Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr; one = one->next_holdings_) {
+    for (const Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr;
+         one = one->next_holdings_) {
       asked += one->asked();
     }
     raise(peak_asked_, asked);
@@ -96,15 +98,18 @@ void Device::release(uint64_t bytes) { reserved_.fetch_sub(bytes, std::memory_or
 DeviceSums Device::read() const {
   std::array<uint64_t, kDeviceCounters> total{};
   for (size_t i = 0; i < kDeviceCounters; ++i) total[i] = counts_[i].load(std::memory_order_relaxed);
-  for (const Tally* tally = tallies_.load(std::memory_order_acquire); tally != nullptr; tally = tally->next_) {
-    for (size_t i = 0; i < kDeviceCounters; ++i) total[i] += tally->counts_[i].load(std::memory_order_relaxed);
+  for (const Tally* tally = tallies_.load(std::memory_order_acquire); tally != nullptr;
+       tally = tally->next_) {
+    for (size_t i = 0; i < kDeviceCounters; ++i)
+      total[i] += tally->counts_[i].load(std::memory_order_relaxed);
   }
   DeviceSums sums;
 #define CUPOOL_DEVICE(name, doc) sums.name = total[static_cast<size_t>(DeviceCounter::name)];
 #include "stats/counters.def"
   int64_t live = 0;
   int64_t asked = 0;
-  for (const Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr; one = one->next_holdings_) {
+  for (const Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr;
+       one = one->next_holdings_) {
     live += one->live();
     asked += one->asked();
     for (size_t i = 0; i < kSizeBuckets; ++i) sums.sizes[i] += one->sizes_[i].load(std::memory_order_relaxed);
@@ -117,7 +122,8 @@ DeviceSums Device::read() const {
   sums.cached_bytes = positive(static_cast<int64_t>(sums.reserved_bytes) - live);
   sums.peak_live_bytes = std::max(sums.live_bytes, positive(peak_live_.load(std::memory_order_relaxed)));
   sums.peak_asked_bytes = std::max(sums.asked_bytes, positive(peak_asked_.load(std::memory_order_relaxed)));
-  sums.peak_cached_bytes = std::max(sums.cached_bytes, positive(peak_cached_.load(std::memory_order_relaxed)));
+  sums.peak_cached_bytes =
+      std::max(sums.cached_bytes, positive(peak_cached_.load(std::memory_order_relaxed)));
   sums.peak_reserved_bytes = peak_reserved_.load(std::memory_order_relaxed);
   // Threads tell of their holdings one after the other: what cannot be is left over from that.
   sums.peak_asked_bytes = std::min(sums.peak_asked_bytes, sums.peak_live_bytes);

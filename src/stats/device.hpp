@@ -1,7 +1,7 @@
-// Counting for one device without a shared cache line on the fast path. A tally is a block of counts with one writer at a
-// time: a thread's cache, or whoever holds the lock of the part of the pool that owns it. The device adds all tallies up
-// when somebody reads. Records live forever: a context that ended stays counted. What is rare goes to the device's own
-// words, which any thread may add to.
+// Counting for one device without a shared cache line on the fast path. A tally is a block of counts with one
+// writer at a time: a thread's cache, or whoever holds the lock of the part of the pool that owns it. The
+// device adds all tallies up when somebody reads. Records live forever: a context that ended stays counted.
+// What is rare goes to the device's own words, which any thread may add to.
 #pragma once
 
 #include <array>
@@ -28,11 +28,20 @@ inline size_t size_bucket(uint64_t asked) {
   return bucket < kSizeBuckets ? bucket : kSizeBuckets - 1;
 }
 
+// A benchmark leaves out what an allocation and a free count, to see what that costs.
+#ifdef CUPOOL_WITHOUT_STATS
+inline constexpr bool kCounting = false;
+#else
+inline constexpr bool kCounting = true;
+#endif
+
 class Device;
 
 class Tally {
  public:
-  void add(DeviceCounter counter, uint64_t amount = 1) { add_to(counts_[static_cast<size_t>(counter)], amount); }
+  void add(DeviceCounter counter, uint64_t amount = 1) {
+    add_to(counts_[static_cast<size_t>(counter)], amount);
+  }
   uint64_t get(DeviceCounter counter) const {
     return counts_[static_cast<size_t>(counter)].load(std::memory_order_relaxed);
   }
@@ -48,26 +57,29 @@ class Tally {
   Tally* next_ = nullptr;
 };
 
-// What one thread gave to the program and took back from it: both may happen in different threads, so one thread's
-// holdings can be negative. The device hears of them when they have moved by more than a bound, which is how exact the
-// peaks are: that bound for each thread.
+// What one thread gave to the program and took back from it: both may happen in different threads, so one
+// thread's holdings can be negative. The device hears of them when they have moved by more than a bound,
+// which is how exact the peaks are: that bound for each thread.
 class Holdings : public Tally {
  public:
   explicit Holdings(Device& device) : device_(device) {}
 
   void give(uint64_t asked, uint64_t block_bytes) {
+    if (!kCounting) return;
     add_to(sizes_[size_bucket(asked)], 1);
     add(DeviceCounter::bytes_asked, asked);
     move(static_cast<int64_t>(block_bytes));
   }
   void take_back(uint64_t asked, uint64_t block_bytes) {
+    if (!kCounting) return;
     add(DeviceCounter::blocks_freed);
     add(DeviceCounter::bytes_freed, asked);
     move(-static_cast<int64_t>(block_bytes));
   }
   int64_t live() const { return live_.load(std::memory_order_relaxed); }
   int64_t asked() const {
-    return static_cast<int64_t>(get(DeviceCounter::bytes_asked) - get(DeviceCounter::bytes_freed)) - dropped_;
+    return static_cast<int64_t>(get(DeviceCounter::bytes_asked) - get(DeviceCounter::bytes_freed)) -
+           dropped_.load(std::memory_order_relaxed);
   }
   Device& device() { return device_; }
   // The context is gone, and all that was held with it.
@@ -78,7 +90,8 @@ class Holdings : public Tally {
   void move(int64_t change) {
     const int64_t live = live_.load(std::memory_order_relaxed) + change;
     live_.store(live, std::memory_order_relaxed);
-    if (live < low_ || live > high_) [[unlikely]] tell();
+    if (live < low_ || live > high_) [[unlikely]]
+      tell();
   }
   void tell();
 
@@ -86,7 +99,7 @@ class Holdings : public Tally {
   int64_t low_ = 0;  // while live_ stays between these two the device need not hear of it
   int64_t high_ = 0;
   int64_t told_live_ = 0;
-  int64_t dropped_ = 0;
+  std::atomic<int64_t> dropped_{0};  // by whoever ends the context; others add it up
   Device& device_;
   std::array<std::atomic<uint64_t>, kSizeBuckets> sizes_{};
   Holdings* next_holdings_ = nullptr;

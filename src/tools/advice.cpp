@@ -1,4 +1,5 @@
-// See advice.hpp. Each rule is one condition and one sentence; the thresholds are rules of thumb, not options.
+// See advice.hpp. Each rule is one condition and one sentence; the thresholds are rules of thumb, not
+// options.
 #include "tools/advice.hpp"
 
 #include <algorithm>
@@ -8,19 +9,24 @@ namespace cupool::tools {
 std::vector<std::string> advise(const DriverView& driver) {
   std::vector<std::string> out;
   if (driver.library.empty()) {
-    out.push_back("libcuda.so.1 is not found: install the NVIDIA driver, or, in a container, start it with the GPUs.");
+    out.push_back(
+        "libcuda.so.1 is not found: install the NVIDIA driver, or, in a container, start it with the GPUs.");
     return out;
   }
   if (driver.devices.empty()) {
     out.push_back("The driver sees no device: look at CUDA_VISIBLE_DEVICES and at the container's settings.");
   }
   if (!driver.context_events) {
-    out.push_back("This driver is older than CUDA 12.5 and has no context events: where the pool would order work on the "
-                  "device it must wait on the host. A newer driver makes programs with several streams faster.");
+    out.push_back(
+        "This driver is older than CUDA 12.5 and has no context events: where the pool would order work on "
+        "the "
+        "device it must wait on the host. A newer driver makes programs with several streams faster.");
   }
   for (const DriverView::Device& device : driver.devices) {
     if (device.memory_pools) continue;
-    out.push_back(device.name + " has no stream-ordered pools: CUPOOL_BACKEND=native and CUPOOL_FALLBACK=native do nothing.");
+    out.push_back(
+        device.name +
+        " has no stream-ordered pools: CUPOOL_BACKEND=native and CUPOOL_FALLBACK=native do nothing.");
   }
   return out;
 }
@@ -31,46 +37,59 @@ std::vector<std::string> advise(const Json& report) {
   const uint64_t allocations = count("allocations");
   const uint64_t pooled = allocations - std::min(allocations, count("forwarded_allocations"));
   if (report["mode"].text() == "off") {
-    out.push_back("cupool is switched off in this program: CUPOOL_BACKEND, CUPOOL_ONLY or CUPOOL_EXCEPT say so.");
+    out.push_back(
+        "cupool is switched off in this program: CUPOOL_BACKEND, CUPOOL_ONLY or CUPOOL_EXCEPT say so.");
     return out;
   }
   if (allocations == 0) {
     out.push_back("The program allocated no device memory through cuMemAlloc: there was nothing to pool.");
   } else if (pooled == 0) {
-    out.push_back("Every allocation went to the driver: the context failed, or all of them were made during captures.");
+    out.push_back(
+        "Every allocation went to the driver: the context failed, or all of them were made during captures.");
   }
   if (count("submissions") > 1000 && allocations * 100 < count("submissions")) {
-    out.push_back("The program allocates seldom for the work it does: it may keep memory itself. PyTorch does unless "
-                  "PYTORCH_NO_CUDA_MEMORY_CACHING=1 is set; CuPy does unless its allocator is set to None.");
+    out.push_back(
+        "The program allocates seldom for the work it does: it may keep memory itself. PyTorch does unless "
+        "PYTORCH_NO_CUDA_MEMORY_CACHING=1 is set; CuPy does unless its allocator is set to None.");
   }
   if (count("async_allocations") > allocations) {
-    out.push_back("The program mostly uses stream-ordered allocation (cudaMallocAsync), which cupool leaves to the driver.");
+    out.push_back(
+        "The program mostly uses stream-ordered allocation (cudaMallocAsync), which cupool leaves to the "
+        "driver.");
   }
   if (count("mapped_allocations") > 0) {
-    out.push_back("The program maps memory itself (cuMemCreate), past the pool: PyTorch does with expandable_segments, "
-                  "JAX with its platform allocator.");
+    out.push_back(
+        "The program maps memory itself (cuMemCreate), past the pool: PyTorch does with expandable_segments, "
+        "JAX with its platform allocator.");
   }
   if (report["mode"].text() == "fences" && !report["mode_reason"].text().starts_with("CUPOOL_STREAMS")) {
     out.push_back("Streams are not followed in this program (" + report["mode_reason"].text() +
                   "): freed memory becomes ready by fences alone, which is as safe and a little slower.");
   }
   if (count("barriers") * 10 > pooled && pooled > 1000) {
-    out.push_back("More than one allocation in ten needed a barrier: a larger CUPOOL_MANY_BUDGET trades memory for speed.");
+    out.push_back(
+        "More than one allocation in ten needed a barrier: a larger CUPOOL_MANY_BUDGET trades memory for "
+        "speed.");
   }
   if (count("segments_released") * 20 > pooled && pooled > 100) {
-    out.push_back("Segments often went back to the driver, and each such free stops the device: a larger "
-                  "CUPOOL_MAX_CACHED or CUPOOL_LIMIT, or a longer CUPOOL_DECAY_MS, keeps more.");
+    out.push_back(
+        "Segments often went back to the driver, and each such free stops the device: a larger "
+        "CUPOOL_MAX_CACHED or CUPOOL_LIMIT, or a longer CUPOOL_DECAY_MS, keeps more.");
   }
   if (report["fragmentation"].number() > 0.4 && count("peak_reserved_bytes") > (uint64_t{256} << 20)) {
-    out.push_back("Much of what was reserved was never in use at once: a smaller CUPOOL_SEGMENT_MIN or "
-                  "CUPOOL_MAX_CACHED keeps less.");
+    out.push_back(
+        "Much of what was reserved was never in use at once: a smaller CUPOOL_SEGMENT_MIN or "
+        "CUPOOL_MAX_CACHED keeps less.");
   }
   if (count("out_of_memory") > 0) {
-    out.push_back("Allocations failed for want of memory: the report on stderr says who holds what; "
-                  "CUPOOL_FALLBACK=native adds a last resort.");
+    out.push_back(
+        "Allocations failed for want of memory: the report on stderr says who holds what; "
+        "CUPOOL_FALLBACK=native adds a last resort.");
   }
   if (count("unknown_entry_points") > 0) {
-    out.push_back("The driver gave out functions that this version of cupool does not know: a newer cupool follows them.");
+    out.push_back(
+        "The driver gave out functions that this version of cupool does not know: a newer cupool follows "
+        "them.");
   }
   return out;
 }

@@ -1,4 +1,5 @@
-// What `cupool doctor` makes of the facts: sentences for a user who wants to know what to change. Pure functions.
+// What `cupool doctor` makes of the facts: sentences for a user who wants to know what to change. Pure
+// functions.
 #pragma once
 
 #include <string>

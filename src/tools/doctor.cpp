@@ -1,5 +1,6 @@
-// `cupool doctor`: what the machine offers, whether the settings make sense, and, for a program that it runs, which doors
-// it used, which mode ran, what passed the pool by, and what to change. The program's own output goes where it always does.
+// `cupool doctor`: what the machine offers, whether the settings make sense, and, for a program that it runs,
+// which doors it used, which mode ran, what passed the pool by, and what to change. The program's own output
+// goes where it always does.
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -110,36 +111,41 @@ void print_machine(const DriverView& driver, const std::string& library) {
          driver.library.c_str(), driver.context_events ? "yes" : "no");
   for (size_t i = 0; i < driver.devices.size(); ++i) {
     const DriverView::Device& device = driver.devices[i];
-    printf("device %zu: %s, %s, stream-ordered pools: %s\n", i, device.name.c_str(), print_bytes(device.bytes).text,
-           device.memory_pools ? "yes" : "no");
+    printf("device %zu: %s, %s, stream-ordered pools: %s\n", i, device.name.c_str(),
+           print_bytes(device.bytes).text, device.memory_pools ? "yes" : "no");
   }
 }
 
 void print_report(const Json& report) {
   const auto count = [&](const char* name) { return static_cast<unsigned long long>(report[name].count()); };
-  printf("%s[%llu]: came by %s; mode %s\n", report["program"].text().c_str(), count("pid"), joined(doors(report)).c_str(),
-         report["mode"].text().c_str());
-  printf("  %llu allocations, %llu past the pool; %llu stream-ordered, %llu mapped, %llu arrays, %llu managed\n",
-         count("allocations"), count("forwarded_allocations"), count("async_allocations"), count("mapped_allocations"),
-         count("array_allocations"), count("managed_allocations"));
+  printf("%s[%llu]: came by %s; mode %s\n", report["program"].text().c_str(), count("pid"),
+         joined(doors(report)).c_str(), report["mode"].text().c_str());
+  printf(
+      "  %llu allocations, %llu past the pool; %llu stream-ordered, %llu mapped, %llu arrays, %llu managed\n",
+      count("allocations"), count("forwarded_allocations"), count("async_allocations"),
+      count("mapped_allocations"), count("array_allocations"), count("managed_allocations"));
   print_list("  to change:", advise(report));
 }
 
 void print_json_list(const std::vector<std::string>& sentences) {
   printf("[");
-  for (size_t i = 0; i < sentences.size(); ++i) printf("%s%s", i == 0 ? "" : ",", quoted(sentences[i]).c_str());
+  for (size_t i = 0; i < sentences.size(); ++i)
+    printf("%s%s", i == 0 ? "" : ",", quoted(sentences[i]).c_str());
   printf("]");
 }
 
 void print_json(const DriverView& driver, const std::string& library, const std::vector<Json>& reports) {
-  printf("{\"cupool\":%s,\"library\":%s,\"driver\":{\"library\":%s,\"version\":%d,\"context_events\":%s,\"error\":%s",
-         quoted(kVersion).c_str(), quoted(library).c_str(), quoted(driver.library).c_str(), driver.version,
-         driver.context_events ? "true" : "false", quoted(driver.error).c_str());
+  printf(
+      "{\"cupool\":%s,\"library\":%s,\"driver\":{\"library\":%s,\"version\":%d,\"context_events\":%s,"
+      "\"error\":%s",
+      quoted(kVersion).c_str(), quoted(library).c_str(), quoted(driver.library).c_str(), driver.version,
+      driver.context_events ? "true" : "false", quoted(driver.error).c_str());
   printf(",\"devices\":[");
   for (size_t i = 0; i < driver.devices.size(); ++i) {
     const DriverView::Device& device = driver.devices[i];
-    printf("%s{\"name\":%s,\"bytes\":%llu,\"memory_pools\":%s}", i == 0 ? "" : ",", quoted(device.name).c_str(),
-           static_cast<unsigned long long>(device.bytes), device.memory_pools ? "true" : "false");
+    printf("%s{\"name\":%s,\"bytes\":%llu,\"memory_pools\":%s}", i == 0 ? "" : ",",
+           quoted(device.name).c_str(), static_cast<unsigned long long>(device.bytes),
+           device.memory_pools ? "true" : "false");
   }
   printf("]},\"settings\":");
   print_json_list(complaints);
@@ -195,8 +201,9 @@ int doctor(int count, char** arguments) {
   print_list("to change:", advise(driver));
   for (const Json& report : reports) print_report(report);
   if (count > 0 && reports.empty()) {
-    print_list("to change:", {"No process reported: the program made no CUDA call, is linked statically without a dynamic "
-                              "loader, or runs with other rights (setuid), where LD_PRELOAD is ignored."});
+    print_list("to change:",
+               {"No process reported: the program made no CUDA call, is linked statically without a dynamic "
+                "loader, or runs with other rights (setuid), where LD_PRELOAD is ignored."});
   }
   return code;
 }

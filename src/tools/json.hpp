@@ -1,5 +1,5 @@
-// Reading JSON as the library writes it: objects, arrays, numbers, strings, true, false, null. Small, strict, and bounded
-// in depth; a file that is not JSON gives no value and a place where it went wrong.
+// Reading JSON as the library writes it: objects, arrays, numbers, strings, true, false, null. Small, strict,
+// and bounded in depth; a file that is not JSON gives no value and a place where it went wrong.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,8 @@ std::string find_library() {
 bool preload_library() {
   std::string preload = find_library();
   if (preload.empty()) {
-    fprintf(stderr, "cupool: %s is neither beside this command nor in a library folder next to it\n", kLibrary);
+    fprintf(stderr, "cupool: %s is neither beside this command nor in a library folder next to it\n",
+            kLibrary);
     return false;
   }
   const char* const before = config::preloaded();

@@ -9,8 +9,10 @@
 namespace {
 
 constexpr char kUsage[] =
-    "usage: cupool run [--stats=form] [--set name=value]... [--] app [argument]...   run a program with the pool\n"
-    "       cupool doctor [--json] [-- app [argument]...]   what the machine, the settings and a program need\n"
+    "usage: cupool run [--stats=form] [--set name=value]... [--] app [argument]...   run a program with the "
+    "pool\n"
+    "       cupool doctor [--json] [-- app [argument]...]   what the machine, the settings and a program "
+    "need\n"
     "       cupool merge [--json] report.json...            many processes' reports as one table\n"
     "       cupool options [--json | --markdown]            list every option\n"
     "       cupool --version\n"

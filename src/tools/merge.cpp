@@ -1,4 +1,5 @@
-// `cupool merge`: the JSON reports of many processes (ranks, hosts) as one table with a sum, or as one JSON object.
+// `cupool merge`: the JSON reports of many processes (ranks, hosts) as one table with a sum, or as one JSON
+// object.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -51,7 +52,8 @@ std::string print(const char* format, double value) {
 }
 
 template <typename Get>
-std::vector<std::string> cells(std::string rank, std::string host, std::string process, Get&& get, std::string mode) {
+std::vector<std::string> cells(std::string rank, std::string host, std::string process, Get&& get,
+                               std::string mode) {
   const uint64_t hits = get("hits_at_once") + get("hits_after_wait");
   return {std::move(rank),
           std::move(host),
@@ -83,8 +85,8 @@ Totals add_up(const std::vector<Report>& reports) {
 void print_table(const std::vector<Report>& reports, const Totals& totals) {
   Table table;
   for (const char* title : {"rank", "host", "process"}) table.column(title, Table::Align::kLeft);
-  for (const char* title : {"allocations", "pooled", "peak live", "peak reserved", "fragm.", "driver calls", "saved s",
-                            "failed"}) {
+  for (const char* title : {"allocations", "pooled", "peak live", "peak reserved", "fragm.", "driver calls",
+                            "saved s", "failed"}) {
     table.column(title, Table::Align::kRight);
   }
   table.column("mode", Table::Align::kLeft);
@@ -92,17 +94,20 @@ void print_table(const std::vector<Report>& reports, const Totals& totals) {
     const Json& json = report.json;
     const std::string process = json["program"].text() + "[" + std::to_string(json["pid"].count()) + "]";
     const std::string& rank = json["rank"].text();
-    table.row(cells(rank.empty() ? "-" : rank, json["host"].text(), process,
-                    [&](const char* name) { return json[name].count(); }, json["mode"].text()));
+    table.row(cells(
+        rank.empty() ? "-" : rank, json["host"].text(), process,
+        [&](const char* name) { return json[name].count(); }, json["mode"].text()));
   }
-  table.row(cells("all", "", std::to_string(reports.size()) + " processes",
-                  [&](const char* name) { return totals.at(name); }, ""));
+  table.row(cells(
+      "all", "", std::to_string(reports.size()) + " processes",
+      [&](const char* name) { return totals.at(name); }, ""));
   table.print();
 }
 
 void print_json(const std::vector<Report>& reports, const Totals& totals) {
   printf("{\"processes\":%zu", reports.size());
-  for (const auto& [name, value] : totals) printf(",\"%s\":%llu", name.c_str(), static_cast<unsigned long long>(value));
+  for (const auto& [name, value] : totals)
+    printf(",\"%s\":%llu", name.c_str(), static_cast<unsigned long long>(value));
   printf(",\"fragmentation\":%.4f,\"reports\":[",
          fragmentation(totals.at("peak_live_bytes"), totals.at("peak_reserved_bytes")));
   const char* separator = "";

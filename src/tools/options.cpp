@@ -28,9 +28,12 @@ void print_row(const config::OptionInfo& info) {
 
 void print_markdown() {
   printf(
-      "# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written as `512`, "
-      "`64K`, `1.5GiB`, `20%%` (of the device's memory) or `unlimited`. A value that makes no sense, a name that is none, "
-      "and two options that contradict each other are each told in one line on stderr, and the program runs on.\n\n");
+      "# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written "
+      "as `512`, "
+      "`64K`, `1.5GiB`, `20%%` (of the device's memory) or `unlimited`. A value that makes no sense, a name "
+      "that is none, "
+      "and two options that contradict each other are each told in one line on stderr, and the program runs "
+      "on.\n\n");
   printf("| variable | value | default | meaning |\n|---|---|---|---|\n");
   config::visit(config::defaults(), [](const config::OptionInfo& info, const char*) { print_row(info); });
 }

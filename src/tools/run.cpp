@@ -1,4 +1,5 @@
-// `cupool run`: puts libcupool.so in front of LD_PRELOAD, sets the options that were given, and becomes the program.
+// `cupool run`: puts libcupool.so in front of LD_PRELOAD, sets the options that were given, and becomes the
+// program.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -9,7 +10,8 @@
 namespace cupool::tools {
 namespace {
 
-// "--name=value" or "--name value": the value, and how many arguments were used up; null when this is another option.
+// "--name=value" or "--name value": the value, and how many arguments were used up; null when this is another
+// option.
 const char* value_of(const char* name, int count, char** arguments, int* used) {
   const size_t size = strlen(name);
   if (strncmp(arguments[0], name, size) != 0) return nullptr;

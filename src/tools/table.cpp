@@ -38,7 +38,8 @@ void Table::print() const {
   while (most != 0 && total > most) {
     Column* widest = nullptr;
     for (Column& column : columns) {
-      if (column.align == Align::kLeft && (widest == nullptr || column.width > widest->width)) widest = &column;
+      if (column.align == Align::kLeft && (widest == nullptr || column.width > widest->width))
+        widest = &column;
     }
     if (widest == nullptr || widest->width <= kNarrowest) break;
     --widest->width;

@@ -1,5 +1,5 @@
-// Rows of text in columns that fit the terminal: numbers to the right, words to the left, and the widest column of words
-// is cut where a line would be too long. Into a file or a pipe nothing is cut.
+// Rows of text in columns that fit the terminal: numbers to the right, words to the left, and the widest
+// column of words is cut where a line would be too long. Into a file or a pipe nothing is cut.
 #pragma once
 
 #include <string>

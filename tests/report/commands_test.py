@@ -1,0 +1,120 @@
+"""The verbs of the command: what each prints, for people and as JSON, and its exit codes."""
+
+import json
+
+import harness
+import lab
+
+COMMAND = harness.BUILD / "cupool"
+
+
+class CommandsTest(harness.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.need_native()
+        self.need_no_sanitizer()
+
+    def cupool(self, *words, env=None):
+        """Runs the command itself; the simulated driver is in reach."""
+        return harness.run([COMMAND, *words], env=env, driver="sim")
+
+    # ---- run.
+
+    def test_run_sets_options_by_name(self):
+        done = self.cupool("run", "--stats=json", "--set", "max_cached=1G", "--set=CUPOOL_STREAMS=fences", "--set",
+                           "thread-cache=2M", "--", lab.PROGRAM, "a:x:1000")
+        options = json.loads(done.err)["options"]
+        self.assertEqual(["1G", "fences", "2M"],
+                         [options[f"CUPOOL_{n}"] for n in ("MAX_CACHED", "STREAMS", "THREAD_CACHE")])
+
+    def test_run_refuses_an_option_or_a_value_that_makes_no_sense(self):
+        for words, said in ((["--set", "max_cachd=1G"], "CUPOOL_MAX_CACHED"), (["--set", "limit=junk"], "junk"),
+                            (["--set", "limit"], "name=value"), (["--frob"], "--frob"), (["--stats=odd"], "odd")):
+            done = self.cupool("run", *words, "--", "true")
+            self.assertEqual(2, done.code, words)
+            self.assertIn(said, done.err)
+
+    def test_run_needs_a_program(self):
+        self.assertEqual(2, self.cupool("run").code)
+        self.assertEqual(2, self.cupool("run", "--json", "--").code)
+
+    # ---- doctor.
+
+    def test_doctor_describes_the_machine(self):
+        done = self.cupool("doctor")
+        self.assertEqual(0, done.code, done.out)
+        self.assertIn("driver 13.0", done.out)
+        self.assertIn("cupool simulated device, 4 GiB", done.out)
+        self.assertEqual(13000, json.loads(self.cupool("doctor", "--json").out)["driver"]["version"])
+
+    def test_doctor_tells_what_is_wrong_with_the_settings_and_the_driver(self):
+        done = self.cupool("doctor", env={"CUPOOL_LIMT": "1G", "CUPOOL_SIM_DRIVER_VERSION": "12040"})
+        self.assertEqual(1, done.code)
+        self.assertIn("CUPOOL_LIMIT is", done.out)
+        self.assertIn("older than CUDA 12.5", " ".join(done.out.split()))
+
+    def test_doctor_tells_of_a_missing_driver(self):
+        done = self.cupool("doctor", env={"LD_LIBRARY_PATH": ""})
+        if "driver:" not in done.out:
+            self.skipTest("this machine has a driver")
+        self.assertEqual(1, done.code)
+        self.assertIn("install the NVIDIA driver", done.out)
+
+    def test_doctor_watches_a_program_and_keeps_its_output_and_exit_code(self):
+        done = self.cupool("doctor", "--", lab.PROGRAM, "a:x:1000", "p:live_bytes")
+        self.assertEqual(0, done.code)
+        self.assertIn("live_bytes 1024", done.out)
+        self.assertIn("script[", done.out)
+        self.assertIn("linked symbols; mode lanes", done.out)
+        self.assertEqual(7, self.cupool("doctor", "--", "sh", "-c", "exit 7").code)
+
+    def test_doctor_says_what_passed_the_pool_by_and_what_to_change(self):
+        done = self.cupool("doctor", "--json", "--", lab.PROGRAM, "a:x:1000", env={"CUPOOL_STREAMS": "fences", "CUPOOL_ONLY": "other"})
+        (process,) = json.loads(done.out)["processes"]
+        self.assertEqual("off", process["mode"])
+        self.assertIn("switched off", process["advice"][0])
+        nothing = self.cupool("doctor", "--", "true")
+        self.assertIn("No process reported", nothing.out)
+
+    # ---- merge.
+
+    def reports(self, count):
+        """Files of that many processes, each with one allocation more than the one before."""
+        for rank in range(count):
+            env = {"CUPOOL_STATS": "json", "CUPOOL_STATS_FILE": str(self.scratch / "%r.json"), "SLURM_PROCID": str(rank)}
+            harness.with_cupool([lab.PROGRAM, *lab.fill(rank + 1, 1000)], env=env, driver="sim")
+        return sorted(self.scratch.iterdir(), reverse=True)
+
+    def test_merge_adds_up_the_ranks(self):
+        files = self.reports(3)
+        done = self.cupool("merge", *files)
+        lines = done.out.splitlines()
+        self.assertEqual(0, done.code)
+        self.assertEqual(["rank", "0", "1", "2", "all"], [line.split()[0] for line in lines])
+        self.assertEqual("6", lines[-1].split()[3])
+        merged = json.loads(self.cupool("merge", "--json", *files).out)
+        self.assertEqual((3, 6), (merged["processes"], merged["allocations"]))
+
+    def test_merge_tells_of_files_that_are_no_reports(self):
+        files = self.reports(1)
+        junk = self.scratch / "junk"
+        for text in ("", "{", "[1,2]", '{"a":1}', "\x00", '{"cupool":"1"' + "[" * 100):
+            junk.write_text(text)
+            done = self.cupool("merge", files[0], junk)
+            self.assertEqual(1, done.code)
+            self.assertIn("is not a report", done.err)
+            self.assertIn("all", done.out)
+        self.assertEqual(1, self.cupool("merge", self.scratch / "missing").code)
+        self.assertEqual(2, self.cupool("merge").code)
+        self.assertEqual(2, self.cupool("merge", "--odd").code)
+
+    # ---- options.
+
+    def test_options_come_as_text_and_as_json(self):
+        self.assertIn("CUPOOL_LIMIT=unlimited", self.cupool("options").out)
+        self.assertIn("CUPOOL_LIMIT", [o["name"] for o in json.loads(self.cupool("options", "--json").out)])
+        self.assertEqual(2, self.cupool("options", "--odd").code)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -70,6 +70,14 @@ class CountersTest(harness.TestCase):
                 self.assert_sums(c)
                 self.assert_drivers_account(played)
 
+    def test_whole_allocations_are_counted_as_truly(self):
+        played = play(*fill(12, 5000), *drain(9), *fill(4, 5000, "c"), "s", split="no", max_cached="20K")
+        self.assertEqual((16, 9), (played.counters["allocations"], played.counters["frees"]))
+        self.assertEqual(7 * 5000, played.counters["asked_bytes"])
+        self.assertEqual(played.device["alloc_calls"], played.counters["segments_allocated"])
+        self.assertEqual(played.device["free_calls"], played.counters["segments_released"])
+        self.assert_sums(played.counters)
+
     def test_threads_lose_no_count(self):
         for size in (700, 90000, 3 * MIB):
             played = play(f"t:4:{size}:500", f"t:3:{size}:100")

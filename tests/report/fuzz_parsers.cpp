@@ -1,5 +1,5 @@
-// Any bytes at all as sizes, as words, as a whole environment and as a JSON report: nothing crashes, nothing is read past
-// its end, and what parses as a size prints as text that parses to the same size.
+// Any bytes at all as sizes, as words, as a whole environment and as a JSON report: nothing crashes, nothing
+// is read past its end, and what parses as a size prints as text that parses to the same size.
 #include <cstdlib>
 #include <string>
 #include <vector>

@@ -1,12 +1,13 @@
-/* The C interface from C, through weak symbols: says "absent" without cupool, and otherwise walks through every function.
-   The driver is reached by dlopen, as a program that knows neither at build time would. Prints one line per promise. */
+/* The C interface from C, through weak symbols: says "absent" without cupool, and otherwise walks through
+   every function. The driver is reached by dlopen, as a program that knows neither at build time would.
+   Prints one line per promise. */
 #define CUPOOL_WEAK
-#include "cupool/cupool.h"
-
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cupool/cupool.h"
 
 typedef unsigned long long Pointer;
 static int (*allocate)(Pointer*, size_t);
@@ -53,21 +54,26 @@ int main(void) {
   }
   say("counts what is live", stat_of("live_bytes") == (uint64_t)120 << 20);
   uint64_t of_device = 0;
-  say("counts by device", cupool_device_stat(0, "live_bytes", &of_device) == 0 && of_device == stat_of("live_bytes"));
-  say("refuses unknown names", cupool_stat("no_such_counter", &of_device) == 1 && cupool_device_stat(0, "submissions", &of_device) == 1 &&
-                                   cupool_device_stat(-1, "live_bytes", &of_device) == 1 && cupool_stat(NULL, NULL) == 1);
+  say("counts by device",
+      cupool_device_stat(0, "live_bytes", &of_device) == 0 && of_device == stat_of("live_bytes"));
+  say("refuses unknown names", cupool_stat("no_such_counter", &of_device) == 1 &&
+                                   cupool_device_stat(0, "submissions", &of_device) == 1 &&
+                                   cupool_device_stat(-1, "live_bytes", &of_device) == 1 &&
+                                   cupool_stat(NULL, NULL) == 1);
 
   say("takes a stream use of a block", cupool_record_stream(blocks[0], NULL) == 0);
   say("refuses a stream use of nothing", cupool_record_stream(16, NULL) == 1);
 
   for (int i = 0; i < 3; ++i) release(blocks[i]);
   say("keeps what is free", stat_of("cached_bytes") >= (uint64_t)90 << 20);
-  say("trims to a bound", cupool_trim((size_t)60 << 20) >= (size_t)30 << 20 && stat_of("cached_bytes") <= (uint64_t)64 << 20);
+  say("trims to a bound",
+      cupool_trim((size_t)60 << 20) >= (size_t)30 << 20 && stat_of("cached_bytes") <= (uint64_t)64 << 20);
   cupool_empty_cache();
   say("empties the cache", stat_of("reserved_bytes") == (uint64_t)30 << 20);
   say("remembers the peak", stat_of("peak_live_bytes") == (uint64_t)120 << 20);
   cupool_reset_peaks();
-  say("resets the peak", stat_of("peak_live_bytes") == (uint64_t)30 << 20 && stat_of("peak_reserved_bytes") == (uint64_t)30 << 20);
+  say("resets the peak", stat_of("peak_live_bytes") == (uint64_t)30 << 20 &&
+                             stat_of("peak_reserved_bytes") == (uint64_t)30 << 20);
 
   cupool_set_max_cached(0);
   release(blocks[3]);
@@ -75,7 +81,8 @@ int main(void) {
 
   char small[8];
   const size_t whole = cupool_stats_json(NULL, 0);
-  say("cuts JSON that does not fit", cupool_stats_json(small, sizeof small) >= whole - 64 && strlen(small) == 7);
+  say("cuts JSON that does not fit",
+      cupool_stats_json(small, sizeof small) >= whole - 64 && strlen(small) == 7);
   char* const text = malloc(whole + 4096);
   cupool_stats_json(text, whole + 4096);
   say("gives JSON", text[0] == '{' && strstr(text, "\"devices\":[{\"device\":0") != NULL);
@@ -87,6 +94,7 @@ int main(void) {
   uint64_t pointer = 0;
   say("shares no pool that was not made for it", cupool_export_pool(&descriptor) == 801);
   say("imports no file", cupool_import_pool(0, &pool) != 0 && cupool_import_pool(-1, &pool) == 1);
-  say("imports no pointer of a wrong size", cupool_import_pointer(&pool, data, 8, &pointer) == 1 && cupool_export_pointer(1, data, 8) == 1);
+  say("imports no pointer of a wrong size",
+      cupool_import_pointer(&pool, data, 8, &pointer) == 1 && cupool_export_pointer(1, data, 8) == 1);
   return 0;
 }

@@ -72,8 +72,8 @@ class OptionsTest(harness.TestCase):
 
     def test_option_many_budget_trades_memory_for_barriers(self):
         steps = streams(60, 5 * MIB)
-        mean = play(*steps, many_budget=0, segment_min="2M").counters
-        generous = play(*steps, many_budget="2G", segment_min="2M").counters
+        mean = play(*steps, streams="fences", many_budget=0, segment_min="2M").counters
+        generous = play(*steps, streams="fences", many_budget="2G", segment_min="2M").counters
         self.assertLess(generous["barriers"], mean["barriers"])
         self.assertGreater(generous["peak_reserved_bytes"], mean["peak_reserved_bytes"])
 
@@ -245,7 +245,7 @@ class OptionsTest(harness.TestCase):
         yield {"CUPOOL_MIN_BLOCK": "64K"}, "outside"
         yield {"CUPOOL_LARGE_ROUND": "1G"}, "outside"
         yield {"CUPOOL_SEGMENT_MIN": "1G", "CUPOOL_SEGMENT_MAX": "16M"}, "above CUPOOL_SEGMENT_MAX"
-        yield {"CUPOOL_MIN_BLOCK": "32K", "CUPOOL_SMALL_LIMIT": "1K"}, "above CUPOOL_SMALL_LIMIT"
+        yield {"CUPOOL_MIN_BLOCK": "16K", "CUPOOL_SMALL_LIMIT": "1K"}, "above CUPOOL_SMALL_LIMIT"
         yield {"CUPOOL_ONLY": "script", "CUPOOL_EXCEPT": "other"}, "contradict"
         yield {"CUPOOL_DECAY_MS": "99999999999"}, "outside"
 

@@ -1,9 +1,10 @@
-// A program that does what its arguments say, one step each, so that a test can state in one line what happened:
+// A program that does what its arguments say, one step each, so that a test can state in one line what
+// happened:
 //   a:NAME:BYTES  allocate     f:NAME  free              m:NAME:STREAM  memset on stream 1, 2 …
-//   s             synchronise  n:MS    let time pass     t:THREADS:BYTES:COUNT  that many pairs in each thread
-//   p:NAME        print one of cupool's statistics       r  reset cupool's peaks    k  a child is forked and exits
-//   g:NAME:BYTES  allocate managed memory                c:NAME  print the block's first byte    w  free a wild pointer
-//   x:HOW         end by exit, _exit, quick, abort, term; or usr2, and go on
+//   s             synchronise  n:MS    let time pass     t:THREADS:BYTES:COUNT  that many pairs in each
+//   thread p:NAME        print one of cupool's statistics       r  reset cupool's peaks    k  a child is
+//   forked and exits g:NAME:BYTES  allocate managed memory                c:NAME  print the block's first
+//   byte    w  free a wild pointer x:HOW         end by exit, _exit, quick, abort, term; or usr2, and go on
 // A step that fails prints its argument and the driver's error, and the next one follows.
 #include <cuda.h>
 #include <dlfcn.h>
@@ -44,7 +45,8 @@ Step split(const std::string& text) {
 
 CUresult work(const Step& step) {
   CUstream& stream = streams[step.at(2)];
-  if (stream == nullptr && cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN;
+  if (stream == nullptr && cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+    return CUDA_ERROR_UNKNOWN;
   return cuMemsetD8Async(blocks[step.at(1)], 1, sizes[step.at(1)], stream);
 }
 
@@ -58,7 +60,8 @@ void pairs(std::size_t bytes, unsigned long long count) {
 
 CUresult run_threads(const Step& step) {
   std::vector<std::thread> threads;
-  for (unsigned long long i = 0; i < step.number(1); ++i) threads.emplace_back(pairs, step.number(2), step.number(3));
+  for (unsigned long long i = 0; i < step.number(1); ++i)
+    threads.emplace_back(pairs, step.number(2), step.number(3));
   for (std::thread& thread : threads) thread.join();
   return CUDA_SUCCESS;
 }
@@ -126,7 +129,8 @@ CUresult take(const Step& step) {
 int main(int count, char** arguments) {
   CUdevice device = 0;
   if (cuInit(0) != CUDA_SUCCESS || cuDeviceGet(&device, 0) != CUDA_SUCCESS) return 3;
-  if (cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS || cuCtxSetCurrent(context) != CUDA_SUCCESS) return 3;
+  if (cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS || cuCtxSetCurrent(context) != CUDA_SUCCESS)
+    return 3;
   for (int i = 1; i < count; ++i) {
     const CUresult result = take(split(arguments[i]));
     if (result != CUDA_SUCCESS) std::printf("%s error %d\n", arguments[i], static_cast<int>(result));

@@ -28,7 +28,8 @@ SETS = {
     "no cache": ({"CUPOOL_MAX_CACHED": "0", "CUPOOL_THREAD_CACHE": "0"}, []),
     "little memory": ({"CUPOOL_SIM_MEMORY": "16M"}, ["--most", "4000000"]),
     "hard limit": ({"CUPOOL_LIMIT": "8M", "CUPOOL_SEGMENT_MIN": "2M"}, ["--most", "4000000"]),
-    "fences, little memory": ({"CUPOOL_STREAMS": "fences", "CUPOOL_SIM_MEMORY": "12M", "CUPOOL_MANY_BUDGET": "0"}, []),
+    "fences, little memory": ({"CUPOOL_STREAMS": "fences", "CUPOOL_SIM_MEMORY": "12M",
+                               "CUPOOL_MANY_BUDGET": "0"}, []),
     "old driver": ({"CUPOOL_SIM_DRIVER_VERSION": "12040"}, []),
     "old driver, fences": ({"CUPOOL_SIM_DRIVER_VERSION": "12040", "CUPOOL_STREAMS": "fences"}, []),
     "contexts": ({}, ["--with", "contexts"]),
@@ -40,12 +41,13 @@ SETS = {
     "managed": ({}, ["--with", "managed", "--without", "graphs"]),
     "managed, little memory": ({"CUPOOL_SIM_MEMORY": "24M"}, ["--with", "managed", "--without", "graphs"]),
     "idle segments go back": ({"CUPOOL_DECAY_MS": "1", "CUPOOL_SEGMENT_MIN": "2M"}, []),
-    "the driver's own pool": ({"CUPOOL_BACKEND": "native"}, []),
-    "the driver's own pool as a last resort": ({"CUPOOL_FALLBACK": "native", "CUPOOL_LIMIT": "4M", "CUPOOL_SEGMENT_MIN": "2M"}, []),
+    "the driver's own pool as a last resort": ({"CUPOOL_FALLBACK": "native", "CUPOOL_LIMIT": "4M",
+                                                "CUPOOL_SEGMENT_MIN": "2M"}, []),
     "whole segments": ({"CUPOOL_SPLIT": "no"}, []),
     "native pool": ({"CUPOOL_BACKEND": "native"}, []),
     "native pool, contexts and resets": ({"CUPOOL_BACKEND": "native"}, ["--with", "contexts,resets"]),
-    "native pool, little memory": ({"CUPOOL_BACKEND": "native", "CUPOOL_SIM_MEMORY": "48M"}, ["--most", "4000000"]),
+    "native pool, little memory": ({"CUPOOL_BACKEND": "native", "CUPOOL_SIM_MEMORY": "48M"},
+                                   ["--most", "4000000"]),
     "small blocks": ({}, ["--most", "3000"]),
     "large blocks": ({"CUPOOL_SEGMENT_MIN": "2M"}, ["--most", "9000000"]),
     "one kind of stream": ({}, ["--without", "streams"]),
@@ -55,10 +57,10 @@ SETS = {
 }
 
 # What the pool asks of the driver, with answers that a driver may give. The program sees some of them itself.
-FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999), ("cuCtxWaitEvent", 999), ("cuEventQuery", 999),
-          ("cuEventCreate", 2), ("cuCtxSynchronize", 999), ("cuEventSynchronize", 999), ("cuCtxGetCurrent", 999),
-          ("cuMemGetInfo_v2", 999), ("cuMemAllocAsync", 2), ("cuLaunchKernel", 2), ("cuStreamDestroy_v2", 999),
-          ("cuStreamBeginCapture_v2", 999), ("cuStreamCreate", 999), ("cuGraphLaunch", 999)]
+FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999), ("cuCtxWaitEvent", 999),
+          ("cuEventQuery", 999), ("cuEventCreate", 2), ("cuCtxSynchronize", 999), ("cuEventSynchronize", 999),
+          ("cuCtxGetCurrent", 999), ("cuMemGetInfo_v2", 999), ("cuMemAllocAsync", 2), ("cuLaunchKernel", 2),
+          ("cuStreamDestroy_v2", 999), ("cuStreamBeginCapture_v2", 999), ("cuStreamCreate", 999), ("cuGraphLaunch", 999)]
 FAULT_SETS = ["lanes", "fences", "no budget", "little memory", "small cache", "contexts", "old driver"]
 
 
@@ -78,8 +80,8 @@ class Job:
         """The program's own command line; a set's arguments come last and win."""
         if self.scene:
             return [str(victim("torture_races")), self.scene]
-        return [str(victim("torture")), "--seed", str(self.seed), "--threads", str(self.threads), "--ops", str(OPERATIONS),
-                "--most", "1000000", *self.arguments]
+        return [str(victim("torture")), "--seed", str(self.seed), "--threads", str(self.threads),
+                "--ops", str(OPERATIONS), "--most", "1000000", *self.arguments]
 
     def settings(self):
         """All of the environment that matters."""
@@ -106,11 +108,12 @@ class Finding:
     def __str__(self):
         last = "\n    ".join(self.text.strip().splitlines()[-14:])
         how = "did not end" if self.code is None else f"exit code {self.code}"
-        return f"{self.job.name}, seed {self.job.seed}, {self.job.threads} threads: {how}\n    {last}\n  {self.job.repeat_with()}"
+        what = f"{self.job.name}, seed {self.job.seed}, {self.job.threads} threads"
+        return f"{what}: {how}\n    {last}\n  {self.job.repeat_with()}"
 
 
 def run_job(job, limit=120):
-    """The exit code and what was said. A library that is missing would be a run without it: the loader only grumbles."""
+    """The exit code and what was said. A missing library is an error here: the loader would only grumble."""
     for library in job.preload:
         if not library.exists():
             raise FileNotFoundError(library)
@@ -122,8 +125,8 @@ def run_job(job, limit=120):
                   for word in ("-E", f"{key}={settings.pop(key)}")]
         command = [*EMULATOR, *loader, *command]
     try:
-        done = subprocess.run(command, env={**environment, **settings}, capture_output=True, text=True, errors="replace",
-                              timeout=limit, check=False)
+        done = subprocess.run(command, env={**environment, **settings}, capture_output=True, text=True,
+                              errors="replace", timeout=limit, check=False)
     except subprocess.TimeoutExpired as late:
         return None, str(late.stderr or "")
     return done.returncode, done.stdout + done.stderr
@@ -144,7 +147,7 @@ def seeded_jobs(first, count):
 
 
 def fault_jobs(first, count):
-    """Every call in turn, and for each call one count after the other at which it fails; now and then from then on."""
+    """Every call in turn; for each call one count after the other at which it fails, now and then from then on."""
     for number in range(first, first + count):
         call, code = FAULTS[number % len(FAULTS)]
         turn = number // len(FAULTS)
@@ -160,7 +163,8 @@ def fault_jobs(first, count):
 def scene_jobs(scene, count, rule):
     """The one case a rule is for, with a library from which that rule is taken ('' : none is)."""
     for seed in range(1, 1 + count):
-        yield Job(f"{scene} without {rule or 'nothing'}", seed, 2, {"WITHOUT_RULE": rule}, preload=[OBSERVER, WITHOUT], scene=scene)
+        yield Job(f"{scene} without {rule or 'nothing'}", seed, 2, {"WITHOUT_RULE": rule},
+                  preload=[OBSERVER, WITHOUT], scene=scene)
 
 
 def without(jobs, rule):
@@ -182,7 +186,7 @@ def bare_jobs(first, count):
 
 
 def findings(jobs, workers=None, enough=10):
-    """Runs the jobs, several at a time; gives those that did not end with 0, and stops when there are enough."""
+    """Runs the jobs, several at a time; gives those that did not end with 0, at most `enough` of them."""
     found = []
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         results = [(job, pool.submit(run_job, job)) for job in jobs]

@@ -1,5 +1,5 @@
-// The rules of order/ as variables, in a build of libcupool.so that only tests load: WITHOUT_RULE names the one that
-// is left out. Set before main() and never changed.
+// The rules of order/ as variables, in a build of libcupool.so that only tests load: WITHOUT_RULE names the
+// one that is left out. Set before main() and never changed.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -69,6 +69,21 @@ TEST_CASE_METHOD(PoolWorld, "a segment with a tainted block gives out nothing ne
   }
 }
 
+TEST_CASE_METHOD(PoolWorld, "a full slab of a tainted segment gives out nothing of what is freed in it") {
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 500; ++i) blocks.push_back(allocate(512));
+  pool::Pool::Held held;
+  REQUIRE(pools.find(blocks[0], &held));
+  REQUIRE(pools.taint(blocks[0], Taint::kExported));
+  for (size_t i = 1; i < blocks.size(); ++i) free(blocks[i]);
+  driver.finish();
+  for (int i = 0; i < 1000; ++i) {
+    pool::Pool::Held other;
+    REQUIRE(pools.find(allocate(512), &other));
+    REQUIRE(other.segment != held.segment);
+  }
+}
+
 TEST_CASE_METHOD(PoolWorld, "a tainted segment goes back to the driver with its last block, not before") {
   const auto first = allocate(3 * kMiB);
   const auto second = allocate(2 * kMiB);
