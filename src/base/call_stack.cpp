@@ -1,3 +1,4 @@
+// See call_stack.hpp.
 #include "base/call_stack.hpp"
 
 #include <dlfcn.h>
@@ -61,7 +62,8 @@ void print_call_stack(void* const* frames, size_t count) {
   unsigned number = 0;
   for (size_t i = 0; i < count; ++i) {
     Dl_info info{};
-    // The address before the return belongs to the call, even if that was the last instruction of its function.
+    // The address before the return belongs to the call, even if that was the last instruction of its
+    // function.
     void* const at = static_cast<char*>(frames[i]) - 1;
     const bool known = dladdr(at, &info) != 0;
     if (known && info.dli_fbase == own) continue;

@@ -1,5 +1,5 @@
-// The slow half of Lock: spin, then let others run, then sleep a little. errno is kept, because a hook's caller may look
-// at it.
+// The slow half of Lock: spin, then let others run, then sleep a little. errno is kept, because a hook's
+// caller may look at it.
 #include "base/lock.hpp"
 
 #include <sched.h>

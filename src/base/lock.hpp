@@ -1,6 +1,6 @@
-// A mutex of one byte whose unlock is a plain store: it spins for a moment, then lets other threads run. Sections under it
-// are short, so a waiter that the holder would have to wake costs more than it saves. Usable in constinit globals, never
-// destroyed, so a forked child can simply reset it. Not recursive.
+// A mutex of one byte whose unlock is a plain store: it spins for a moment, then lets other threads run.
+// Sections under it are short, so a waiter that the holder would have to wake costs more than it saves.
+// Usable in constinit globals, never destroyed, so a forked child can simply reset it. Not recursive.
 #pragma once
 
 #include <atomic>

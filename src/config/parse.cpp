@@ -81,6 +81,16 @@ void require_power_of_two(Size& field, const char* name, const Size& fallback, c
   field = fallback;
 }
 
+// Letters behind a percent sign that stand for nothing.
+void check_pattern(const char* pattern, const Reader& reader) {
+  for (const char* at = strchr(pattern, '%'); at != nullptr; at = strchr(at + 2, '%')) {
+    if (at[1] != '\0' && strchr("phre%", at[1]) != nullptr) continue;
+    reader.say("CUPOOL_STATS_FILE=%.64s: %.2s is neither %%p, %%h, %%r nor %%e; it stays as it is", pattern,
+               at);
+    return;
+  }
+}
+
 // Options that are fine one by one but not together.
 void settle_contradictions(Options& options, const Reader& reader) {
   const Options plain = defaults();
@@ -102,6 +112,12 @@ void settle_contradictions(Options& options, const Reader& reader) {
     reader.say("CUPOOL_ONLY and CUPOOL_EXCEPT contradict each other; using CUPOOL_ONLY=%.64s", options.only);
     options.except = plain.except;
   }
+  if (options.limit.bytes < options.segment_min.bytes && !options.limit.percent &&
+      !options.segment_min.percent) {
+    reader.say("CUPOOL_LIMIT=%s is below CUPOOL_SEGMENT_MIN=%s; every block gets a segment of its own size",
+               print(options.limit).text, print(options.segment_min).text);
+  }
+  check_pattern(options.stats_file, reader);
 }
 
 // Levenshtein's distance; `a` and `b` are cut to kMaxName characters.

@@ -1,3 +1,4 @@
+// See watchers.hpp.
 #include "config/watchers.hpp"
 
 #include <fcntl.h>
@@ -36,7 +37,9 @@ void find_tracer(char (&name)[size]) {
   read_text(path, name);
 }
 
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 }  // namespace
 
@@ -44,8 +47,10 @@ const char* watching_tool(const char* const* environment, const char* tracer) {
   for (; *environment != nullptr; ++environment) {
     const std::string_view entry(*environment);
     const bool injects = entry.starts_with("CUDA_INJECTION64_PATH=") || entry.starts_with("LD_PRELOAD=");
-    if (entry.starts_with("NV_SANITIZER_") || (injects && contains(entry, "sanitizer-"))) return "compute-sanitizer";
-    if (entry.starts_with("CUDA_MEMCHECK=") || (injects && contains(entry, "memcheck"))) return "cuda-memcheck";
+    if (entry.starts_with("NV_SANITIZER_") || (injects && contains(entry, "sanitizer-")))
+      return "compute-sanitizer";
+    if (entry.starts_with("CUDA_MEMCHECK=") || (injects && contains(entry, "memcheck")))
+      return "cuda-memcheck";
   }
   // A tracer that only looks on, such as strace, does not judge memory.
   return contains(tracer, "gdb") || contains(tracer, "lldb") ? "a debugger" : nullptr;

@@ -1,3 +1,4 @@
+// See cuda_driver.hpp.
 #include "cuda/cuda_driver.hpp"
 
 #include "base/reentry.hpp"
@@ -19,7 +20,8 @@ Status within(driver::Context context, Call&& call) {
   CUcontext current = nullptr;
   real.cuCtxGetCurrent(&current);
   if (current == native(context)) return call();
-  if (const CUresult pushed = real.cuCtxPushCurrent_v2(native(context)); pushed != CUDA_SUCCESS) return pushed;
+  if (const CUresult pushed = real.cuCtxPushCurrent_v2(native(context)); pushed != CUDA_SUCCESS)
+    return pushed;
   const Status status = call();
   real.cuCtxPopCurrent_v2(&current);
   return status;
@@ -62,10 +64,13 @@ Status CudaDriver::device(int* number) {
   return real.cuCtxGetDevice(number);
 }
 
-bool CudaDriver::has_context_events() const { return real.cuCtxRecordEvent.present() && real.cuCtxWaitEvent.present(); }
+bool CudaDriver::has_context_events() const {
+  return real.cuCtxRecordEvent.present() && real.cuCtxWaitEvent.present();
+}
 
 Status CudaDriver::create_event(driver::Context context, driver::Event* out) {
-  return within(context, [&] { return real.cuEventCreate(reinterpret_cast<CUevent*>(out), CU_EVENT_DISABLE_TIMING); });
+  return within(context,
+                [&] { return real.cuEventCreate(reinterpret_cast<CUevent*>(out), CU_EVENT_DISABLE_TIMING); });
 }
 
 Status CudaDriver::record(driver::Context context, driver::Event event) {

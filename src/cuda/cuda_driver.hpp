@@ -1,5 +1,5 @@
-// The Driver seam over the real table. Every call goes to the driver's own functions under the re-entry guard, so that a
-// library which the driver calls back (UCX) finds the driver, not us. No state of its own.
+// The Driver seam over the real table. Every call goes to the driver's own functions under the re-entry
+// guard, so that a library which the driver calls back (UCX) finds the driver, not us. No state of its own.
 #pragma once
 
 #include "driver/driver.hpp"

@@ -1,7 +1,8 @@
-// The seam to the system underneath: all that pool/ and order/ ever ask of a CUDA driver, without a CUDA header. Three
-// implementations: cuda/ (the real one), the simulated libcuda under it, and scripted ones in unit tests.
-// Contract: 0 is success, any other number is the driver's own error and means that nothing happened, unless said
-// otherwise below. No function throws. Every call may block or call back into the process: hold no pool lock.
+// The seam to the system underneath: all that pool/ and order/ ever ask of a CUDA driver, without a CUDA
+// header. Three implementations: cuda/ (the real one), the simulated libcuda under it, and scripted ones in
+// unit tests. Contract: 0 is success, any other number is the driver's own error and means that nothing
+// happened, unless said otherwise below. No function throws. Every call may block or call back into the
+// process: hold no pool lock.
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// See sealed_handle.hpp.
 #include "driver/sealed_handle.hpp"
 
 #include <cstring>
@@ -8,7 +9,8 @@ namespace cupool::driver {
 namespace {
 
 constexpr size_t kDriverBytes = 56;
-constexpr uint64_t kSecretlessKey = 0x63757030306c3031;  // names the format: another layout takes another number
+constexpr uint64_t kSecretlessKey =
+    0x63757030306c3031;  // names the format: another layout takes another number
 
 // The last eight bytes. Small blocks start on 512 bytes, large ones on 16 KiB; the lowest bit says which.
 constexpr uint64_t kSmallUnit = 512;

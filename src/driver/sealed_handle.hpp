@@ -1,7 +1,7 @@
-// The handle of a block that was cut from a segment. The driver can only name the whole segment, so its handle is
-// scrambled, and the place of the block goes into the eight bytes that the driver ignores: a process with cupool opens it at
-// the block, any other is refused by the driver instead of reading a neighbour's data. Not a secret (docs/security.md).
-// Pure functions; no state.
+// The handle of a block that was cut from a segment. The driver can only name the whole segment, so its
+// handle is scrambled, and the place of the block goes into the eight bytes that the driver ignores: a
+// process with cupool opens it at the block, any other is refused by the driver instead of reading a
+// neighbour's data. Not a secret (docs/security.md). Pure functions; no state.
 #pragma once
 
 #include <array>

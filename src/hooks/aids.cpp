@@ -1,3 +1,4 @@
+// See aids.hpp.
 #include "hooks/aids.hpp"
 
 #include <cstdlib>
@@ -62,7 +63,8 @@ void set_up_aids() {
   const config::Options& options = config::options();
   if (options.zero) new_value.store(0, std::memory_order_relaxed);
   take_fills(options.fill);
-  const bool any = new_value.load(std::memory_order_relaxed) != kNone || old_value.load(std::memory_order_relaxed) != kNone;
+  const bool any = new_value.load(std::memory_order_relaxed) != kNone ||
+                   old_value.load(std::memory_order_relaxed) != kNone;
   detail::fills.store(any, std::memory_order_relaxed);
 }
 
@@ -92,7 +94,8 @@ void note_bad_free(CUdeviceptr pointer, pool::Freed found) {
     log::line("free of %#llx, which is no allocation", address);
   } else if (pools.find(pointer, &held)) {
     log::line("free of %#llx, which is %llu bytes inside a block of %llu", address,
-              static_cast<unsigned long long>(pointer - held.start), static_cast<unsigned long long>(held.bytes));
+              static_cast<unsigned long long>(pointer - held.start),
+              static_cast<unsigned long long>(held.bytes));
   } else {
     log::line("free of %#llx, which nobody holds: freed twice, or never given out", address);
   }

@@ -1,6 +1,7 @@
-// Debug aids that users know from other allocators: blocks filled as they come and go (CUPOOL_FILL, CUPOOL_ZERO), and a
-// report of every bad free with its call stack (CUPOOL_CHECK). All off by default; then each costs a test of one word, or
-// nothing. The filling is work on the device like any other, ordered after all work of the old life and before all of the new.
+// Debug aids that users know from other allocators: blocks filled as they come and go (CUPOOL_FILL,
+// CUPOOL_ZERO), and a report of every bad free with its call stack (CUPOOL_CHECK). All off by default; then
+// each costs a test of one word, or nothing. The filling is work on the device like any other, ordered after
+// all work of the old life and before all of the new.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,8 @@ void set_up_aids();
 
 // Whether blocks are written over at all.
 inline bool fills() { return detail::fills.load(std::memory_order_relaxed); }
-// A block was just taken from the pool; the program does not have it yet. Who may touch it first: work, or the host?
+// A block was just taken from the pool; the program does not have it yet. Who may touch it first: work, or
+// the host?
 enum class First { kWork, kHost };
 void fill_new_block(CUdeviceptr block, size_t bytes, First first);
 // The program has freed what may be a block of ours; the pool does not have it yet.

@@ -1,3 +1,4 @@
+// See blocks.hpp.
 #include "hooks/blocks.hpp"
 
 namespace cupool::hooks {

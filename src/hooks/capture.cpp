@@ -1,5 +1,5 @@
-// Stream capture begins and ends, and a graph that is uploaded as it is instantiated. While a stream captures we make no
-// record, wait, query or synchronise of our own: it would break the program's capture.
+// Stream capture begins and ends, and a graph that is uploaded as it is instantiated. While a stream captures
+// we make no record, wait, query or synchronise of our own: it would break the program's capture.
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/submit.hpp"
@@ -44,55 +44,62 @@ bool uploads(const CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
 
 }  // namespace
 
-CUresult cuStreamBeginCapture(CUstream stream) { return begins(named(stream, DefaultStream::kLegacy), [&] {
-    return forward(Event::captures, real.cuStreamBeginCapture, stream);
-  }); }
+CUresult cuStreamBeginCapture(CUstream stream) {
+  return begins(named(stream, DefaultStream::kLegacy),
+                [&] { return forward(Event::captures, real.cuStreamBeginCapture, stream); });
+}
 
 CUresult cuStreamBeginCapture_ptsz(CUstream stream) {
-  return begins(named(stream, DefaultStream::kPerThread), [&] {
-    return forward(Event::captures, real.cuStreamBeginCapture_ptsz, stream);
-  });
+  return begins(named(stream, DefaultStream::kPerThread),
+                [&] { return forward(Event::captures, real.cuStreamBeginCapture_ptsz, stream); });
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  return begins(named(stream, DefaultStream::kLegacy), [&] {
-    return forward(Event::captures, real.cuStreamBeginCapture_v2, stream, mode);
-  });
+  return begins(named(stream, DefaultStream::kLegacy),
+                [&] { return forward(Event::captures, real.cuStreamBeginCapture_v2, stream, mode); });
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  return begins(named(stream, DefaultStream::kPerThread), [&] {
-    return forward(Event::captures, real.cuStreamBeginCapture_v2_ptsz, stream, mode);
-  });
+  return begins(named(stream, DefaultStream::kPerThread),
+                [&] { return forward(Event::captures, real.cuStreamBeginCapture_v2_ptsz, stream, mode); });
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes,
                                      const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
   return begins(named(stream, DefaultStream::kLegacy), [&] {
-    return forward(Event::captures, real.cuStreamBeginCaptureToGraph, stream, graph, nodes, edges, count, mode);
+    return forward(Event::captures, real.cuStreamBeginCaptureToGraph, stream, graph, nodes, edges, count,
+                   mode);
   });
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode* nodes,
-                                          const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
+                                          const CUgraphEdgeData* edges, size_t count,
+                                          CUstreamCaptureMode mode) {
   return begins(named(stream, DefaultStream::kPerThread), [&] {
-    return forward(Event::captures, real.cuStreamBeginCaptureToGraph_ptsz, stream, graph, nodes, edges, count, mode);
+    return forward(Event::captures, real.cuStreamBeginCaptureToGraph_ptsz, stream, graph, nodes, edges, count,
+                   mode);
   });
 }
 
-CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) { return ends(named(stream, DefaultStream::kLegacy), [&] { return forward(real.cuStreamEndCapture, stream, graph); }); }
-
-CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
-  return ends(named(stream, DefaultStream::kPerThread), [&] { return forward(real.cuStreamEndCapture_ptsz, stream, graph); });
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return ends(named(stream, DefaultStream::kLegacy),
+              [&] { return forward(real.cuStreamEndCapture, stream, graph); });
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
+  return ends(named(stream, DefaultStream::kPerThread),
+              [&] { return forward(real.cuStreamEndCapture_ptsz, stream, graph); });
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   if (!uploads(params)) return forward(real.cuGraphInstantiateWithParams, exec, graph, params);
   return submit(upload_stream(params, DefaultStream::kLegacy),
                 [&] { return real.cuGraphInstantiateWithParams(exec, graph, params); });
 }
 
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   if (!uploads(params)) return forward(real.cuGraphInstantiateWithParams_ptsz, exec, graph, params);
   return submit(upload_stream(params, DefaultStream::kPerThread),
                 [&] { return real.cuGraphInstantiateWithParams_ptsz(exec, graph, params); });

@@ -1,5 +1,6 @@
-// Which streams capture at this moment. order/ only counts them; here they have names, so that each is counted once
-// however it ends: by its end, broken, with its stream or with its context. Under a lock of its own.
+// Which streams capture at this moment. order/ only counts them; here they have names, so that each is
+// counted once however it ends: by its end, broken, with its stream or with its context. Under a lock of its
+// own.
 #pragma once
 
 #include "cuda/real.hpp"

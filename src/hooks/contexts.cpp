@@ -1,6 +1,6 @@
-// Contexts as they come and go, and which of them reach each other. A context that ends takes its memory along, so what
-// we know of it is dropped before the driver acts. Every context is told to order/ when the program gets it: work of one
-// can touch memory of another, so a fence must cover them all.
+// Contexts as they come and go, and which of them reach each other. A context that ends takes its memory
+// along, so what we know of it is dropped before the driver acts. Every context is told to order/ when the
+// program gets it: work of one can touch memory of another, so a fence must cover them all.
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
@@ -37,11 +37,13 @@ bool primary_is_active(CUdevice device) {
   return real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
-// The handle of a device's primary context, if it has one now. Asked by taking a reference and giving it back.
+// The handle of a device's primary context, if it has one now. Asked by taking a reference and giving it
+// back.
 CUcontext primary(CUdevice device) {
   const cupool::Reentry guard;
   CUcontext context = nullptr;
-  if (!primary_is_active(device) || real.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) return nullptr;
+  if (!primary_is_active(device) || real.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+    return nullptr;
   real.cuDevicePrimaryCtxRelease_v2(device);
   return context;
 }
@@ -78,7 +80,8 @@ CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device) {
   return gets(context, [&] { return forward(real.cuCtxCreate_v2, context, flags, device); });
 }
 
-CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params, int count, unsigned flags, CUdevice device) {
+CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params, int count, unsigned flags,
+                        CUdevice device) {
   return gets(context, [&] { return forward(real.cuCtxCreate_v3, context, params, count, flags, device); });
 }
 
@@ -107,15 +110,18 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device) {
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return resets(device, [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxReset_v2, device); });
+  return resets(device,
+                [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxReset_v2, device); });
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  return releases(device, [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxRelease, device); });
+  return releases(device,
+                  [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxRelease, device); });
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return releases(device, [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxRelease_v2, device); });
+  return releases(device,
+                  [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxRelease_v2, device); });
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {

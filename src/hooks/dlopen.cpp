@@ -1,6 +1,7 @@
-// Loads that can pass us by: with RTLD_DEEPBIND a library finds libcuda's functions before ours, and dlmopen gives it a
-// libcuda of its own. Neither is changed; what we learn is that notes on streams may be incomplete from now on. The exported
-// dlopen and dlmopen (jumps.S) ask here where to jump to, and leave every argument as it was.
+// Loads that can pass us by: with RTLD_DEEPBIND a library finds libcuda's functions before ours, and dlmopen
+// gives it a libcuda of its own. Neither is changed; what we learn is that notes on streams may be incomplete
+// from now on. The exported dlopen and dlmopen (jumps.S) ask here where to jump to, and leave every argument
+// as it was.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -30,7 +31,8 @@ extern "C" {
 
 [[gnu::visibility("hidden"), gnu::used]] void* cupool_before_dlopen(const char*, int mode) {
   if ((mode & RTLD_DEEPBIND) != 0) pools.order().distrust("a library was loaded with RTLD_DEEPBIND");
-  // What earlier loads brought in; what this one brings is seen at the next, or when memory is made ready for it.
+  // What earlier loads brought in; what this one brings is seen at the next, or when memory is made ready for
+  // it.
   if (is_serving()) look_for_networks();
   return find(real_dlopen, "dlopen");
 }

@@ -9,7 +9,9 @@ using cupool::hooks::named;
 using cupool::hooks::submit;
 using cupool::stats::Counter;
 
-CUresult cuEventSynchronize(CUevent event) { return forward(Counter::synchronisations, real.cuEventSynchronize, event); }
+CUresult cuEventSynchronize(CUevent event) {
+  return forward(Counter::synchronisations, real.cuEventSynchronize, event);
+}
 CUresult cuEventQuery(CUevent event) { return forward(real.cuEventQuery, event); }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
@@ -17,7 +19,8 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 }
 
 CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
-  return submit(named(stream, DefaultStream::kPerThread), [&] { return real.cuEventRecord_ptsz(event, stream); });
+  return submit(named(stream, DefaultStream::kPerThread),
+                [&] { return real.cuEventRecord_ptsz(event, stream); });
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
@@ -31,7 +34,8 @@ CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned fl
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
-  return submit(named(stream, DefaultStream::kLegacy), [&] { return real.cuStreamWaitEvent(stream, event, flags); });
+  return submit(named(stream, DefaultStream::kLegacy),
+                [&] { return real.cuStreamWaitEvent(stream, event, flags); });
 }
 
 CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) {

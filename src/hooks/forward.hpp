@@ -1,5 +1,5 @@
-// The least a hook does: call the driver, count what succeeded. A call that reaches us from inside the driver on the same
-// thread is none of the program's: it is passed on and not counted.
+// The least a hook does: call the driver, count what succeeded. A call that reaches us from inside the driver
+// on the same thread is none of the program's: it is passed on and not counted.
 #pragma once
 
 #include "base/reentry.hpp"

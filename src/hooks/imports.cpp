@@ -1,3 +1,4 @@
+// See imports.hpp.
 #include "hooks/imports.hpp"
 
 #include <algorithm>
@@ -28,14 +29,13 @@ Imports::Mapping* Imports::mapping_of(CUcontext context, const driver::Handle& s
 }
 
 Imports::Block* Imports::block_at(CUdeviceptr address) {
-  const auto found = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& block) {
-    return address - block.start < block.bytes;
-  });
+  const auto found = std::find_if(blocks_.begin(), blocks_.end(),
+                                  [&](const Block& block) { return address - block.start < block.bytes; });
   return found == blocks_.end() ? nullptr : &*found;
 }
 
-Imports::Mapping* Imports::map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags,
-                               CUresult* result) {
+Imports::Mapping* Imports::map(const Opener& opener, CUcontext context, const driver::Handle& handle,
+                               unsigned flags, CUresult* result) {
   CUdeviceptr start = 0;
   size_t bytes = 0;
   *result = opener(&start, std::bit_cast<CUipcMemHandle>(handle), flags);
@@ -46,8 +46,8 @@ Imports::Mapping* Imports::map(const Opener& opener, CUcontext context, const dr
   return &mappings_.back();
 }
 
-CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle, const driver::Place& place,
-                       unsigned flags) {
+CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle,
+                       const driver::Place& place, unsigned flags) {
   if (out == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   Guard hold(lock_);
   const Reentry guard;
@@ -80,7 +80,8 @@ void Imports::unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* re
   if (push) real.cuCtxPushCurrent_v2(context);
   *result = real.cuIpcCloseMemHandle(start);
   if (push) real.cuCtxPopCurrent_v2(&other);
-  std::erase_if(mappings_, [&](const Mapping& mapping) { return mapping.start == start && mapping.context == context; });
+  std::erase_if(mappings_,
+                [&](const Mapping& mapping) { return mapping.start == start && mapping.context == context; });
   count_.store(mappings_.size(), std::memory_order_release);
 }
 
@@ -90,7 +91,9 @@ bool Imports::close(CUdeviceptr pointer, CUresult* result) {
   const Reentry guard;
   CUcontext const context = current();
   if (context == nullptr) return false;
-  const auto opened_here = [&](const Block& block) { return block.start == pointer && block.context == context; };
+  const auto opened_here = [&](const Block& block) {
+    return block.start == pointer && block.context == context;
+  };
   const auto opened = [&](const Block& block) { return block.start == pointer; };
   auto block = std::find_if(blocks_.begin(), blocks_.end(), opened_here);
   if (block == blocks_.end()) block = std::find_if(blocks_.begin(), blocks_.end(), opened);

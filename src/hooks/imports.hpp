@@ -1,7 +1,8 @@
-// Blocks of other processes that were opened through sealed handles. The driver maps a whole segment once for each context;
-// any number of blocks of it are opened and closed in any order, and the last one closed ends the mapping. Blocks under the
-// driver's own handles are the driver's business. All state is under `lock_`, which is held across the driver's open and
-// close: callbacks from inside those calls never come back here (the re-entry guard).
+// Blocks of other processes that were opened through sealed handles. The driver maps a whole segment once for
+// each context; any number of blocks of it are opened and closed in any order, and the last one closed ends
+// the mapping. Blocks under the driver's own handles are the driver's business. All state is under `lock_`,
+// which is held across the driver's open and close: callbacks from inside those calls never come back here
+// (the re-entry guard).
 #pragma once
 
 #include <atomic>
@@ -22,8 +23,8 @@ class Imports {
   constexpr Imports() = default;
 
   // `handle` is the driver's handle of the segment. The current context gets the mapping.
-  CUresult open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle, const driver::Place& place,
-                unsigned flags);
+  CUresult open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle,
+                const driver::Place& place, unsigned flags);
   // False: not a mapping of ours, ask the driver. Else the result is in `result`.
   bool close(CUdeviceptr pointer, CUresult* result);
 
@@ -61,8 +62,8 @@ class Imports {
 
   bool any() const { return count_.load(std::memory_order_acquire) != 0; }
   Mapping* mapping_of(CUcontext context, const driver::Handle& segment) CUPOOL_REQUIRES(lock_);
-  Mapping* map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags, CUresult* result)
-      CUPOOL_REQUIRES(lock_);
+  Mapping* map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags,
+               CUresult* result) CUPOOL_REQUIRES(lock_);
   void unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) CUPOOL_REQUIRES(lock_);
   Block* block_at(CUdeviceptr address) CUPOOL_REQUIRES(lock_);
 

@@ -1,5 +1,6 @@
-// Memory that another process opens. A block alone in its segment is exported under the driver's handle, a cut one under a
-// sealed handle, which only cupool opens. Exported memory is tainted first: nothing new may be cut from beside it.
+// Memory that another process opens. A block alone in its segment is exported under the driver's handle, a
+// cut one under a sealed handle, which only cupool opens. Exported memory is tainted first: nothing new may
+// be cut from beside it.
 #include <bit>
 #include <unordered_map>
 
@@ -22,8 +23,8 @@ using cupool::stats::Event;
 
 namespace {
 
-// The driver makes another handle at every call. One for each segment, then, so that whoever opens several blocks of it
-// sees that it is the same one.
+// The driver makes another handle at every call. One for each segment, then, so that whoever opens several
+// blocks of it sees that it is the same one.
 class SegmentHandles {
  public:
   CUresult get(const Block& block, CUipcMemHandle* handle) {
@@ -64,7 +65,8 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
   if (!cupool::driver::seal(&bytes, {block.start - block.segment, block.bytes})) {
     static constinit cupool::log::Once once;
     if (once.first()) {
-      cupool::log::line("this driver's memory handles cannot be shared for blocks of the pool; CUPOOL_SPLIT=no can");
+      cupool::log::line(
+          "this driver's memory handles cannot be shared for blocks of the pool; CUPOOL_SPLIT=no can");
     }
     *handle = {};
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -74,8 +76,8 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
   return result;
 }
 
-CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer, const CUipcMemHandle& handle,
-              unsigned flags) {
+CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer,
+              const CUipcMemHandle& handle, unsigned flags) {
   auto segment = std::bit_cast<cupool::driver::Handle>(handle);
   cupool::driver::Place place;
   if (cupool::hooks::is_serving() && cupool::driver::unseal(&segment, &place)) {
@@ -92,7 +94,8 @@ CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   Block block;
   const Whose whose = look_up(pointer, &block);
-  if (whose == Whose::kBlock && !block.imported && handle != nullptr) return export_block(handle, pointer, block);
+  if (whose == Whose::kBlock && !block.imported && handle != nullptr)
+    return export_block(handle, pointer, block);
   const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
   return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, asked);
 }

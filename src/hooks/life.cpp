@@ -1,5 +1,5 @@
-// See life.hpp. The library's destructor is the end of the process; it only reads and prints, the pool is never torn down
-// and other libraries may still call us afterwards.
+// See life.hpp. The library's destructor is the end of the process; it only reads and prints, the pool is
+// never torn down and other libraries may still call us afterwards.
 #include "hooks/life.hpp"
 
 #include <pthread.h>
@@ -9,8 +9,8 @@
 #include "base/log.hpp"
 #include "config/options.hpp"
 #include "config/print.hpp"
-#include "cuda/real.hpp"
 #include "config/watchers.hpp"
+#include "cuda/real.hpp"
 #include "hooks/aids.hpp"
 #include "hooks/captures.hpp"
 #include "hooks/imports.hpp"

@@ -1,6 +1,6 @@
-// The life of the process: its first use of CUDA, its forks, its end. Nothing happens before the first use, so a process
-// without CUDA pays nothing and leaves no trace. In a forked child the pool never serves: CUDA does not survive a fork, and
-// what the child inherited is not its own.
+// The life of the process: its first use of CUDA, its forks, its end. Nothing happens before the first use,
+// so a process without CUDA pays nothing and leaves no trace. In a forked child the pool never serves: CUDA
+// does not survive a fork, and what the child inherited is not its own.
 #pragma once
 
 namespace cupool::hooks {

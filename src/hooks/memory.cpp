@@ -1,6 +1,6 @@
-// Device memory: what the pool serves, and what the driver serves beside it. Each entry point checks, calls and counts;
-// it owns nothing and holds no lock across the driver. In doubt a call goes to the driver, which then answers for itself:
-// bad arguments, no context, a capture that forbids allocation.
+// Device memory: what the pool serves, and what the driver serves beside it. Each entry point checks, calls
+// and counts; it owns nothing and holds no lock across the driver. In doubt a call goes to the driver, which
+// then answers for itself: bad arguments, no context, a capture that forbids allocation.
 #include "hooks/aids.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/serving.hpp"
@@ -19,7 +19,8 @@ using cupool::stats::Counter;
 namespace {
 
 void count_failure(CUresult result, Counter failed) {
-  if (result != CUDA_SUCCESS && !cupool::Reentry::inside()) [[unlikely]] cupool::stats::count(failed);
+  if (result != CUDA_SUCCESS && !cupool::Reentry::inside()) [[unlikely]]
+    cupool::stats::count(failed);
 }
 
 // A stream-ordered call is work on its stream like any other.
@@ -30,8 +31,8 @@ CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, Call&& ca
   return result;
 }
 
-// Whether this thread may free memory at all while something captures. The driver's own answer to a like call, which
-// also does to the capture what that call would have done.
+// Whether this thread may free memory at all while something captures. The driver's own answer to a like
+// call, which also does to the capture what that call would have done.
 CUresult ask_capture() {
   const cupool::Reentry guard;
   CUdeviceptr probe = 0;
@@ -43,8 +44,8 @@ CUresult ask_capture() {
 
 CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
-// A stream-ordered free of a block of ours is a free like any other: its work was submitted before. Only what the driver
-// would refuse is refused: a stream that is none, or one that captures.
+// A stream-ordered free of a block of ours is a free like any other: its work was submitted before. Only what
+// the driver would refuse is refused: a stream that is none, or one that captures.
 CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   const cupool::Reentry guard;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -61,12 +62,14 @@ bool is_ours(CUdeviceptr pointer) {
 
 // What cuMemAlloc_v2 does, for blocks that other entry points hand out too.
 CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
-  if (pointer != nullptr && bytes != 0 && cupool::hooks::serves_allocation() && !pools.order().is_capturing()) {
+  if (pointer != nullptr && bytes != 0 && cupool::hooks::serves_allocation() &&
+      !pools.order().is_capturing()) {
     if (const cupool::driver::Context context = cupool::hooks::current_context()) {
       cupool::driver::Address address;
       const cupool::driver::Status status = pools.allocate(context, bytes, &address);
       if (status == cupool::driver::kSuccess) [[likely]] {
-        if (cupool::hooks::fills()) [[unlikely]] cupool::hooks::fill_new_block(address, bytes, cupool::hooks::First::kWork);
+        if (cupool::hooks::fills()) [[unlikely]]
+          cupool::hooks::fill_new_block(address, bytes, cupool::hooks::First::kWork);
         *pointer = address;
       } else {
         *pointer = 0;  // as the driver does
@@ -94,27 +97,33 @@ CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
 
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
   Freed freed = Freed::kNotOurs;
-  // The driver frees without a current context too. An address of ours never reaches it: it may be a whole segment's.
+  // The driver frees without a current context too. An address of ours never reaches it: it may be a whole
+  // segment's.
   if (cupool::hooks::is_serving() && !pools.order().is_capturing()) [[likely]] {
-    if (cupool::hooks::fills()) [[unlikely]] cupool::hooks::fill_old_block(pointer);
+    if (cupool::hooks::fills()) [[unlikely]]
+      cupool::hooks::fill_old_block(pointer);
     freed = pools.free(pointer);
   }
   const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
-  if (result != CUDA_SUCCESS) [[unlikely]] cupool::hooks::note_bad_free(pointer, freed);
+  if (result != CUDA_SUCCESS) [[unlikely]]
+    cupool::hooks::note_bad_free(pointer, freed);
   count_failure(result, Counter::failed_frees);
   return result;
 }
 
-CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height, unsigned element) {
-  // The driver's pitch on every device so far: the width rounded up to 512. Odd input is the driver's to judge.
+CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height,
+                            unsigned element) {
+  // The driver's pitch on every device so far: the width rounded up to 512. Odd input is the driver's to
+  // judge.
   constexpr size_t kPitchStep = 512;
   const bool plain = pointer != nullptr && pitch != nullptr && width != 0 && height != 0 &&
                      (element == 4 || element == 8 || element == 16) && width < size_t{1} << 40 &&
                      height < size_t{1} << 20;
   if (!plain || !cupool::hooks::serves_allocation()) {
-    const CUresult result =
-        forward(Counter::pitched_allocations, real.cuMemAllocPitch_v2, pointer, pitch, width, height, element);
-    if (result == CUDA_SUCCESS && !cupool::Reentry::inside()) cupool::stats::count(Counter::forwarded_allocations);
+    const CUresult result = forward(Counter::pitched_allocations, real.cuMemAllocPitch_v2, pointer, pitch,
+                                    width, height, element);
+    if (result == CUDA_SUCCESS && !cupool::Reentry::inside())
+      cupool::stats::count(Counter::forwarded_allocations);
     return result;
   }
   const size_t row = (width + kPitchStep - 1) & ~(kPitchStep - 1);
@@ -140,45 +149,56 @@ CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
-  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations,
-                 [&] { return with_room([&] { return real.cuMemAllocAsync_ptsz(pointer, bytes, stream); }); });
+  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations, [&] {
+    return with_room([&] { return real.cuMemAllocAsync_ptsz(pointer, bytes, stream); });
+  });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  return ordered(stream, DefaultStream::kLegacy, Counter::async_allocations,
-                 [&] { return with_room([&] { return real.cuMemAllocFromPoolAsync(pointer, bytes, pool, stream); }); });
+  return ordered(stream, DefaultStream::kLegacy, Counter::async_allocations, [&] {
+    return with_room([&] { return real.cuMemAllocFromPoolAsync(pointer, bytes, pool, stream); });
+  });
 }
 
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations,
-                 [&] { return with_room([&] { return real.cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream); }); });
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
+                                      CUstream stream) {
+  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations, [&] {
+    return with_room([&] { return real.cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream); });
+  });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
   if (is_ours(pointer)) return free_ours_on(pointer, named(stream, DefaultStream::kLegacy));
-  return ordered(stream, DefaultStream::kLegacy, Counter::async_frees, [&] { return real.cuMemFreeAsync(pointer, stream); });
+  return ordered(stream, DefaultStream::kLegacy, Counter::async_frees,
+                 [&] { return real.cuMemFreeAsync(pointer, stream); });
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
   if (is_ours(pointer)) return free_ours_on(pointer, named(stream, DefaultStream::kPerThread));
-  return ordered(stream, DefaultStream::kPerThread, Counter::async_frees, [&] { return real.cuMemFreeAsync_ptsz(pointer, stream); });
+  return ordered(stream, DefaultStream::kPerThread, Counter::async_frees,
+                 [&] { return real.cuMemFreeAsync_ptsz(pointer, stream); });
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
-                     unsigned long long flags) {
-  return with_room(
-      [&] { return forward(Counter::mapped_allocations, real.cuMemCreate, handle, bytes, properties, flags); });
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* properties, unsigned long long flags) {
+  return with_room([&] {
+    return forward(Counter::mapped_allocations, real.cuMemCreate, handle, bytes, properties, flags);
+  });
 }
 
 CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* descriptor) {
-  return with_room([&] { return forward(Counter::array_allocations, real.cuArrayCreate_v2, array, descriptor); });
+  return with_room(
+      [&] { return forward(Counter::array_allocations, real.cuArrayCreate_v2, array, descriptor); });
 }
 
 CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
-  return with_room([&] { return forward(Counter::array_allocations, real.cuArray3DCreate_v2, array, descriptor); });
+  return with_room(
+      [&] { return forward(Counter::array_allocations, real.cuArray3DCreate_v2, array, descriptor); });
 }
 
-CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor, unsigned levels) {
-  return with_room(
-      [&] { return forward(Counter::array_allocations, real.cuMipmappedArrayCreate, array, descriptor, levels); });
+CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor,
+                                unsigned levels) {
+  return with_room([&] {
+    return forward(Counter::array_allocations, real.cuMipmappedArrayCreate, array, descriptor, levels);
+  });
 }

@@ -1,3 +1,4 @@
+// See networks.hpp.
 #include "hooks/networks.hpp"
 
 #include <link.h>
@@ -12,7 +13,8 @@ namespace cupool::hooks {
 
 namespace {
 
-// A library alone means nothing (PyTorch brings libcufile along): without its device it works through CUDA's own copies.
+// A library alone means nothing (PyTorch brings libcufile along): without its device it works through CUDA's
+// own copies.
 struct Way {
   const char* library;
   const char* device;

@@ -1,7 +1,7 @@
-// What a program asks about a pointer: its range, its attributes, a handle for it. A block of ours is answered as if it
-// were an allocation of its own: the driver is asked first (it judges the call and knows the device), then what it says of
-// the segment is replaced by what is true of the block. An address in our memory that no block holds is answered with the
-// driver's words for a pointer it does not know.
+// What a program asks about a pointer: its range, its attributes, a handle for it. A block of ours is
+// answered as if it were an allocation of its own: the driver is asked first (it judges the call and knows
+// the device), then what it says of the segment is replaced by what is true of the block. An address in our
+// memory that no block holds is answered with the driver's words for a pointer it does not know.
 #include <cstring>
 
 #include "hooks/blocks.hpp"
@@ -39,16 +39,21 @@ Block mapping_of(const Block& block) {
 // Puts the block's own answer in the place of the segment's.
 void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return put<CUdeviceptr>(data, block.start);
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return put<size_t>(data, block.bytes);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return put<CUdeviceptr>(data, block.start);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return put<size_t>(data, block.bytes);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return with_mark(pointer, [&](const Mark& mark) { put<unsigned long long>(data, mark.life); });
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return put<CUdeviceptr>(data, mapping_of(block).start);
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return put<size_t>(data, mapping_of(block).bytes);
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return put<CUdeviceptr>(data, mapping_of(block).start);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return put<size_t>(data, mapping_of(block).bytes);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       if (block.whole) return;
       return with_mark(pointer, [&](const Mark& mark) { put<unsigned>(data, mark.sync_memops ? 1 : 0); });
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -59,8 +64,8 @@ void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Blo
   if (!block.imported) pools.taint(pointer, Taint::kPeerTokens);
 }
 
-// The driver knows the attribute of a segment only. Once a block of it wants synchronous copies all of them get them, and
-// that stays so: it is slower, not wrong, and the segment is not used again.
+// The driver knows the attribute of a segment only. Once a block of it wants synchronous copies all of them
+// get them, and that stays so: it is slower, not wrong, and the segment is not used again.
 CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& block) {
   unsigned wanted = 0;
   std::memcpy(&wanted, value, sizeof wanted);
@@ -85,7 +90,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr p
   Block block;
   const Whose whose = look_up(pointer, &block);
   const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
-  const CUresult result = forward(Counter::pointer_questions, real.cuMemGetAddressRange_v2, base, bytes, asked);
+  const CUresult result =
+      forward(Counter::pointer_questions, real.cuMemGetAddressRange_v2, base, bytes, asked);
   if (result != CUDA_SUCCESS || whose != Whose::kBlock) return result;
   if (base != nullptr) *base = block.start;
   if (bytes != nullptr) *bytes = block.bytes;
@@ -97,19 +103,23 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   const Whose whose = look_up(pointer, &block);
   if (whose == Whose::kBlock) before_asking(attribute, pointer, block);
   const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
-  const CUresult result = forward(Counter::pointer_questions, real.cuPointerGetAttribute, data, attribute, asked);
-  if (result == CUDA_SUCCESS && whose == Whose::kBlock && data != nullptr) correct(data, attribute, pointer, block);
+  const CUresult result =
+      forward(Counter::pointer_questions, real.cuPointerGetAttribute, data, attribute, asked);
+  if (result == CUDA_SUCCESS && whose == Whose::kBlock && data != nullptr)
+    correct(data, attribute, pointer, block);
   return result;
 }
 
-CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer) {
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
+                                CUdeviceptr pointer) {
   Block block;
   const Whose whose = look_up(pointer, &block);
   for (unsigned i = 0; whose == Whose::kBlock && attributes != nullptr && i < count; ++i) {
     before_asking(attributes[i], pointer, block);
   }
   const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
-  const CUresult result = forward(Counter::pointer_questions, real.cuPointerGetAttributes, count, attributes, data, asked);
+  const CUresult result =
+      forward(Counter::pointer_questions, real.cuPointerGetAttributes, count, attributes, data, asked);
   if (result != CUDA_SUCCESS || whose == Whose::kDrivers) return result;
   for (unsigned i = 0; i < count; ++i) {
     if (data[i] == nullptr) continue;
@@ -129,11 +139,12 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   if (whose == Whose::kBlock && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && value != nullptr) {
     return set_sync_memops(value, pointer, block);
   }
-  return forward(real.cuPointerSetAttribute, value, attribute, whose == Whose::kNobodys ? kUnknownAddress : pointer);
+  return forward(real.cuPointerSetAttribute, value, attribute,
+                 whose == Whose::kNobodys ? kUnknownAddress : pointer);
 }
 
-CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type,
-                                       unsigned long long flags) {
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t bytes,
+                                       CUmemRangeHandleType type, unsigned long long flags) {
   Block block;
   Whose whose = look_up(pointer, &block);
   if (whose == Whose::kBlock && bytes > block.start + block.bytes - pointer) whose = Whose::kNobodys;

@@ -68,7 +68,8 @@ void note_failure(CUresult result) {
   if (const driver::Context context = current_context()) {
     static constinit log::Once once;
     if (once.first()) {
-      log::line("error %d ended this context; cupool steps aside and the driver answers for it", static_cast<int>(result));
+      log::line("error %d ended this context; cupool steps aside and the driver answers for it",
+                static_cast<int>(result));
     }
     pools.fail(context);
   }

@@ -1,5 +1,5 @@
-// The one place where hooks meet the pool: the process's pools, whether they serve at this moment, and how a CUDA stream
-// is named for order/. Nothing here holds a lock.
+// The one place where hooks meet the pool: the process's pools, whether they serve at this moment, and how a
+// CUDA stream is named for order/. Nothing here holds a lock.
 #pragma once
 
 #include <atomic>
@@ -20,15 +20,14 @@ bool start_serving();
 
 inline constexpr pool::Pools& pools = detail::pools.value;
 
-// Whether the pool serves this call: not when the user switched it off, not in a forked child, not when the driver itself
-// called back into us.
-inline bool is_serving() {
-  return detail::serving.load(std::memory_order_relaxed) && !Reentry::inside();
-}
+// Whether the pool serves this call: not when the user switched it off, not in a forked child, not when the
+// driver itself called back into us.
+inline bool is_serving() { return detail::serving.load(std::memory_order_relaxed) && !Reentry::inside(); }
 // The same at an allocation, which may be the program's first call of all.
 inline bool serves_allocation() { return is_serving() || detail::start_serving(); }
 
-// Null: none, or the driver would refuse. Costs a call of the driver: a thread's context can change behind our back.
+// Null: none, or the driver would refuse. Costs a call of the driver: a thread's context can change behind
+// our back.
 inline driver::Context current_context() {
   CUcontext current = nullptr;
   if (cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS) current = nullptr;
@@ -40,17 +39,20 @@ inline CUresult to_result(driver::Status status) { return static_cast<CUresult>(
 // The lane of a stream whose handle is not 0 any more (see named()).
 order::Lane lane_of_this_thread();
 inline order::Lane lane_of(CUstream stream) {
-  if (stream == CU_STREAM_PER_THREAD) [[unlikely]] return lane_of_this_thread();
+  if (stream == CU_STREAM_PER_THREAD) [[unlikely]]
+    return lane_of_this_thread();
   return order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
 }
 
 // From now on the driver's stream-ordered pool serves: first, or where the pool has nothing left.
 void start_native(bool first);
 
-// An error that a context does not recover from: the pool steps aside for that context and the driver answers from now on.
+// An error that a context does not recover from: the pool steps aside for that context and the driver answers
+// from now on.
 void note_failure(CUresult result);
 inline void note_result(CUresult result) {
-  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) [[unlikely]] note_failure(result);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) [[unlikely]]
+    note_failure(result);
 }
 
 // Makes room in the pool and tries once more when the driver, asked for other memory, has none left.

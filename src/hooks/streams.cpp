@@ -1,5 +1,5 @@
-// The program waits for a context or a stream, asks whether it is done, or destroys it. A wait that succeeded proves that
-// work is finished; a stream that is destroyed can come back under the same handle.
+// The program waits for a context or a stream, asks whether it is done, or destroys it. A wait that succeeded
+// proves that work is finished; a stream that is destroyed can come back under the same handle.
 #include "config/options.hpp"
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
@@ -44,7 +44,8 @@ CUresult cuCtxSynchronize() {
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
-  return waits(Lane::kMany, [&] { return forward(Counter::synchronisations, real.cuCtxSynchronize_v2, context); });
+  return waits(Lane::kMany,
+               [&] { return forward(Counter::synchronisations, real.cuCtxSynchronize_v2, context); });
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
@@ -58,7 +59,8 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream) {
 }
 
 CUresult cuStreamQuery(CUstream stream) {
-  return waits(lane_of(named(stream, DefaultStream::kLegacy)), [&] { return forward(real.cuStreamQuery, stream); });
+  return waits(lane_of(named(stream, DefaultStream::kLegacy)),
+               [&] { return forward(real.cuStreamQuery, stream); });
 }
 
 CUresult cuStreamQuery_ptsz(CUstream stream) {

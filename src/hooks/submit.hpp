@@ -1,6 +1,6 @@
-// What every submission of work passes through, whichever function made it: a note before the real call and one after.
-// One place for all, so that the rules of order/ are applied the same way to a launch, a copy and a callback. Nothing is
-// held across the real call: it may block, and it may call back.
+// What every submission of work passes through, whichever function made it: a note before the real call and
+// one after. One place for all, so that the rules of order/ are applied the same way to a launch, a copy and
+// a callback. Nothing is held across the real call: it may block, and it may call back.
 #pragma once
 
 #include <tuple>
@@ -16,7 +16,8 @@ namespace cupool::hooks {
 enum class DefaultStream { kLegacy, kPerThread };
 
 inline CUstream named(CUstream stream, DefaultStream zero) {
-  if (stream != nullptr) [[likely]] return stream;
+  if (stream != nullptr) [[likely]]
+    return stream;
   return zero == DefaultStream::kLegacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
 }
 
@@ -40,7 +41,8 @@ CUresult forward_counted(Call&& call) {
 // `overlaps`: the work may start before what precedes it in the stream has ended.
 template <typename Call>
 inline CUresult submit(CUstream stream, Call&& call, bool overlaps = false) {
-  if (!is_serving()) [[unlikely]] return forward_counted(call);
+  if (!is_serving()) [[unlikely]]
+    return forward_counted(call);
   const order::Lane lane = lane_of(stream);
   before_submit(overlaps ? order::Lane::kOverlapping : lane);
   CUresult result;
@@ -71,11 +73,13 @@ struct SubmitHook;
 template <cuda::Kind kind, int place, typename Self, typename... Args>
 struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   static CUresult call(Args... args) {
-    return submit(stream_of(args...), [&] { return Self::entry()(args...); }, may_overlap(args...));
+    return submit(
+        stream_of(args...), [&] { return Self::entry()(args...); }, may_overlap(args...));
   }
 
  private:
-  static constexpr DefaultStream kZero = kind == cuda::Kind::kStreamPerThread || kind == cuda::Kind::kConfigPerThread ||
+  static constexpr DefaultStream kZero = kind == cuda::Kind::kStreamPerThread ||
+                                                 kind == cuda::Kind::kConfigPerThread ||
                                                  kind == cuda::Kind::kDefaultPerThread
                                              ? DefaultStream::kPerThread
                                              : DefaultStream::kLegacy;

@@ -1,5 +1,6 @@
-// A lane is one stream as the order of work sees it, named by a number that cannot come back for another stream while
-// it still matters. A set of lanes is kept only as far as it matters: none, one, or many. Pure values, no state.
+// A lane is one stream as the order of work sees it, named by a number that cannot come back for another
+// stream while it still matters. A set of lanes is kept only as far as it matters: none, one, or many. Pure
+// values, no state.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,16 @@ using Epoch = uint64_t;
 enum class Lane : uint64_t {
   kNone = 0,
   kLegacy = 1,  // handles 0 and 1 are the same stream
-  kOverlapping = 3,  // a launch that may start before its predecessor in the stream has ended: no lane protects it
+  kOverlapping =
+      3,  // a launch that may start before its predecessor in the stream has ended: no lane protects it
   kMany = ~uint64_t{0},
 };
 
-// Stream handles are addresses, so multiples of eight; threads' default streams get odd numbers that are never used
-// twice in a process (all of them share one handle value, and a thread's address can return).
-inline Lane lane_of_handle(uint64_t handle) { return handle <= 1 ? Lane::kLegacy : static_cast<Lane>(handle); }
+// Stream handles are addresses, so multiples of eight; threads' default streams get odd numbers that are
+// never used twice in a process (all of them share one handle value, and a thread's address can return).
+inline Lane lane_of_handle(uint64_t handle) {
+  return handle <= 1 ? Lane::kLegacy : static_cast<Lane>(handle);
+}
 inline Lane lane_of_thread(uint64_t number) { return static_cast<Lane>(number << 3 | 5); }
 
 inline Lane unite(Lane a, Lane b) {

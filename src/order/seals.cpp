@@ -1,5 +1,5 @@
-// The list of pending seals and the events of each context. Runs under the timeline's lock, decides nothing: see seals.hpp.
-// Calls the driver for events only, never for memory.
+// The list of pending seals and the events of each context. Runs under the timeline's lock, decides nothing:
+// see seals.hpp. Calls the driver for events only, never for memory.
 #include "order/seals.hpp"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ void Seals::join(driver::Context context) {
 }
 
 void Seals::leave(driver::Context context) {
-  // Destroying a context waits for its work, so its marks are as good as done; its events must not be asked any more.
+  // Destroying a context waits for its work, so its marks are as good as done; its events must not be asked
+  // any more.
   for (Seal& seal : pending_) {
     std::erase_if(seal.marks, [&](const Mark& mark) { return mark.context == context; });
   }

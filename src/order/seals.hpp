@@ -1,6 +1,7 @@
-// The seals that are not known to be done: which epoch each closes, which lanes were noted in it, and one event per
-// context that tells when. Mechanism only: what a seal means is decided in timeline.cpp, under whose lock every function
-// here runs. Events are created once and used again; a destroyed context's events die with it.
+// The seals that are not known to be done: which epoch each closes, which lanes were noted in it, and one
+// event per context that tells when. Mechanism only: what a seal means is decided in timeline.cpp, under
+// whose lock every function here runs. Events are created once and used again; a destroyed context's events
+// die with it.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +20,11 @@ class Seals {
   void leave(driver::Context context);
   size_t contexts() const { return contexts_.size(); }
 
-  // A seal without events yet. When there are too many, the newest one gives its lanes to this one, which proves it too.
+  // A seal without events yet. When there are too many, the newest one gives its lanes to this one, which
+  // proves it too.
   void push(Epoch epoch, Lane lanes);
-  // Records the newest seal's events, in every context. On failure that seal stays without proof: abandon() it.
+  // Records the newest seal's events, in every context. On failure that seal stays without proof: abandon()
+  // it.
   bool record_newest();
   // Makes all later work of every context run after the newest seal's events.
   bool order_after_newest();

@@ -1,5 +1,6 @@
-// The slow half of the timeline: everything that changes its words, under `lock_`. The order of the stores is part of the
-// rules (docs/order.md): the grant goes first, the number goes up before the record. Waits on the host without the lock.
+// The slow half of the timeline: everything that changes its words, under `lock_`. The order of the stores is
+// part of the rules (docs/order.md): the grant goes first, the number goes up before the record. Waits on the
+// host without the lock.
 #include "order/timeline.hpp"
 
 #include <sched.h>
@@ -21,7 +22,8 @@ Lane Timeline::in_use_locked() const {
 void Timeline::refresh_locked() {
   const Lane in_use = in_use_locked();
   const Lane guard = guard_.load(std::memory_order_relaxed);
-  const bool guarded = guard == in_use && (!kGuardEpoch || guard_epoch_ == open_.load(std::memory_order_relaxed));
+  const bool guarded =
+      guard == in_use && (!kGuardEpoch || guard_epoch_ == open_.load(std::memory_order_relaxed));
   const bool grant = !is_capturing() && in_use != Lane::kMany && (in_use == Lane::kNone || guarded);
   grant_.store(grant || !kFence, std::memory_order_release);
 }
@@ -33,8 +35,8 @@ void Timeline::raise_safe_locked() {
   safe_.store(completed_only_ ? completed : std::max(ordered_, completed), std::memory_order_release);
 }
 
-// The grant goes before the note comes: a thread that finds its lane noted already may free and allocate at once, and must
-// not find a grant from before the note.
+// The grant goes before the note comes: a thread that finds its lane noted already may free and allocate at
+// once, and must not find a grant from before the note.
 void Timeline::add_noted_locked(Lane lanes) {
   grant_.store(!kFence, std::memory_order_release);
   noted_.store(unite(noted_.load(std::memory_order_relaxed), lanes), std::memory_order_release);
@@ -82,8 +84,8 @@ bool Timeline::request_grant() {
   return grant_.load(std::memory_order_relaxed);
 }
 
-// Closes the open epoch and returns its number. The lanes noted so far go with it, and the number goes up before anything
-// is recorded: work that the record misses is freed with a new stamp.
+// Closes the open epoch and returns its number. The lanes noted so far go with it, and the number goes up
+// before anything is recorded: work that the record misses is freed with a new stamp.
 Epoch Timeline::open_next_locked() {
   const Epoch epoch = open_.load(std::memory_order_relaxed);
   seals_.push(epoch, noted_.load(std::memory_order_relaxed));
@@ -223,8 +225,10 @@ void Timeline::begin_capture() {
   for (bool can_settle = true;;) {
     {
       Guard hold(lock_);
-      // While something captures no barrier can be made, so none may be owed; and a wait of ours would break it.
-      const bool owes = guard_.load(std::memory_order_relaxed) != Lane::kNone && can_settle && !is_capturing();
+      // While something captures no barrier can be made, so none may be owed; and a wait of ours would break
+      // it.
+      const bool owes =
+          guard_.load(std::memory_order_relaxed) != Lane::kNone && can_settle && !is_capturing();
       if (!owes && waits_ == 0) {
         captures_.fetch_add(1, std::memory_order_release);
         refresh_locked();

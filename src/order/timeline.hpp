@@ -1,8 +1,8 @@
-// When may memory that the application freed be handed out again? One timeline per process answers for all contexts,
-// for work of one context can touch memory of another. docs/order.md argues every rule and names the races.
-// Owns: the epochs, what is known of the streams in use, the guard. All state changes happen under `lock_`; the words in
-// the first cache line are read without it. `lock_` is held across record, query and order_after (the model needs these
-// steps whole) but never across a call the application made.
+// When may memory that the application freed be handed out again? One timeline per process answers for all
+// contexts, for work of one context can touch memory of another. docs/order.md argues every rule and names
+// the races. Owns: the epochs, what is known of the streams in use, the guard. All state changes happen under
+// `lock_`; the words in the first cache line are read without it. `lock_` is held across record, query and
+// order_after (the model needs these steps whole) but never across a call the application made.
 #pragma once
 
 #include <atomic>
@@ -24,16 +24,20 @@ class Timeline {
 
   // The stamp of a block that is freed now. pre: the application's last launch on it has returned.
   Epoch open() const { return open_.load(std::memory_order_acquire); }
-  // Whether everything that touched a block with this stamp is ordered before any GPU work submitted from now on.
+  // Whether everything that touched a block with this stamp is ordered before any GPU work submitted from now
+  // on.
   bool is_safe(Epoch stamp) const { return stamp <= safe_.load(std::memory_order_acquire) || !kFence; }
   Epoch safe() const { return kFence ? safe_.load(std::memory_order_acquire) : ~Epoch{0}; }
   // Whether it is over, so that the host or another device may write there too.
-  bool is_completed(Epoch stamp) const { return stamp <= completed_.load(std::memory_order_acquire) || !kFence; }
+  bool is_completed(Epoch stamp) const {
+    return stamp <= completed_.load(std::memory_order_acquire) || !kFence;
+  }
   Epoch completed() const { return kFence ? completed_.load(std::memory_order_acquire) : ~Epoch{0}; }
   // Whether freed memory may be handed out whatever its stamp, because all unfinished work is in one lane.
   // Read it after the block was taken from wherever it lay: what was noted before the free is then seen.
   bool is_granted() const { return grant_.load(std::memory_order_acquire); }
-  // The highest stamp that may be handed out now. The same rule: read it under the lock under which the block lies.
+  // The highest stamp that may be handed out now. The same rule: read it under the lock under which the block
+  // lies.
   Epoch newest_usable() const { return is_granted() ? ~Epoch{0} : safe(); }
 
   // Around every call that submits work to `lane`.
@@ -46,25 +50,28 @@ class Timeline {
     if (noted != lane && noted != Lane::kMany && kNote) note(lane);
   }
 
-  // Before a block is looked for: a grant that can be had is worth having, for without it only old memory is used, and what
-  // was just freed, and fits best, is passed over.
+  // Before a block is looked for: a grant that can be had is worth having, for without it only old memory is
+  // used, and what was just freed, and fits best, is passed over.
   void prefer_grant() {
-    if (is_granted()) [[likely]] return;
+    if (is_granted()) [[likely]]
+      return;
     if (noted_.load(std::memory_order_relaxed) == Lane::kMany || distrusted_because() != nullptr) return;
     request_grant();
   }
 
   // ---- Allocation, when the hot path said no.
 
-  // Tries to make `is_granted()` true: sets the guard for the one lane in use, or orders a lane that is left behind.
+  // Tries to make `is_granted()` true: sets the guard for the one lane in use, or orders a lane that is left
+  // behind.
   bool request_grant();
   // Looks which seals are done; then, if `seal` says so or no seal is under way, makes one and looks again.
   // Gives up at once if another thread is at it.
   void advance(bool seal);
-  // Everything freed so far becomes safe for all later GPU work: ordered on the device where that can be done, else by
-  // waiting. False: neither could be done (a capture, an error).
+  // Everything freed so far becomes safe for all later GPU work: ordered on the device where that can be
+  // done, else by waiting. False: neither could be done (a capture, an error).
   bool barrier();
-  // The same for the host and other devices: waits until all work is over. False during a capture or after an error.
+  // The same for the host and other devices: waits until all work is over. False during a capture or after an
+  // error.
   bool wait_for_all();
 
   // Around calls of ours that a capture would not survive: none begins meanwhile. False: one runs already.
@@ -88,7 +95,8 @@ class Timeline {
   void distrust(const char* reason);
   // CUPOOL_STREAMS=fences.
   void use_fences_only() { distrust("CUPOOL_STREAMS=fences"); }
-  // The host or other devices may touch any memory at any time: nothing is handed out before its old work is over.
+  // The host or other devices may touch any memory at any time: nothing is handed out before its old work is
+  // over.
   void use_completed_only(const char* reason);
   const char* distrusted_because() const { return distrusted_.load(std::memory_order_acquire); }
   size_t contexts();
@@ -122,7 +130,7 @@ class Timeline {
 
   alignas(64) Lock lock_;
   bool completed_only_ CUPOOL_GUARDED_BY(lock_) = false;
-  uint32_t waits_ CUPOOL_GUARDED_BY(lock_) = 0;  // of ours, under way: a capture must not begin meanwhile
+  uint32_t waits_ CUPOOL_GUARDED_BY(lock_) = 0;     // of ours, under way: a capture must not begin meanwhile
   Epoch guard_epoch_ CUPOOL_GUARDED_BY(lock_) = 0;  // … and the epoch in which that was
   Epoch ordered_ CUPOOL_GUARDED_BY(lock_) = 0;      // the highest epoch that later work was told to wait for
   Seals seals_;

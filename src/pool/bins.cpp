@@ -40,7 +40,8 @@ size_t Bins::next_bin(size_t from) const {
 Range* Bins::best_in(size_t bin, uint64_t bytes, uint64_t most, Epoch limit) const {
   Range* best = nullptr;
   int compared = 0;
-  for (Range* range = heads_[bin]; range != nullptr && compared < kMostCompared; range = range->bin_next, ++compared) {
+  for (Range* range = heads_[bin]; range != nullptr && compared < kMostCompared;
+       range = range->bin_next, ++compared) {
     if (range->bytes < bytes || range->bytes > most || range->stamp > limit) continue;
     const bool better = best == nullptr || range->bytes < best->bytes ||
                         (range->bytes == best->bytes && range->start < best->start);

@@ -1,5 +1,6 @@
-// Free ranges by size, for best fit in a few steps: 32 bins of one granule each, then 32 bins an octave, with bitmaps of
-// the ones that are not empty. Owns no memory: ranges are linked through their own fields. The caller's lock protects it.
+// Free ranges by size, for best fit in a few steps: 32 bins of one granule each, then 32 bins an octave, with
+// bitmaps of the ones that are not empty. Owns no memory: ranges are linked through their own fields. The
+// caller's lock protects it.
 #pragma once
 
 #include <array>
@@ -15,7 +16,8 @@ class Bins {
 
   void insert(Range* range);
   void remove(Range* range);
-  // The smallest range of at least `bytes`, and at most `most`, whose stamp is at most `limit`; of equals, the lowest.
+  // The smallest range of at least `bytes`, and at most `most`, whose stamp is at most `limit`; of equals,
+  // the lowest.
   Range* best_fit(uint64_t bytes, uint64_t most, Epoch limit) const;
   uint64_t largest() const;
 

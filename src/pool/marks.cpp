@@ -1,5 +1,6 @@
-// Marked blocks, tainted segments and their way back to the driver. See marks.hpp. A tainted segment gives out nothing new
-// and goes back whole with its last block: somebody beyond our sight may still reach any byte of it.
+// Marked blocks, tainted segments and their way back to the driver. See marks.hpp. A tainted segment gives
+// out nothing new and goes back whole with its last block: somebody beyond our sight may still reach any byte
+// of it.
 #include "pool/marks.hpp"
 
 #include "pool/page_map.hpp"
@@ -26,7 +27,8 @@ bool set_mark_bit_at(Address start) {
 }  // namespace
 
 stats::Event counter_of(Taint reason) {
-  return static_cast<stats::Event>(static_cast<unsigned>(stats::Event::tainted_by_export) + static_cast<unsigned>(reason));
+  return static_cast<stats::Event>(static_cast<unsigned>(stats::Event::tainted_by_export) +
+                                   static_cast<unsigned>(reason));
 }
 
 uint64_t next_life() { return lives.fetch_add(1, std::memory_order_relaxed); }
@@ -76,8 +78,8 @@ void Pool::release_tainted() {
   }
 }
 
-// Under the lock of the ranges, so that none of them comes or goes. Blocks on their way from a thread's cache to the
-// application are missed: they are given out once more.
+// Under the lock of the ranges, so that none of them comes or goes. Blocks on their way from a thread's cache
+// to the application are missed: they are given out once more.
 bool Ranges::taint(Address address, Slabs& slabs) {
   Guard hold(lock_);
   if (page_map.pool_of(address) != pool_) return false;

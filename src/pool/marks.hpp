@@ -1,7 +1,7 @@
-// What is known of single blocks beyond their size: the number of their life, what the application set on them, why they
-// are tainted. Few blocks are ever marked. A marked block carries a bit in its tag (of a slab) or in its asked size (of a
-// range), so that its free takes the long way and all others pay for the test of one bit. One table per pool, under
-// the pool's mark lock.
+// What is known of single blocks beyond their size: the number of their life, what the application set on
+// them, why they are tainted. Few blocks are ever marked. A marked block carries a bit in its tag (of a slab)
+// or in its asked size (of a range), so that its free takes the long way and all others pay for the test of
+// one bit. One table per pool, under the pool's mark lock.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@ namespace cupool::pool {
 enum class Taint : uint8_t { kExported, kSyncMemops, kPeerTokens, kDmaBuf, kAdvised, kAttached, kPrefetched };
 
 struct Mark {
-  uint64_t life = 0;       // unlike that of any other allocation in this process, of ours or of the driver's
-  uint32_t taints = 0;     // a bit for each Taint
+  uint64_t life = 0;    // unlike that of any other allocation in this process, of ours or of the driver's
+  uint32_t taints = 0;  // a bit for each Taint
   bool sync_memops = false;
 };
 

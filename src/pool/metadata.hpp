@@ -1,6 +1,6 @@
-// Host memory for the pool's own records. Objects of one type come from chunks that are never given back to the system
-// and never used for another type: a look-up that races with the end of a segment (a wild pointer, a double free) reads
-// an old record, not unmapped memory. The caller's lock protects an ObjectStore.
+// Host memory for the pool's own records. Objects of one type come from chunks that are never given back to
+// the system and never used for another type: a look-up that races with the end of a segment (a wild pointer,
+// a double free) reads an old record, not unmapped memory. The caller's lock protects an ObjectStore.
 #pragma once
 
 #include <sys/mman.h>
@@ -12,7 +12,8 @@ namespace cupool::pool {
 
 // Zeroed pages, or null. Counted nowhere: the kernel does that (RSS).
 inline void* map_pages(size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return memory == MAP_FAILED ? nullptr : memory;
 }
 

@@ -2,7 +2,7 @@
 // pool and two private streams per context. A block is allocated on one stream and made visible to all later
 // work by a context event; a free is ordered after all work so far by another and made on the second stream,
 // so an allocation never waits for the work before a free. No host waits. Owns the list of its blocks, under
-// a lock that is not held across a driver call.
+// a lock that is held across a driver call only to read how much is used.
 #pragma once
 
 #include <atomic>

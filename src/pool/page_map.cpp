@@ -1,5 +1,5 @@
-// Pages as they enter and leave, under the map's lock, and the walk to the range around an address, under its pool's.
-// Must not call the driver: a page leaves the map before its memory goes back.
+// Pages as they enter and leave, under the map's lock, and the walk to the range around an address, under its
+// pool's. Must not call the driver: a page leaves the map before its memory goes back.
 #include "pool/page_map.hpp"
 
 namespace cupool::pool {

@@ -1,7 +1,7 @@
-// From a device address to the range that holds it, without a lock: two levels of 2 MiB pages, then one slot a granule.
-// A slot names the range that starts there; every granule of a slab names the slab's range. Process-wide. Slots are
-// written under the range lock of the pool that owns the page; pages enter and leave under the map's own lock.
-// A page leaves the map before its memory goes back to the driver.
+// From a device address to the range that holds it, without a lock: two levels of 2 MiB pages, then one slot
+// a granule. A slot names the range that starts there; every granule of a slab names the slab's range.
+// Process-wide. Slots are written under the range lock of the pool that owns the page; pages enter and leave
+// under the map's own lock. A page leaves the map before its memory goes back to the driver.
 #pragma once
 
 #include <array>
@@ -48,7 +48,8 @@ class PageMap {
   }
   // The pool that an address belongs to, or null.
   Pool* pool_of(Address address) const;
-  // The range that contains any address of ours. pre: its pool's range lock is held, for neighbours are walked.
+  // The range that contains any address of ours. pre: its pool's range lock is held, for neighbours are
+  // walked.
   Range* find_containing(Address address) const;
   void forget_after_fork();
 

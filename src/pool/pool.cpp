@@ -1,5 +1,6 @@
-// The way of one allocation that the thread's cache could not serve, and of one free that it could not keep: slabs, ranges,
-// time, the driver, in the order of what they cost. No lock of the pool is held across a call of the driver.
+// The way of one allocation that the thread's cache could not serve, and of one free that it could not keep:
+// slabs, ranges, time, the driver, in the order of what they cost. No lock of the pool is held across a call
+// of the driver.
 #include "pool/pool.hpp"
 
 #include <algorithm>
@@ -16,7 +17,8 @@ namespace cupool::pool {
 using driver::kOutOfMemory;
 using driver::kSuccess;
 
-Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver, order::Timeline& order)
+Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
+           order::Timeline& order)
     : context_(context),
       device_(device),
       stats_(stats::device(device)),
@@ -51,10 +53,25 @@ void Pool::note_failure(uint64_t bytes) {
   if (bytes <= device_bytes_ && report::shortage_is_due()) report_shortage(bytes);
 }
 
+// The thread keeps blocks of this class, but none that may be handed out: a seal may have released one
+// meanwhile.
+bool Pool::take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out) {
+  if (cache.shelf(size_class).count == 0 || order_.is_granted() || order_.is_capturing()) return false;
+  order_.advance(cache.seal_is_due());
+  cache.enter();
+  const bool hit = cache.take(size_class, order_, out);
+  cache.exit();
+  return hit;
+}
+
 bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search) {
   if (bytes > uint64_t{1} << 48) {
     search->status = kOutOfMemory;
     return false;
+  }
+  if (size_class != SizeClasses::kNotKept && take_after_seal(cache, size_class, out)) {
+    search->how = How::kAfterWait;
+    return true;
   }
   Range* range = find_range(cache, sizes_.rounded(bytes), search);
   if (range == nullptr) return false;
@@ -63,8 +80,8 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
   return true;
 }
 
-// Small blocks, in the order of what they cost: the thread's own (a lane may have changed), a slab with room, what a seal
-// has released, a new slab.
+// Small blocks, in the order of what they cost: the thread's own (a lane may have changed), a slab with room,
+// what a seal has released, a new slab.
 bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search) {
   if (fetch_small(cache, size_class, out, search)) return true;
   if (order_.request_grant() && fetch_small(cache, size_class, out, search)) return true;
@@ -135,7 +152,8 @@ Range* Pool::find_range(ThreadCache& cache, uint64_t bytes, Search* search) {
   }
   empty_thread_caches();
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
-  // Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint low.
+  // Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint
+  // low.
   const uint64_t freed = order_.is_capturing() ? 0 : release_free_segments(0);
   const bool thrashes = freed > 0 && released_segments_.load(std::memory_order_relaxed) * 5 >
                                          allocated_segments_.load(std::memory_order_relaxed) * 2 + 20;
@@ -146,8 +164,8 @@ Range* Pool::find_range(ThreadCache& cache, uint64_t bytes, Search* search) {
   return grow(bytes, search);
 }
 
-// Under many streams memory that is not yet safe may lie idle while more is taken, up to a budget: a barrier is cheap,
-// but it makes all streams wait for each other.
+// Under many streams memory that is not yet safe may lie idle while more is taken, up to a budget: a barrier
+// is cheap, but it makes all streams wait for each other.
 bool Pool::may_grow_unsafe(uint64_t bytes) {
   const uint64_t live = live_bytes();
   const uint64_t reserved = ranges_.reserved();
@@ -210,7 +228,7 @@ void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, or
 bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   cache.enter();
   cache.prepare(size_class);
-  const bool kept = cache.put(size_class, entry);
+  const bool kept = cache.put(size_class, entry, order_);
   cache.exit();
   return kept;
 }
@@ -225,7 +243,8 @@ void Pool::merge_large(ThreadCache& cache) {
 void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
   Entry other = entry;
   // Not where the user keeps an eye on what is cached: a block in here is hidden from the limits.
-  const bool may_keep = settings_.thread_cache != 0 && settings_.max_cached > ThreadCache::kLargestKept &&
+  const bool may_keep = settings_.thread_cache != 0 &&
+                        max_cached_.load(std::memory_order_relaxed) > ThreadCache::kLargestKept &&
                         settings_.decay_ms == 0;
   if (may_keep && entry.range->bytes <= ThreadCache::kLargestKept) {
     cache.enter();

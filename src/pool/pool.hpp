@@ -1,6 +1,7 @@
-// The memory of one context: where blocks come from, where they go back to, and what happens when there are none. Ties
-// slabs, ranges and thread caches together; asks the timeline when, never an event. No lock of the pool is held across a
-// call of the driver. A pool record is never freed: when its context ends it is closed, and its memory leaves the page map.
+// The memory of one context: where blocks come from, where they go back to, and what happens when there are
+// none. Ties slabs, ranges and thread caches together; asks the timeline when, never an event. No lock of the
+// pool is held across a call of the driver. A pool record is never freed: when its context ends it is closed,
+// and its memory leaves the page map.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,8 @@ using driver::Status;
 
 class Pool {
  public:
-  Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver, order::Timeline& order);
+  Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
+       order::Timeline& order);
 
   // The context this pool serves; null once it is closed.
   driver::Context context() const { return context_.load(std::memory_order_relaxed); }
@@ -33,7 +35,8 @@ class Pool {
 
   // A block of `bytes`, when the thread's cache had none that may be handed out. Not yet marked as held.
   Status find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out);
-  // No block of `bytes` was found, and nobody else had one: counts it, and explains it if the user wants that.
+  // No block of `bytes` was found, and nobody else had one: counts it, and explains it if the user wants
+  // that.
   void note_failure(uint64_t bytes);
   // A block that the thread's cache does not keep, or has no room for.
   void take_back(ThreadCache& cache, unsigned size_class, const Entry& entry);
@@ -43,8 +46,8 @@ class Pool {
 
   // ---- Making room (trim.cpp).
 
-  // Gives wholly free segments back to the driver until at most `keep` free bytes are left; how many bytes went.
-  // Stops the device once per segment.
+  // Gives wholly free segments back to the driver until at most `keep` free bytes are left; how many bytes
+  // went. Stops the device once per segment.
   uint64_t release_free_segments(uint64_t keep);
   // The same after emptying the threads' caches.
   uint64_t trim(uint64_t keep);
@@ -97,12 +100,15 @@ class Pool {
   Ranges& ranges() { return ranges_; }
   Slabs& slabs() { return slabs_; }
 
-  // The context is of no use any more, but the program still holds it: from now on the driver answers. Other threads may
-  // be in here at this moment, so everything stays where it is until close().
-  void fail() { failed_.store(context_.exchange(nullptr, std::memory_order_relaxed), std::memory_order_relaxed); }
+  // The context is of no use any more, but the program still holds it: from now on the driver answers. Other
+  // threads may be in here at this moment, so everything stays where it is until close().
+  void fail() {
+    failed_.store(context_.exchange(nullptr, std::memory_order_relaxed), std::memory_order_relaxed);
+  }
   // Whether this pool serves `context`, or served it until that failed.
   bool belongs_to(driver::Context context) const {
-    return context_.load(std::memory_order_relaxed) == context || failed_.load(std::memory_order_relaxed) == context;
+    return context_.load(std::memory_order_relaxed) == context ||
+           failed_.load(std::memory_order_relaxed) == context;
   }
   // The context is going away: nothing is ours any more. The driver frees the memory itself.
   void close();
@@ -133,6 +139,7 @@ class Pool {
   uint64_t segment_bytes(uint64_t need) const;
   bool may_grow_unsafe(uint64_t bytes);
   void give_range(Range* range, Epoch stamp);
+  bool take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out);
   void take_back_large(ThreadCache& cache, const Entry& entry);
   void merge_large(ThreadCache& cache);
   bool keep(ThreadCache& cache, unsigned size_class, const Entry& entry);

@@ -1,5 +1,5 @@
-// The hot path of allocation and free, the caches of the calling thread, and the table of pools. The table grows under
-// `lock_` and is read without it; the hot path takes no lock and makes no call.
+// The hot path of allocation and free, the caches of the calling thread, and the table of pools. The table
+// grows under `lock_` and is read without it; the hot path takes no lock and makes no call.
 #include "pool/pools.hpp"
 
 #include <pthread.h>
@@ -95,7 +95,8 @@ Freed Pools::free(Address address) {
   }
 
   Pool* pool = range->pool;
-  if (pool->context() == nullptr) [[unlikely]] return Freed::kNotOurs;
+  if (pool->context() == nullptr) [[unlikely]]
+    return Freed::kNotOurs;
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool() != pool) cache = find_cache(pool);
   const Entry entry{address, range, order_.open()};
@@ -113,7 +114,7 @@ Freed Pools::free(Address address) {
   }
   if (size_class != SizeClasses::kNotKept) {
     cache->enter();
-    kept = cache->put(size_class, entry);
+    kept = cache->put(size_class, entry, order_);
     cache->exit();
   }
   if (!kept) pool->take_back(*cache, size_class, entry);
@@ -134,11 +135,13 @@ Status Pools::allocate_past_the_pool(driver::Context context, uint64_t bytes, Ad
 }
 
 // The pool found nothing: the last resort, if there is one, and else a word about why.
-Status Pools::allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out) {
+Status Pools::allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status,
+                               Address* out) {
   if (status != driver::kOutOfMemory) return status;
   const uint64_t limit = pool.settings().limit;
   Native* const last = native();
-  if (last != nullptr && bytes <= pool.device_bytes() && pool.ranges().reserved() + last->live() + bytes <= limit) {
+  if (last != nullptr && bytes <= pool.device_bytes() &&
+      pool.ranges().reserved() + last->live() + bytes <= limit) {
     const Status served = last->allocate(context, bytes, out);
     if (served == kSuccess) stats::device(pool.device()).count(stats::DeviceCounter::fallback_allocations);
     if (served != driver::kNotSupported) return served;
@@ -153,7 +156,8 @@ void Pools::use_native(Native* native, NativeUse use) {
 }
 
 ThreadCache* Pools::cache_of(driver::Context context) {
-  if (whole_only_.load(std::memory_order_relaxed) || native_first_.load(std::memory_order_relaxed)) return nullptr;
+  if (whole_only_.load(std::memory_order_relaxed) || native_first_.load(std::memory_order_relaxed))
+    return nullptr;
   Pool* pool = pool_of(context);
   if (pool == nullptr) pool = open(context);
   return pool == nullptr ? nullptr : find_cache(pool);
@@ -252,7 +256,8 @@ uint64_t Pools::release_everything() {
 uint64_t Pools::releasable_bytes(driver::Context context) {
   Pool* pool = pool_of(context);
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  return (pool == nullptr ? 0 : pool->releasable_bytes()) + (wholes == nullptr ? 0 : wholes->releasable_bytes(context));
+  return (pool == nullptr ? 0 : pool->releasable_bytes()) +
+         (wholes == nullptr ? 0 : wholes->releasable_bytes(context));
 }
 
 uint64_t Pools::trim(uint64_t keep) {

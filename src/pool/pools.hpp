@@ -1,6 +1,6 @@
-// The process's memory: one timeline, one pool per context, one cache per thread and pool. What hooks call. The hot path of
-// an allocation and of a free is in pools.cpp, a page long. A context that ends takes its pool out of the table; the same
-// handle seen again gets a new pool.
+// The process's memory: one timeline, one pool per context, one cache per thread and pool. What hooks call.
+// The hot path of an allocation and of a free is in pools.cpp, a page long. A context that ends takes its
+// pool out of the table; the same handle seen again gets a new pool.
 #pragma once
 
 #include <atomic>
@@ -48,7 +48,8 @@ class Pools {
 
   // Before a context goes away.
   void close(driver::Context context);
-  // The context is of no use any more, but the program still holds it: all its memory is the driver's business from now on.
+  // The context is of no use any more, but the program still holds it: all its memory is the driver's
+  // business from now on.
   void fail(driver::Context context);
   // The pool of a context, or null.
   Pool* pool_of(driver::Context context);
@@ -63,7 +64,8 @@ class Pools {
   void set_max_cached(uint64_t bytes);
   // The program has just waited for all its work: what was idle for long may go.
   void decay();
-  // Managed memory that lies idle may occupy the device, and nobody can tell how much: keep little before such a question.
+  // Managed memory that lies idle may occupy the device, and nobody can tell how much: keep little before
+  // such a question.
   void release_idle_managed();
 
   // The largest free range of a device; without waiting, 0 when somebody holds the lock.

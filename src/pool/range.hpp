@@ -1,6 +1,7 @@
-// The records of device memory, all on the host. A segment is one allocation of the driver; ranges tile it without gaps;
-// a range is free, one block, or a slab of equal small blocks. Records are written under the owning pool's range lock;
-// what a look-up reads without a lock is atomic, and the rest does not change while the application holds the block.
+// The records of device memory, all on the host. A segment is one allocation of the driver; ranges tile it
+// without gaps; a range is free, one block, or a slab of equal small blocks. Records are written under the
+// owning pool's range lock; what a look-up reads without a lock is atomic, and the rest does not change while
+// the application holds the block.
 #pragma once
 
 #include <atomic>
@@ -38,8 +39,8 @@ struct alignas(64) Range {
   Address start = 0;
   uint64_t bytes = 0;
   Pool* pool = nullptr;
-  std::atomic<Slab*> slab{nullptr};   // not null: a slab
-  std::atomic<uint64_t> asked{0};     // a block: the bytes the application asked for; 0: nobody holds it
+  std::atomic<Slab*> slab{nullptr};    // not null: a slab
+  std::atomic<uint64_t> asked{0};      // a block: the bytes the application asked for; 0: nobody holds it
   std::atomic<uint8_t> size_class{0};  // of a block that thread caches may keep
   Use use = Use::kFree;
   Epoch stamp = 0;  // free: when its last block was freed
@@ -71,11 +72,11 @@ struct Segment {
   Address start = 0;
   uint64_t bytes = 0;
   Pool* pool = nullptr;
-  Range* first = nullptr;  // the lowest range
-  uint64_t number = 0;     // no two segments of a process have the same
-  uint64_t idle_since = 0;  // milliseconds, when it was first seen free; 0: in use since
+  Range* first = nullptr;            // the lowest range
+  uint64_t number = 0;               // no two segments of a process have the same
+  uint64_t idle_since = 0;           // milliseconds, when it was first seen free; 0: in use since
   std::atomic<bool> tainted{false};  // gives out nothing new; goes back to the driver with its last block
-  Segment* prev = nullptr;  // all segments of the pool
+  Segment* prev = nullptr;           // all segments of the pool
   Segment* next = nullptr;
   Segment* next_idle = nullptr;
 

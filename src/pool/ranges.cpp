@@ -1,4 +1,5 @@
-// Segments and the ranges that tile them: cut, handed out, given back, merged, all under `lock_`. Never calls the driver.
+// Segments and the ranges that tile them: cut, handed out, given back, merged, all under `lock_`. Never calls
+// the driver.
 #include "pool/ranges.hpp"
 
 #include <algorithm>
@@ -41,7 +42,8 @@ void Ranges::hand_out_locked(Range* range) {
   free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
 }
 
-// The upper part becomes a free range of its own. Without host memory for its record the block keeps all of it.
+// The upper part becomes a free range of its own. Without host memory for its record the block keeps all of
+// it.
 void Ranges::cut_locked(Range* range, uint64_t bytes) {
   Range* rest = range_store_.take();
   if (rest == nullptr) return;

@@ -1,6 +1,7 @@
-// Device memory of one pool above the slabs: segments from the driver, tiled by ranges that are split on allocation and
-// merged when free. Owns the segment and range records, all under `lock_`. Never calls the driver: segments are brought
-// in by add() and taken out by detach(), and the driver is called between, with no lock held.
+// Device memory of one pool above the slabs: segments from the driver, tiled by ranges that are split on
+// allocation and merged when free. Owns the segment and range records, all under `lock_`. Never calls the
+// driver: segments are brought in by add() and taken out by detach(), and the driver is called between, with
+// no lock held.
 #pragma once
 
 #include "base/lock.hpp"
@@ -34,20 +35,22 @@ class Ranges {
   Range* take(uint64_t bytes, const order::Timeline& order);
   // Whether time alone stands in the way: some range would fit if its stamp were safe.
   bool fits(uint64_t bytes);
-  // Back from its owner. Merged at once if it could be handed out at once, else kept apart until it can: a fresh stamp must
-  // not make a large old range wait.
+  // Back from its owner. Merged at once if it could be handed out at once, else kept apart until it can: a
+  // fresh stamp must not make a large old range wait.
   void give(Range* range, Epoch stamp, const order::Timeline& order);
-  // A new segment of the driver's, already in the page map, whose first `bytes_taken` bytes are handed out at once
-  // (0: none). Null: no host memory; nothing was entered.
+  // A new segment of the driver's, already in the page map, whose first `bytes_taken` bytes are handed out at
+  // once (0: none). Null: no host memory; nothing was entered.
   Range* add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch stamp = 0);
 
-  // Takes one wholly free segment out of everything, the page map too; null when there is none. At most `most` bytes.
+  // Takes one wholly free segment out of everything, the page map too; null when there is none. At most
+  // `most` bytes.
   Segment* detach(uint64_t most = ~uint64_t{0});
   // The same for one that was seen free `idle_ms` ago and at every call since; times in milliseconds.
   Segment* detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Timeline& order);
   // The same for one that is tainted.
   Segment* detach_tainted();
-  // The segment that holds `address` gives out nothing any more. False: it did not before either, or is not ours.
+  // The segment that holds `address` gives out nothing any more. False: it did not before either, or is not
+  // ours.
   bool taint(Address address, Slabs& slabs);
   // Once the driver has it back. (A refused release: add() it again.)
   void forget(Segment* segment);

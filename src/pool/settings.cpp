@@ -1,4 +1,5 @@
-// From the options, which may be percentages, to the numbers one pool works with; bounds that the options alone cannot see.
+// From the options, which may be percentages, to the numbers one pool works with; bounds that the options
+// alone cannot see.
 #include "pool/settings.hpp"
 
 #include <algorithm>
@@ -10,8 +11,10 @@ namespace cupool::pool {
 
 Settings Settings::from(const config::Options& options, uint64_t device_bytes) {
   Settings settings;
-  settings.min_block = std::bit_ceil(std::clamp<uint64_t>(options.min_block.of(device_bytes), 512, SizeClasses::kLargestMinimum));
-  settings.small_limit = std::clamp(options.small_limit.of(device_bytes), settings.min_block, SizeClasses::kLargestSmall);
+  settings.min_block = std::bit_ceil(
+      std::clamp<uint64_t>(options.min_block.of(device_bytes), 512, SizeClasses::kLargestMinimum));
+  settings.small_limit =
+      std::clamp(options.small_limit.of(device_bytes), settings.min_block, SizeClasses::kLargestSmall);
   settings.large_round = std::bit_ceil(std::max(options.large_round.of(device_bytes), kGranule));
   settings.segment_min = options.segment_min.of(device_bytes);
   settings.segment_max = options.segment_max.of(device_bytes);

@@ -1,5 +1,5 @@
-// The pool's thresholds as numbers: what the options say, with percentages of a device worked out. One per pool, made
-// when the pool is, and read only from then on.
+// The pool's thresholds as numbers: what the options say, with percentages of a device worked out. One per
+// pool, made when the pool is, and read only from then on.
 #pragma once
 
 #include <cstdint>

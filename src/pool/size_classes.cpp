@@ -1,4 +1,5 @@
-// The table of small sizes, built once for a pool: eight steps an octave. Read only afterwards, so without a lock.
+// The table of small sizes, built once for a pool: eight steps an octave. Read only afterwards, so without a
+// lock.
 #include "pool/size_classes.hpp"
 
 #include <algorithm>

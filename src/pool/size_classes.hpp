@@ -1,6 +1,6 @@
-// Which sizes are kept together. Small blocks have classes of their own, eight to an octave, and are cut from slabs;
-// above them every multiple of a granule up to the largest size that threads keep is a class by itself, one range a
-// block. Built once from the options, then read only.
+// Which sizes are kept together. Small blocks have classes of their own, eight to an octave, and are cut from
+// slabs; above them every multiple of a granule up to the largest size that threads keep is a class by
+// itself, one range a block. Built once from the options, then read only.
 #pragma once
 
 #include <array>
@@ -21,7 +21,8 @@ class SizeClasses {
   static constexpr uint64_t kLargestKept = 1 << 20;
   static constexpr unsigned kNotKept = 255;  // too large: never in a thread's cache
 
-  // pre: min_block is a power of two, above kUnit and at most kLargestMinimum; small_limit at most kLargestSmall.
+  // pre: min_block is a power of two, above kUnit and at most kLargestMinimum; small_limit at most
+  // kLargestSmall.
   SizeClasses(uint64_t min_block, uint64_t small_limit, uint64_t round);
 
   // The class of a block of `bytes`, or kNotKept. pre: bytes > 0.

@@ -1,5 +1,6 @@
-// Slabs of equal small blocks: made from ranges, emptied back into them, each class under its own lock; their records come
-// from a store under a lock of its own and are never used for anything else. Nothing here calls the driver.
+// Slabs of equal small blocks: made from ranges, emptied back into them, each class under its own lock; their
+// records come from a store under a lock of its own and are never used for anything else. Nothing here calls
+// the driver.
 #include "pool/slabs.hpp"
 
 #include <algorithm>
@@ -35,7 +36,8 @@ Slab* Slabs::new_slab(uint32_t blocks) {
     store_.idle[bucket] = slab->next;
   } else {
     const size_t words = (room + 63) / 64;
-    // Whole cache lines: threads that use blocks of different slabs, or different 32 blocks of one, must not meet in one.
+    // Whole cache lines: threads that use blocks of different slabs, or different 32 blocks of one, must not
+    // meet in one.
     const size_t head = round_up(sizeof(Slab), kCacheLine);
     const size_t bytes = round_up(head + room * 2 + words * 8, kCacheLine);
     if (store_.left < bytes) {
@@ -97,7 +99,8 @@ size_t Slabs::take(unsigned size_class, size_t count, const order::Timeline& ord
   Guard hold(c.lock);
   // Under the lock, not before: whoever gave a block back has noted its work first.
   const Epoch limit = order.newest_usable();
-  // From one slab only, and all of it if that is not too much: threads that share no slab share no cache line.
+  // From one slab only, and all of it if that is not too much: threads that share no slab share no cache
+  // line.
   for (Slab* slab = c.first; slab != nullptr; slab = slab->next) {
     if (slab->stamp > limit) continue;
     const size_t taken = take_from(slab, count, out);

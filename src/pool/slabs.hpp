@@ -1,6 +1,7 @@
-// Small blocks of one pool: slabs of equal blocks, one list of slabs with room per size class, each under its own lock.
-// A block taken here belongs to the caller (a thread cache or the application); a block given back is only a bit and the
-// slab's stamp. Slabs are made of ranges, which the pool brings and takes away: nothing here calls the driver.
+// Small blocks of one pool: slabs of equal blocks, one list of slabs with room per size class, each under its
+// own lock. A block taken here belongs to the caller (a thread cache or the application); a block given back
+// is only a bit and the slab's stamp. Slabs are made of ranges, which the pool brings and takes away: nothing
+// here calls the driver.
 #pragma once
 
 #include <array>
@@ -20,8 +21,9 @@ struct Entry {
   Epoch stamp;
 };
 
-// The record of one slab. Its tags say which blocks the application holds, and what it asked for: 0 is nobody's, else
-// one more than the bytes of the block that were not asked for, with a bit if it is marked. Only tags are touched without the class's lock.
+// The record of one slab. Its tags say which blocks the application holds, and what it asked for: 0 is
+// nobody's, else one more than the bytes of the block that were not asked for, with a bit if it is marked.
+// Only tags are touched without the class's lock.
 struct Slab {
   Range* range = nullptr;
   uint32_t block_bytes = 0;
@@ -55,13 +57,14 @@ class Slabs {
 
   // Up to `count` blocks that may be handed out now; how many there were.
   size_t take(unsigned size_class, size_t count, const order::Timeline& order, Entry* out);
-  // Gives blocks of one class back, and returns how many went in: it stops at a slab that is thereby empty, whose range
-  // comes out in `emptied` and must go back to Ranges. Call again with the rest.
+  // Gives blocks of one class back, and returns how many went in: it stops at a slab that is thereby empty,
+  // whose range comes out in `emptied` and must go back to Ranges. Call again with the rest.
   size_t give(unsigned size_class, const Entry* entries, size_t count, Range** emptied);
 
   // The size of the next slab of this class: larger as the class grows.
   uint64_t slab_bytes(unsigned size_class) const;
-  // Makes `range` a slab and takes up to `count` of its blocks at once. 0: no host memory, the range is still the caller's.
+  // Makes `range` a slab and takes up to `count` of its blocks at once. 0: no host memory, the range is still
+  // the caller's.
   size_t add(unsigned size_class, Range* range, size_t count, Entry* out);
   // The segment of this range is tainted: if the range is a slab, no more blocks come from it.
   void close(Range* range);
@@ -71,7 +74,7 @@ class Slabs {
   struct Class {
     Lock lock;
     Slab* first CUPOOL_GUARDED_BY(lock) = nullptr;  // slabs with room, by address
-    std::atomic<uint64_t> bytes{0};  // of all slabs of the class
+    std::atomic<uint64_t> bytes{0};                 // of all slabs of the class
   };
   // Records by how many blocks they have room for, each kind reused only for itself.
   struct Store {

@@ -1,5 +1,5 @@
-// The rare half of a thread's cache: shelves that are made, filled and emptied, and how another thread stops the owner.
-// Holds no lock; whoever stops a cache holds the lock of its pool's list.
+// The rare half of a thread's cache: shelves that are made, filled and emptied, and how another thread stops
+// the owner. Holds no lock; whoever stops a cache holds the lock of its pool's list.
 #include "pool/thread_cache.hpp"
 
 #include <linux/membarrier.h>
@@ -26,8 +26,10 @@ uint32_t ThreadCache::prepare(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
   if (shelf.room != 0) return shelf.room;
   const uint64_t block = sizes_.bytes(size_class);
-  if (block > most_of(size_class)) return 0;
-  const uint32_t room = static_cast<uint32_t>(std::clamp<uint64_t>(kMostShelfBytes / block, 2, kMostBlocks));
+  if (block > (is_range(size_class) ? most_bytes_ / 4 : most_bytes_)) return 0;
+  const uint64_t fewest = is_range(size_class) ? kFewestRanges : 2;
+  const uint32_t room =
+      static_cast<uint32_t>(std::clamp<uint64_t>(kMostShelfBytes / block, fewest, kMostBlocks));
   // Rings are never given back: threads end, but their caches are taken over by new ones.
   Entry* ring = static_cast<Entry*>(calloc(std::bit_ceil(room), sizeof(Entry)));
   if (ring == nullptr) return 0;

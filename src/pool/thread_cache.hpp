@@ -1,7 +1,7 @@
-// What one thread keeps of one pool: per size class a ring of freed blocks, oldest first. A block has no owner thread;
-// whoever frees it keeps it, up to a bound. Used by its own thread without a lock. Another thread may empty it (out of
-// memory, end of the thread) through stop(): the owner announces itself with plain stores, and the one who stops pays
-// for the ordering with a membarrier.
+// What one thread keeps of one pool: per size class a ring of freed blocks, oldest first. A block has no
+// owner thread; whoever frees it keeps it, up to a bound. Used by its own thread without a lock. Another
+// thread may empty it (out of memory, end of the thread) through stop(): the owner announces itself with
+// plain stores, and the one who stops pays for the ordering with a membarrier.
 #pragma once
 
 #include <algorithm>
@@ -43,6 +43,7 @@ class alignas(128) ThreadCache {
  public:
   static constexpr uint32_t kMostBlocks = 64;
   static constexpr uint64_t kMostShelfBytes = 256 << 10;
+  static constexpr uint64_t kFewestRanges = 16;
   static constexpr uint64_t kLargestKept = 64 << 20;
   static constexpr uint32_t kFreesASeal = 32;
   static constexpr uint64_t kBytesASeal = 8 << 20;
@@ -69,16 +70,16 @@ class alignas(128) ThreadCache {
     return true;
   }
   // False: the shelf is full, or all shelves of its kind together hold what they may.
-  bool put(unsigned size_class, const Entry& entry) {
+  bool put(unsigned size_class, const Entry& entry, const order::Timeline& order) {
     Shelf& shelf = shelves_[size_class];
     uint64_t& bytes = bytes_of(size_class);
-    if (shelf.count == shelf.room || bytes + shelf.block_bytes > most_of(size_class)) return false;
+    if (shelf.count == shelf.room || bytes + shelf.block_bytes > most_of(size_class, order)) return false;
     shelf.push_newest(entry);
     bytes += shelf.block_bytes;
     return true;
   }
-  // The one large block that is kept: the last one freed, for a loop will ask for just that size again. Whoever asks for
-  // another size has it merged first.
+  // The one large block that is kept: the last one freed, for a loop will ask for just that size again.
+  // Whoever asks for another size has it merged first.
   bool take_large(uint64_t bytes, const order::Timeline& order, Entry* out) {
     if (large_.range == nullptr || large_.range->bytes != bytes) return false;
     if (!order.is_granted() && !order.is_safe(large_.stamp)) return false;
@@ -114,17 +115,19 @@ class alignas(128) ThreadCache {
     freed_bytes_ += bytes;
   }
 
-  // Moves blocks to `out`, which has room for kMostBlocks, until `keep` are left; how many. For the one who stopped it too.
+  // Moves blocks to `out`, which has room for kMostBlocks, until `keep` are left; how many. For the one who
+  // stopped it too.
   size_t remove_oldest(unsigned size_class, uint32_t keep, Entry* out);
 
-  // Every few times a block of this class found no room: another class of its kind that holds blocks, so that what is not
-  // used any more gives way. kNotKept: not this time. The owner's own.
+  // Every few times a block of this class found no room: another class of its kind that holds blocks, so that
+  // what is not used any more gives way. kNotKept: not this time. The owner's own.
   unsigned next_to_empty(unsigned size_class);
 
   const Shelf& shelf(unsigned size_class) const { return shelves_[size_class]; }
   Pool* pool() const { return pool_; }
 
-  // From any thread: the owner stays out until start(). Two threads must not stop the same cache (the pool's lock).
+  // From any thread: the owner stays out until start(). Two threads must not stop the same cache (the pool's
+  // lock).
   void stop();
   void start();
 
@@ -159,7 +162,12 @@ class alignas(128) ThreadCache {
   // Small blocks and ranges apart: one range of a megabyte must not push out all small ones.
   bool is_range(unsigned size_class) const { return size_class >= SizeClasses::kMostSmall; }
   uint64_t& bytes_of(unsigned size_class) { return bytes_[is_range(size_class)]; }
-  uint64_t most_of(unsigned size_class) const { return is_range(size_class) ? most_bytes_ / 4 : most_bytes_; }
+  // What cannot be handed out at once cannot be merged to any use either: under many streams a thread keeps
+  // more of it.
+  uint64_t most_of(unsigned size_class, const order::Timeline& order) const {
+    if (!is_range(size_class)) return most_bytes_;
+    return order.is_granted() ? most_bytes_ / 4 : most_bytes_ * 4;
+  }
 
   std::array<uint64_t, 2> bytes_{};
   uint64_t most_bytes_;

@@ -1,6 +1,6 @@
-// Giving memory back: thread caches to their slabs and ranges, whole free segments to the driver. Every release is a real
-// cuMemFree, which stops the device: it happens before growing, above the user's limits and when memory runs out, never on
-// the way of an ordinary free.
+// Giving memory back: thread caches to their slabs and ranges, whole free segments to the driver. Every
+// release is a real cuMemFree, which stops the device: it happens before growing, above the user's limits and
+// when memory runs out, never on the way of an ordinary free.
 #include <array>
 #include <new>
 
@@ -98,7 +98,8 @@ uint64_t Pool::releasable_bytes() {
   Guard hold(ranges_.lock());
   for (const Segment* segment = ranges_.first_segment(); segment != nullptr; segment = segment->next) {
     bool held = false;
-    for (const Range* range = segment->first; range != nullptr && !held; range = range->after) held = is_held(*range);
+    for (const Range* range = segment->first; range != nullptr && !held; range = range->after)
+      held = is_held(*range);
     if (!held) bytes += segment->bytes;
   }
   return bytes;
@@ -123,11 +124,15 @@ bool Pool::find_held(Address address, Held* out) {
     const uint32_t index = slab->index_containing(address - range->start);
     const uint16_t tag = index < slab->blocks ? slab->tags[index].load(std::memory_order_relaxed) : 0;
     if (tag == 0) return false;
-    *out = {range->start + uint64_t{index} * slab->block_bytes, slab->asked(tag), false, range->segment->start, range->segment->number,
+    *out = {range->start + uint64_t{index} * slab->block_bytes,
+            slab->asked(tag),
+            false,
+            range->segment->start,
+            range->segment->number,
             context()};
   } else {
-    *out = {range->start, range->asked_bytes(), range->bytes == range->segment->bytes, range->segment->start, range->segment->number,
-            context()};
+    *out = {range->start,          range->asked_bytes(),   range->bytes == range->segment->bytes,
+            range->segment->start, range->segment->number, context()};
   }
   // The end of a block is not the block: the driver, too, answers for the bytes that were asked for.
   return out->bytes != 0 && address - out->start < out->bytes;
@@ -136,7 +141,8 @@ bool Pool::find_held(Address address, Held* out) {
 uint64_t Pool::live_bytes() {
   int64_t live = 0;
   Guard hold(caches_lock_);
-  for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) live += cache->holdings().live();
+  for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool)
+    live += cache->holdings().live();
   return live > 0 ? static_cast<uint64_t>(live) : 0;
 }
 
@@ -156,7 +162,8 @@ ThreadCache* Pool::adopt_cache() {
 
 void Pool::abandon_cache(ThreadCache* cache) {
   if (context() != nullptr) {
-    for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) spill(*cache, size_class, 0);
+    for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class)
+      spill(*cache, size_class, 0);
     merge_large(*cache);
   }
   Guard hold(caches_lock_);
@@ -183,7 +190,8 @@ void Pool::close() {
 }
 
 bool Pool::reopen(driver::Context context, int device) {
-  if (this->context() != nullptr || failed_.load(std::memory_order_relaxed) != nullptr || device != device_) return false;
+  if (this->context() != nullptr || failed_.load(std::memory_order_relaxed) != nullptr || device != device_)
+    return false;
   allocated_segments_.store(0, std::memory_order_relaxed);
   released_segments_.store(0, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// Where the process's pools meet memory that is never cut, and questions that concern both kinds. Nothing here is on the way
-// of an ordinary allocation or free. Holds no lock across a call of the driver.
+// Where the process's pools meet memory that is never cut, and questions that concern both kinds. Nothing
+// here is on the way of an ordinary allocation or free. Holds no lock across a call of the driver.
 #include <algorithm>
 #include <new>
 
@@ -34,7 +34,8 @@ Status Pools::allocate_whole(driver::Context context, driver::Driver& source, ui
     failed = std::find(failed_.begin(), failed_.end(), context) != failed_.end();
   }
   Wholes* table = wholes();
-  if (failed || table == nullptr || driver_->memory(&free, &total) != kSuccess) return source.allocate(bytes, out);
+  if (failed || table == nullptr || driver_->memory(&free, &total) != kSuccess)
+    return source.allocate(bytes, out);
   order_.join(context);
   return table->allocate(context, source, bytes, Settings::from(config::options(), total), out);
 }
@@ -42,7 +43,8 @@ Status Pools::allocate_whole(driver::Context context, driver::Driver& source, ui
 Freed Pools::free_whole(Address address) {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
   const Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address);
-  if (Native* const one = native(); freed == Freed::kNotOurs && one != nullptr && one->free(address)) return Freed::kDone;
+  if (Native* const one = native(); freed == Freed::kNotOurs && one != nullptr && one->free(address))
+    return Freed::kDone;
   return freed;
 }
 

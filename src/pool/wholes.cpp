@@ -1,4 +1,5 @@
-// Whole allocations kept for the same size: one table under `lock_`, which is never held across a call of a driver.
+// Whole allocations kept for the same size: one table under `lock_`, which is never held across a call of a
+// driver.
 #include "pool/wholes.hpp"
 
 #include "stats/counters.hpp"
@@ -8,8 +9,8 @@ namespace cupool::pool {
 using driver::kOutOfMemory;
 using driver::kSuccess;
 
-Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_t bytes, const Settings& settings,
-                        Address* out) {
+Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_t bytes,
+                        const Settings& settings, Address* out) {
   // For the very same size only: then every handle, every range and every check of a debugging tool is exact.
   const Key key{context, &source, bytes};
   if (take(key, bytes, out)) return kSuccess;
@@ -17,8 +18,8 @@ Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_
     if (!source.is_host_visible() && order_.request_grant() && take(key, bytes, out)) return kSuccess;
     order_.advance(true);
     if (take(key, bytes, out)) return kSuccess;
-    if (idle_bytes_[source.is_host_visible()].load(std::memory_order_relaxed) > settings.many_budget && order_.wait_for_all() &&
-        take(key, bytes, out)) {
+    if (idle_bytes_[source.is_host_visible()].load(std::memory_order_relaxed) > settings.many_budget &&
+        order_.wait_for_all() && take(key, bytes, out)) {
       return kSuccess;
     }
   }
@@ -183,7 +184,8 @@ uint64_t Wholes::release(bool host_visible, uint64_t keep) {
   uint64_t released = 0;
   Address start = 0;
   Whole whole;
-  while (idle_bytes_[host_visible].load(std::memory_order_relaxed) > keep && remove_oldest(host_visible, &start, &whole)) {
+  while (idle_bytes_[host_visible].load(std::memory_order_relaxed) > keep &&
+         remove_oldest(host_visible, &start, &whole)) {
     give_back(start, whole);
     released += whole.bytes;
   }
@@ -194,7 +196,8 @@ uint64_t Wholes::releasable_bytes(driver::Context context) {
   uint64_t bytes = 0;
   Guard hold(lock_);
   for (const auto& [key, list] : idle_) {
-    if (std::get<0>(key) == context && !std::get<1>(key)->is_host_visible()) bytes += std::get<2>(key) * list.size();
+    if (std::get<0>(key) == context && !std::get<1>(key)->is_host_visible())
+      bytes += std::get<2>(key) * list.size();
   }
   return bytes;
 }
@@ -204,7 +207,8 @@ void Wholes::close(driver::Context context) {
   std::erase_if(table_, [&](const auto& entry) { return entry.second.context == context; });
   for (auto& [key, list] : idle_) {
     if (std::get<0>(key) != context) continue;
-    idle_bytes_[std::get<1>(key)->is_host_visible()].fetch_sub(std::get<2>(key) * list.size(), std::memory_order_relaxed);
+    idle_bytes_[std::get<1>(key)->is_host_visible()].fetch_sub(std::get<2>(key) * list.size(),
+                                                               std::memory_order_relaxed);
   }
   std::erase_if(idle_, [&](const auto& entry) { return std::get<0>(entry.first) == context; });
 }

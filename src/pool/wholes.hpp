@@ -1,7 +1,8 @@
-// Whole allocations of a driver, kept for reuse and never cut: managed memory, whose pages are told things that must not
-// reach a neighbour, and all device memory with CUPOOL_SPLIT=0. A block is one allocation; it serves again only for its own
-// size, in its own context. One table for the process, ordered by address, under one lock that is never held across a call
-// of a driver. Fast enough beside a driver's microseconds; the pool proper never comes here.
+// Whole allocations of a driver, kept for reuse and never cut: managed memory, whose pages are told things
+// that must not reach a neighbour, and all device memory with CUPOOL_SPLIT=0. A block is one allocation; it
+// serves again only for its own size, in its own context. One table for the process, ordered by address,
+// under one lock that is never held across a call of a driver. Fast enough beside a driver's microseconds;
+// the pool proper never comes here.
 #pragma once
 
 #include <atomic>
@@ -20,8 +21,8 @@ namespace cupool::pool {
 
 using driver::Status;
 
-// What a free found. kNotOurs: the driver's own memory, ask the driver. kNobodys: inside our memory, but not a block that
-// the application holds (freed twice, or not where it starts).
+// What a free found. kNotOurs: the driver's own memory, ask the driver. kNobodys: inside our memory, but not
+// a block that the application holds (freed twice, or not where it starts).
 enum class Freed { kDone, kNotOurs, kNobodys };
 
 class Wholes {
@@ -29,7 +30,8 @@ class Wholes {
   explicit Wholes(order::Timeline& order) : order_(order) {}
 
   // `bytes` > 0 of `source` in the current context, which is `context`.
-  Status allocate(driver::Context context, driver::Driver& source, uint64_t bytes, const Settings& settings, Address* out);
+  Status allocate(driver::Context context, driver::Driver& source, uint64_t bytes, const Settings& settings,
+                  Address* out);
   Freed free(Address address);
 
   bool owns(Address address);

@@ -15,7 +15,8 @@ namespace cupool::sim {
 
 enum class MemoryKind { kDevice, kManaged, kPooled, kMapped, kImported, kPinned, kRegistered };
 
-// What managed memory was told. The real driver keeps it for each page; here it holds for all of an allocation.
+// What managed memory was told. The real driver keeps it for each page; here it holds for all of an
+// allocation.
 struct Advice {
   bool read_mostly = false;
   bool accessed_by_device = false;

@@ -29,7 +29,7 @@ struct HandleFields {
   std::uint64_t offset_in_slab;  // 0 for memory above 1 MiB
   std::uint64_t size : 48;
   std::uint64_t issue : 16;  // no two handles are the same, not even of one allocation
-  std::uint64_t unused;  // zero, ignored
+  std::uint64_t unused;      // zero, ignored
 };
 static_assert(sizeof(HandleFields) == CU_IPC_HANDLE_SIZE);
 static_assert(offsetof(HandleFields, unused) == 56);

@@ -51,7 +51,8 @@ CUresult advise(Site& site, CUdeviceptr p, size_t bytes, CUmem_advise what, CUme
         return CUDA_SUCCESS;
       case CU_MEM_ADVISE_SET_ACCESSED_BY:
       case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
-        if (where.type == CU_MEM_LOCATION_TYPE_DEVICE) advice.accessed_by_device = what == CU_MEM_ADVISE_SET_ACCESSED_BY;
+        if (where.type == CU_MEM_LOCATION_TYPE_DEVICE)
+          advice.accessed_by_device = what == CU_MEM_ADVISE_SET_ACCESSED_BY;
         return CUDA_SUCCESS;
       default:
         return CUDA_ERROR_INVALID_VALUE;
@@ -108,7 +109,8 @@ CUresult cuMemPrefetchAsync(CUdeviceptr p, size_t bytes, CUdevice device, CUstre
   return prefetch(SIM_SITE(cuMemPrefetchAsync), p, bytes, of_device(device), stream);
 }
 
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr p, size_t bytes, CUmemLocation where, unsigned int, CUstream stream) {
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr p, size_t bytes, CUmemLocation where, unsigned int,
+                               CUstream stream) {
   return prefetch(SIM_SITE(cuMemPrefetchAsync_v2), p, bytes, where, stream);
 }
 
@@ -120,9 +122,11 @@ CUresult cuMemAdvise_v2(CUdeviceptr p, size_t bytes, CUmem_advise what, CUmemLoc
   return advise(SIM_SITE(cuMemAdvise_v2), p, bytes, what, where);
 }
 
-CUresult cuMemRangeGetAttribute(void* out, size_t size, CUmem_range_attribute which, CUdeviceptr p, size_t bytes) {
+CUresult cuMemRangeGetAttribute(void* out, size_t size, CUmem_range_attribute which, CUdeviceptr p,
+                                size_t bytes) {
   return in_context(SIM_SITE(cuMemRangeGetAttribute), [&](Context&) -> CUresult {
-    if (out == nullptr || size < sizeof(int) || bytes == 0 || !holds_managed(p, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    if (out == nullptr || size < sizeof(int) || bytes == 0 || !holds_managed(p, bytes))
+      return CUDA_ERROR_INVALID_VALUE;
     const Advice& advice = state().allocations.holding(p)->advice;
     int* const words = static_cast<int*>(out);
     if (which != CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) return answer(which, advice, words);

@@ -129,7 +129,8 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* list, v
     for (unsigned i = 0; i < count; ++i) {
       if (found == nullptr) answer_unknown(out[i], list[i], p);
       // What does not apply to known memory is zero.
-      if (found != nullptr && answer(out[i], list[i], *found, p) != CUDA_SUCCESS) answer_unknown(out[i], list[i], 0);
+      if (found != nullptr && answer(out[i], list[i], *found, p) != CUDA_SUCCESS)
+        answer_unknown(out[i], list[i], 0);
     }
     return CUDA_SUCCESS;
   });

@@ -129,7 +129,8 @@ CUresult launch_graph(const std::shared_ptr<GraphExec>& exec, const StreamPtr& s
   while (exec->branches.size() + 1 < exec->chains) {
     exec->branches.push_back(create_stream(context, StreamKind::kHidden, CU_STREAM_NON_BLOCKING, 0));
   }
-  const std::vector<StreamPtr> branches = exec->branches;  // the executable may be destroyed while a queue is long
+  const std::vector<StreamPtr> branches =
+      exec->branches;  // the executable may be destroyed while a queue is long
   enqueue(stream, marker("graph begin"), exec->finished);
   const VectorClock begun = stream->clock;
   std::vector<VectorClock> clocks;

@@ -114,15 +114,10 @@ Block* detail::register_thread() {
 Sums sums(Reading reading) {
   const auto total = registry.add_up(reading);
   Sums out;
-  for (int i = 0; i < kMostDevices; ++i) {
-    if (device(i).is_used()) out.devices.add(device(i).read());
-  }
 #define CUPOOL_COUNTER(name, doc) out.name = total[static_cast<size_t>(Counter::name)];
 #define CUPOOL_EVENT(name, doc) \
   out.name = detail::events[static_cast<size_t>(Event::name)].load(std::memory_order_relaxed);
 #include "stats/counters.def"
-  out.devices.allocations += out.forwarded_allocations;
-  out.devices.frees += out.forwarded_frees + out.managed_frees;
   return out;
 }
 

@@ -58,8 +58,8 @@ inline void count(Event event, uint64_t amount = 1) {
   detail::events[static_cast<size_t>(event)].fetch_add(amount, std::memory_order_relaxed);
 }
 
-// Everything that was counted so far, by all threads, ended ones too; `devices` is the sum over all devices,
-// with what the driver served itself added to `allocations` and `frees`.
+// Everything that was counted so far, by all threads, ended ones too. `devices` stays empty here: adding up
+// devices takes more than counters, and is done by report/.
 struct Sums {
 #define CUPOOL_COUNTER(name, doc) uint64_t name = 0;
 #define CUPOOL_EVENT(name, doc) uint64_t name = 0;

@@ -48,7 +48,8 @@ void pitched() {
         CUdeviceptr p = 0;
         size_t pitch = 7;
         const CUresult code = cuMemAllocPitch(&p, &pitch, width, height, element);
-        const std::string how = std::to_string(width) + " x " + std::to_string(height) + " of " + std::to_string(element);
+        const std::string how =
+            std::to_string(width) + " x " + std::to_string(height) + " of " + std::to_string(element);
         say("cuMemAllocPitch " + how, code, std::to_string(pitch));
         if (code != CUDA_SUCCESS) continue;
         ask_range(how.c_str(), p + pitch * (height - 1), p);
@@ -75,15 +76,18 @@ void memory_info() {
   const size_t piece = all / 16;
   std::vector<CUdeviceptr> pieces(16);
   for (CUdeviceptr& p : pieces) MUST(cuMemAlloc(&p, piece));
-  say("cuMemGetInfo with memory held", cuMemGetInfo(&now, &again), near(before - now, all, 64 * kMiB) ? "as much less" : "not as much less");
+  say("cuMemGetInfo with memory held", cuMemGetInfo(&now, &again),
+      near(before - now, all, 64 * kMiB) ? "as much less" : "not as much less");
   say("cuMemGetInfo total", CUDA_SUCCESS, total == again ? "same" : "changed");
   for (const CUdeviceptr p : pieces) MUST(cuMemFree(p));
-  say("cuMemGetInfo after that", cuMemGetInfo(&now, &again), near(before, now, 64 * kMiB) ? "as before" : "not as before");
+  say("cuMemGetInfo after that", cuMemGetInfo(&now, &again),
+      near(before, now, 64 * kMiB) ? "as before" : "not as before");
   CUdeviceptr most = 0;
   say("cuMemAlloc of 98 % of what is free", cuMemAlloc(&most, now / 100 * 98));
   say("cuMemFree of it", cuMemFree(most));
   MUST(cuMemGetInfo(&now, &again));
-  say("cuMemGetInfo after that too", CUDA_SUCCESS, near(before, now, 64 * kMiB) ? "as before" : "not as before");
+  say("cuMemGetInfo after that too", CUDA_SUCCESS,
+      near(before, now, 64 * kMiB) ? "as before" : "not as before");
 }
 
 void stream_ordered() {

@@ -29,8 +29,10 @@ void ask_pages(const char* when, CUdeviceptr p, size_t bytes) {
     say(std::string(attribute.name) + " " + when, code, std::to_string(value));
   }
   int accessed[2] = {77, 77};
-  const CUresult code = cuMemRangeGetAttribute(accessed, sizeof accessed, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, p, bytes);
-  say(std::string("ACCESSED_BY ") + when, code, std::to_string(accessed[0]) + ", " + std::to_string(accessed[1]));
+  const CUresult code =
+      cuMemRangeGetAttribute(accessed, sizeof accessed, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, p, bytes);
+  say(std::string("ACCESSED_BY ") + when, code,
+      std::to_string(accessed[0]) + ", " + std::to_string(accessed[1]));
 }
 
 void life(size_t bytes, unsigned flags) {

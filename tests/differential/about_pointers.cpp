@@ -1,4 +1,5 @@
-// What an address is asked: its range and every attribute, at the start, inside, at the end, and after its free.
+// What an address is asked: its range and every attribute, at the start, inside, at the end, and after its
+// free.
 #include <cstring>
 #include <iterator>
 #include <set>
@@ -63,14 +64,21 @@ std::string told(const Attribute& attribute, const unsigned char* data, CUdevice
   uint64_t word = 0;
   std::memcpy(&word, data, attribute.bytes);
   switch (attribute.form) {
-    case Form::kNumber: return std::to_string(static_cast<int>(word));
-    case Form::kWord: return std::to_string(word);
-    case Form::kAddress: return relative(word, block);
+    case Form::kNumber:
+      return std::to_string(static_cast<int>(word));
+    case Form::kWord:
+      return std::to_string(word);
+    case Form::kAddress:
+      return relative(word, block);
     // Small blocks share a mapping, and where in it they lie is nobody's business.
-    case Form::kNearby: return word == 0 ? "null" : word <= block ? "not after the block" : "after the block";
-    case Form::kAnyNumber: return word == 0 ? "0" : "a number";
-    case Form::kCodeOnly: return "";
-    case Form::kContext: break;
+    case Form::kNearby:
+      return word == 0 ? "null" : word <= block ? "not after the block" : "after the block";
+    case Form::kAnyNumber:
+      return word == 0 ? "0" : "a number";
+    case Form::kCodeOnly:
+      return "";
+    case Form::kContext:
+      break;
   }
   CUcontext current = nullptr;
   cuCtxGetCurrent(&current);
@@ -117,7 +125,8 @@ void ask_attributes(const char* where, CUdeviceptr address, CUdeviceptr block) {
     outputs[list.size()] = listed[list.size()];
     list.push_back(attribute.which);
   }
-  const CUresult code = cuPointerGetAttributes(static_cast<unsigned>(list.size()), list.data(), outputs, address);
+  const CUresult code =
+      cuPointerGetAttributes(static_cast<unsigned>(list.size()), list.data(), outputs, address);
   say("cuPointerGetAttributes" + at, code);
   for (size_t i = 0; i < list.size(); ++i) {
     say("of the list " + std::string(kAttributes[i].name) + at, code, told(kAttributes[i], listed[i], block));
@@ -151,13 +160,15 @@ void about_pointers() {
       say("cuMemAlloc", cuMemAlloc(&block, bytes));
       ask_all(block, bytes);
       ask_identity(block, bytes);
-      // What pads a block belongs to nobody. (One past an unpadded block may be another allocation of the driver's own.)
+      // What pads a block belongs to nobody. (One past an unpadded block may be another allocation of the
+      // driver's own.)
       if (bytes % 512 != 0) {
         ask_range("one past the end", block + bytes, block);
         ask_attributes("one past the end", block + bytes, block);
       }
       say("cuMemFree inside", bytes > 1 ? cuMemFree(block + bytes / 2) : CUDA_ERROR_INVALID_VALUE);
-      say("cuMemFree one past the end", bytes % 512 != 0 ? cuMemFree(block + bytes) : CUDA_ERROR_INVALID_VALUE);
+      say("cuMemFree one past the end",
+          bytes % 512 != 0 ? cuMemFree(block + bytes) : CUDA_ERROR_INVALID_VALUE);
       say("cuMemFree", cuMemFree(block));
       ask_range("after the free", block, block);
       ask_attributes("after the free", block, block);

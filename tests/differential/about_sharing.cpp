@@ -1,4 +1,5 @@
-// Calls that let somebody else reach a block, or leave a mark on it: handles, tokens, attributes that are set.
+// Calls that let somebody else reach a block, or leave a mark on it: handles, tokens, attributes that are
+// set.
 #include <unistd.h>
 
 #include <cstring>
@@ -24,7 +25,9 @@ void handles(size_t bytes) {
   say("cuIpcGetMemHandle of another block", cuIpcGetMemHandle(&other, q), compared(first, other));
   say("cuIpcGetMemHandle to null", cuIpcGetMemHandle(nullptr, p));
   say("cuIpcOpenMemHandle of our own", cuIpcOpenMemHandle(&opened, first, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-      opened == 0x1234 ? "untouched" : opened == 0 ? "null" : "written");
+      opened == 0x1234 ? "untouched"
+      : opened == 0    ? "null"
+                       : "written");
   say("cuIpcOpenMemHandle without the flag", cuIpcOpenMemHandle(&opened, first, 0));
   say("cuIpcOpenMemHandle to null", cuIpcOpenMemHandle(nullptr, first, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   say("cuIpcCloseMemHandle of a block", cuIpcCloseMemHandle(p));
@@ -62,7 +65,8 @@ void marks(size_t bytes) {
   say("cuMemPrefetchAsync", cuMemPrefetchAsync(p, bytes, here, 0, nullptr));
   say("cuStreamAttachMemAsync", cuStreamAttachMemAsync(nullptr, p, 0, CU_MEM_ATTACH_GLOBAL));
   unsigned value = 7;
-  say("cuMemRangeGetAttribute", cuMemRangeGetAttribute(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, p, bytes));
+  say("cuMemRangeGetAttribute",
+      cuMemRangeGetAttribute(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, p, bytes));
   say("cuMemFree", cuMemFree(p));
 }
 
@@ -80,8 +84,12 @@ void range_handles() {
       const char* what;
       CUdeviceptr at;
       size_t bytes;
-    } asked[] = {{"all", p, kBytes},         {"the first half", p, kBytes / 2}, {"the second half", p + kBytes / 2, kBytes / 2},
-                 {"nothing", p, 0},          {"a byte", p, 1},                  {"off a page", p + 1, 65536},
+    } asked[] = {{"all", p, kBytes},
+                 {"the first half", p, kBytes / 2},
+                 {"the second half", p + kBytes / 2, kBytes / 2},
+                 {"nothing", p, 0},
+                 {"a byte", p, 1},
+                 {"off a page", p + 1, 65536},
                  {"null", 0, kBytes}};
     for (const auto& question : asked) {
       int fd = -1;
@@ -92,7 +100,8 @@ void range_handles() {
     say("cuMemGetHandleForAddressRange to null", cuMemGetHandleForAddressRange(nullptr, p, kBytes, kType, 0));
     say("cuMemFree", cuMemFree(p));
     int fd = -1;
-    say("cuMemGetHandleForAddressRange after the free", cuMemGetHandleForAddressRange(&fd, p, kBytes, kType, 0));
+    say("cuMemGetHandleForAddressRange after the free",
+        cuMemGetHandleForAddressRange(&fd, p, kBytes, kType, 0));
   }
 }
 
@@ -113,7 +122,8 @@ void about_sharing() {
   MUST(cuMemAllocHost(&pinned, 4096));
   say("cuIpcGetMemHandle of null", cuIpcGetMemHandle(&handle, 0));
   say("cuIpcGetMemHandle of a wild pointer", cuIpcGetMemHandle(&handle, 0x7f0000000200));
-  say("cuIpcGetMemHandle of pinned memory", cuIpcGetMemHandle(&handle, reinterpret_cast<CUdeviceptr>(pinned)));
+  say("cuIpcGetMemHandle of pinned memory",
+      cuIpcGetMemHandle(&handle, reinterpret_cast<CUdeviceptr>(pinned)));
   MUST(cuMemFreeHost(pinned));
   std::memset(&handle, 0, sizeof handle);
   say("cuIpcOpenMemHandle of zeros", cuIpcOpenMemHandle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));

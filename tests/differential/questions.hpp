@@ -1,6 +1,7 @@
-// What all questions share: how an answer is printed without an address in it, and the sizes that are asked about.
-// An answer is the driver's code and what it wrote, told relative to the block in question. Owns no device memory.
-// Addresses, alignment and content of fresh memory are not asked: the driver promises none of them.
+// What all questions share: how an answer is printed without an address in it, and the sizes that are asked
+// about. An answer is the driver's code and what it wrote, told relative to the block in question. Owns no
+// device memory. Addresses, alignment and content of fresh memory are not asked: the driver promises none of
+// them.
 #pragma once
 
 #include <cuda.h>
@@ -24,11 +25,11 @@ void set_place(const std::string& place);
 inline constexpr size_t kKiB = 1024;
 inline constexpr size_t kMiB = 1024 * kKiB;
 inline constexpr size_t kSizes[] = {
-    1,           4,           255,          256,          257,           511,           512,          513,
-    1023,        1024,        1025,         4095,         4096,          4097,          4608,         4609,
-    16384,       16385,       28672,        28673,        32767,         32768,         32769,        49152,
-    49153,       65536,       65537,        262144,       262145,        1048575,       1048576,      1048577,
-    2097151,     2097152,     2097153,      3 * kMiB,     20 * kMiB - 1, 20 * kMiB,     20 * kMiB + 1, 33 * kMiB + 5};
+    1,       4,       255,     256,      257,           511,       512,           513,
+    1023,    1024,    1025,    4095,     4096,          4097,      4608,          4609,
+    16384,   16385,   28672,   28673,    32767,         32768,     32769,         49152,
+    49153,   65536,   65537,   262144,   262145,        1048575,   1048576,       1048577,
+    2097151, 2097152, 2097153, 3 * kMiB, 20 * kMiB - 1, 20 * kMiB, 20 * kMiB + 1, 33 * kMiB + 5};
 inline constexpr unsigned kRounds = 3;
 
 // One that all three rounds of every size would be too slow for.
@@ -36,7 +37,8 @@ inline constexpr size_t kFewSizes[] = {4, 513, 32769, 1048577, 20 * kMiB};
 
 CUdevice device();
 
-// Everything that can be asked about one address, of a block that starts at `block`. `block` 0: none is known there.
+// Everything that can be asked about one address, of a block that starts at `block`. `block` 0: none is known
+// there.
 void ask_range(const char* where, CUdeviceptr address, CUdeviceptr block);
 void ask_attributes(const char* where, CUdeviceptr address, CUdeviceptr block);
 // Both, at the start, inside, at the last byte.

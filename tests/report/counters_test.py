@@ -78,6 +78,13 @@ class CountersTest(harness.TestCase):
         self.assertEqual(played.device["free_calls"], played.counters["segments_released"])
         self.assert_sums(played.counters)
 
+    def test_every_range_that_was_cut_is_joined_again_when_all_is_free(self):
+        held = play(*fill(5, 3 * MIB), thread_cache=0).counters
+        self.assertEqual((5, 0), (held["splits"], held["merges"]))
+        free = play(*fill(5, 3 * MIB), *drain(5), thread_cache=0, max_cached=0).counters
+        self.assertEqual((5, 5), (free["splits"], free["merges"]))
+        self.assertEqual((0, 1), (free["reserved_bytes"], free["trims"]))
+
     def test_threads_lose_no_count(self):
         for size in (700, 90000, 3 * MIB):
             played = play(f"t:4:{size}:500", f"t:3:{size}:100")

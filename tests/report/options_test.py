@@ -248,6 +248,10 @@ class OptionsTest(harness.TestCase):
         yield {"CUPOOL_MIN_BLOCK": "16K", "CUPOOL_SMALL_LIMIT": "1K"}, "above CUPOOL_SMALL_LIMIT"
         yield {"CUPOOL_ONLY": "script", "CUPOOL_EXCEPT": "other"}, "contradict"
         yield {"CUPOOL_DECAY_MS": "99999999999"}, "outside"
+        yield {"CUPOOL_LIMIT": "16M"}, "below CUPOOL_SEGMENT_MIN"
+        yield {"CUPOOL_STATS_FILE": "report-%z.json"}, "%z"
+        yield {"CUPOOL_STATS_FILE": "report%"}, "stays as it is"
+        yield {"CUPOOL_FILL": "junk"}, "junk"
 
     def test_a_hundred_bad_configurations_say_one_sentence_each_and_change_no_result(self):
         steps = [*fill(5, 5000), "a:z:3000000", "m:z:1", "s", "c:z", *drain(5), "w"]

@@ -1,5 +1,6 @@
-// What counting costs an allocation and a free: pairs on a scripted driver, once as they are and once, in a second program
-// made of the same sources, without counting. Prints nanoseconds a pair for each size. stats_cost [--smoke].
+// What counting costs an allocation and a free: pairs on a scripted driver, once as they are and once, in a
+// second program made of the same sources, without counting. Prints nanoseconds a pair for each size.
+// stats_cost [--smoke].
 #include <chrono>
 #include <cstdio>
 #include <cstring>

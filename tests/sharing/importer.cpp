@@ -1,4 +1,5 @@
-// The second process: opens every offered block, all of them at once, and looks at each through both styles of use.
+// The second process: opens every offered block, all of them at once, and looks at each through both styles
+// of use.
 #include <algorithm>
 #include <vector>
 
@@ -79,7 +80,8 @@ int import_all(int from, int to) {
     all.pop_back();
     for (const Opened& rest : all) {
       if (rest.block == block) continue;
-      verdict.wrong += count_wrong(rest.block, 1, rest.offer.bytes > 1 ? rest.offer.value : rest.offer.value ^ kChange);
+      verdict.wrong +=
+          count_wrong(rest.block, 1, rest.offer.bytes > 1 ? rest.offer.value : rest.offer.value ^ kChange);
     }
   }
   verdict.wrong += cuIpcCloseMemHandle(0x7f0000000200) != CUDA_ERROR_INVALID_VALUE;

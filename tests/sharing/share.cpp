@@ -1,4 +1,5 @@
-// share [bare]: exports blocks of many sizes to a second process, which with `bare` runs without any preloaded library.
+// share [bare]: exports blocks of many sizes to a second process, which with `bare` runs without any
+// preloaded library.
 #include "share.hpp"
 
 #include <sys/wait.h>
@@ -10,7 +11,8 @@
 
 namespace {
 
-constexpr size_t kSizes[] = {4, 511, 512, 513, 4096, 32768, 32769, 65537, 1 << 20, (1 << 20) + 1, 3 << 20, 20 << 20, 40000000};
+constexpr size_t kSizes[] = {4,     511,     512,           513,     4096,     32768,   32769,
+                             65537, 1 << 20, (1 << 20) + 1, 3 << 20, 20 << 20, 40000000};
 constexpr unsigned kRounds = 3;
 
 struct Exported {
@@ -99,7 +101,7 @@ int main(int count, char** words) {
     verdict.wrong += unchanged != 0 && verdict.opened == 0;
     MUST(cuMemFree(exported.block));
   }
-  std::printf("share: blocks=%zu opened=%u refused=%u wrong=%u child=%d\n", all.size(), verdict.opened, verdict.refused,
-              verdict.wrong, status);
+  std::printf("share: blocks=%zu opened=%u refused=%u wrong=%u child=%d\n", all.size(), verdict.opened,
+              verdict.refused, verdict.wrong, status);
   return verdict.wrong == 0 && status == 0 ? 0 : 1;
 }

@@ -1,5 +1,6 @@
-// What the two processes of `share` say to each other. The first one allocates, exports and in the end checks; the second,
-// a fresh program, opens, checks, writes and closes. Every block travels as one Offer through a pipe.
+// What the two processes of `share` say to each other. The first one allocates, exports and in the end
+// checks; the second, a fresh program, opens, checks, writes and closes. Every block travels as one Offer
+// through a pipe.
 #pragma once
 
 #include <cuda.h>
@@ -31,9 +32,9 @@ inline constexpr unsigned char kChange = 0x55;  // the importer writes value ^ k
   std::fprintf(stderr, "share: %s: %d\n", what, code);
   std::exit(2);
 }
-#define MUST(call)                                                                  \
-  do {                                                                              \
-    const CUresult must_result_ = (call);                                           \
+#define MUST(call)                                                                       \
+  do {                                                                                   \
+    const CUresult must_result_ = (call);                                                \
     if (must_result_ != CUDA_SUCCESS) share::die(#call, static_cast<int>(must_result_)); \
   } while (0)
 

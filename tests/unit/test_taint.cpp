@@ -1,4 +1,5 @@
-// Marked and tainted blocks: what a life is called, and that memory somebody else may reach is never handed out again.
+// Marked and tainted blocks: what a life is called, and that memory somebody else may reach is never handed
+// out again.
 #include <set>
 #include <vector>
 
@@ -111,7 +112,8 @@ TEST_CASE_METHOD(PoolWorld, "during a capture a tainted segment stays until the 
   CHECK(driver.releases == 1);
 }
 
-TEST_CASE_METHOD(PoolWorld, "tainted memory is not counted as free, and is as much as it was when it went back") {
+TEST_CASE_METHOD(PoolWorld,
+                 "tainted memory is not counted as free, and is as much as it was when it went back") {
   const auto address = allocate(3 * kMiB);
   const auto other = allocate(3 * kMiB);
   free(other);

@@ -17,8 +17,8 @@ std::string watching(std::vector<const char*> environment, const char* tracer = 
 
 TEST_CASE("an ordinary process is watched by nobody") {
   CHECK(watching({}) == "");
-  CHECK(watching({"PATH=/usr/bin/compute-sanitizer", "LD_PRELOAD=libcupool.so", "CUDA_INJECTION64_PATH=/opt/libprof.so"}) ==
-        "");
+  CHECK(watching({"PATH=/usr/bin/compute-sanitizer", "LD_PRELOAD=libcupool.so",
+                  "CUDA_INJECTION64_PATH=/opt/libprof.so"}) == "");
 }
 
 TEST_CASE("compute-sanitizer is recognised by what it injects") {

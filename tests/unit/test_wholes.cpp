@@ -26,7 +26,8 @@ struct WholeWorld : PoolWorld {
 
 }  // namespace
 
-TEST_CASE_METHOD(WholeWorld, "a whole block is one allocation of the driver, and comes back for its own size only") {
+TEST_CASE_METHOD(WholeWorld,
+                 "a whole block is one allocation of the driver, and comes back for its own size only") {
   const auto address = allocate(5000);
   CHECK(driver.allocations == 1);
   work(kS);
