@@ -128,7 +128,7 @@ void Imports::forget(CUcontext context) {
   count_.store(mappings_.size(), std::memory_order_release);
 }
 
-void Imports::forget_after_fork() {
+void Imports::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   lock_.reset_after_fork();
   blocks_.clear();
   mappings_.clear();

@@ -80,7 +80,7 @@ CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer
               const CUipcMemHandle& handle, unsigned flags) {
   auto segment = std::bit_cast<cupool::driver::Handle>(handle);
   cupool::driver::Place place;
-  if (cupool::hooks::is_serving() && cupool::driver::unseal(&segment, &place)) {
+  if (!cupool::Reentry::inside() && cupool::driver::unseal(&segment, &place)) {
     const CUresult result = imports.open(opener, pointer, segment, place, flags);
     if (result == CUDA_SUCCESS) cupool::stats::count(Event::ipc_imports);
     // Whatever the driver did not recognise may still be a handle of its own, of a kind we have not seen.
@@ -110,7 +110,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pointer, CUipcMemHandle handle, unsi
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
   CUresult result = CUDA_SUCCESS;
-  if (cupool::hooks::is_serving() && imports.close(pointer, &result)) return result;
+  if (!cupool::Reentry::inside() && imports.close(pointer, &result)) return result;
   Block block;
   const bool is_known = look_up(pointer, &block) == Whose::kDrivers;
   return forward(real.cuIpcCloseMemHandle, is_known ? pointer : kUnknownAddress);

@@ -44,12 +44,13 @@ unsigned count_wrong(const Exported& exported, bool changed) {
          wrong(host.begin() + static_cast<ptrdiff_t>(half), host.end(), after);
 }
 
-pid_t start_importer(const char* self, bool bare, int* to, int* from) {
+pid_t start_importer(const char* self, const std::string& how, int* to, int* from) {
   int down[2], up[2];
   if (pipe(down) != 0 || pipe(up) != 0) share::die("pipe", 1);
   const pid_t child = fork();
   if (child == 0) {
-    if (bare) unsetenv("LD_PRELOAD");
+    if (how == "bare") unsetenv("LD_PRELOAD");
+    if (how == "off") setenv("CUPOOL_BACKEND", "off", 1);
     close(down[1]);
     close(up[0]);
     execl(self, self, "import", std::to_string(down[0]).c_str(), std::to_string(up[1]).c_str(), nullptr);
@@ -68,10 +69,10 @@ int main(int count, char** words) {
   if (count == 4 && std::strcmp(words[1], "import") == 0) {
     return share::import_all(std::atoi(words[2]), std::atoi(words[3]));
   }
-  const bool bare = count > 1 && std::strcmp(words[1], "bare") == 0;
+  const std::string how = count > 1 ? words[1] : "";
   int to = 0, from = 0;
   // Before the first use of CUDA, which does not survive a fork.
-  const pid_t child = start_importer("/proc/self/exe", bare, &to, &from);
+  const pid_t child = start_importer("/proc/self/exe", how, &to, &from);
   share::begin_device();
   std::vector<Exported> all;
   unsigned char value = 1;

@@ -38,6 +38,9 @@ class SharingTest(harness.TestCase):
         self.assertGreater(tally["refused"], 0)
         self.assertEqual(0, tally["wrong"])
 
+    def test_a_process_with_cupool_switched_off_opens_every_block(self):
+        self.assertEqual(BLOCKS, self.share("off")[0]["opened"])
+
     def test_without_cutting_every_block_is_open_to_anyone(self):
         tally, _ = self.share("bare", env={"CUPOOL_SPLIT": "0"})
         self.assertEqual((BLOCKS, 0, 0), (tally["opened"], tally["refused"], tally["wrong"]))
