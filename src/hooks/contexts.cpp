@@ -20,7 +20,16 @@ Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
 template <typename Call>
 CUresult gets(CUcontext* context, Call&& call) {
   const CUresult result = call();
+  cupool::hooks::forget_current_context();
   if (result == CUDA_SUCCESS && context != nullptr && is_serving()) pools.order().join(ours(*context));
+  return result;
+}
+
+// The call changes which context is this thread's.
+template <typename Call>
+CUresult switches(Call&& call) {
+  const CUresult result = call();
+  cupool::hooks::forget_current_context();
   return result;
 }
 
@@ -51,7 +60,9 @@ CUcontext primary(CUdevice device) {
 template <typename Call>
 CUresult destroys(CUcontext context, Call&& call) {
   drop(context);
-  return call();
+  const CUresult result = call();
+  cupool::hooks::forget_current_contexts();
+  return result;
 }
 
 // The last reference takes the context along; only the driver knows which one that is.
@@ -61,13 +72,16 @@ CUresult releases(CUdevice device, Call&& call) {
   CUcontext const context = primary(device);
   const CUresult result = call();
   if (context != nullptr && !primary_is_active(device)) drop(context);
+  cupool::hooks::forget_current_contexts();
   return result;
 }
 
 template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
   if (is_serving()) drop(primary(device));
-  return call();
+  const CUresult result = call();
+  cupool::hooks::forget_current_contexts();
+  return result;
 }
 
 }  // namespace
@@ -91,6 +105,30 @@ CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned 
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return gets(context, [&] { return forward(real.cuDevicePrimaryCtxRetain, context, device); });
+}
+
+CUresult cuCtxAttach(CUcontext* context, unsigned flags) {
+  return gets(context, [&] { return forward(real.cuCtxAttach, context, flags); });
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+  return switches([&] { return forward(real.cuCtxSetCurrent, context); });
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+  return switches([&] { return forward(real.cuCtxPushCurrent, context); });
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  return switches([&] { return forward(real.cuCtxPushCurrent_v2, context); });
+}
+
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  return switches([&] { return forward(real.cuCtxPopCurrent, context); });
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  return switches([&] { return forward(real.cuCtxPopCurrent_v2, context); });
 }
 
 CUresult cuCtxDestroy(CUcontext context) {
@@ -139,7 +177,9 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUde
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx context) {
-  return forward(Event::contexts_ended, real.cuGreenCtxDestroy, context);
+  const CUresult result = forward(Event::contexts_ended, real.cuGreenCtxDestroy, context);
+  cupool::hooks::forget_current_contexts();
+  return result;
 }
 
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {

@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "cuda/real.hpp"
+#include "hooks/doubt.hpp"
 #include "hooks/networks.hpp"
 #include "hooks/serving.hpp"
 
@@ -30,7 +31,7 @@ void* find(std::atomic<void*>& found, const char* name) {
 extern "C" {
 
 [[gnu::visibility("hidden"), gnu::used]] void* cupool_before_dlopen(const char*, int mode) {
-  if ((mode & RTLD_DEEPBIND) != 0) pools.order().distrust("a library was loaded with RTLD_DEEPBIND");
+  if ((mode & RTLD_DEEPBIND) != 0) doubt("a library was loaded with RTLD_DEEPBIND");
   // What earlier loads brought in; what this one brings is seen at the next, or when memory is made ready for
   // it.
   if (is_serving()) look_for_networks();
@@ -38,7 +39,7 @@ extern "C" {
 }
 
 [[gnu::visibility("hidden"), gnu::used]] void* cupool_before_dlmopen() {
-  pools.order().distrust("a library was loaded with dlmopen");
+  doubt("a library was loaded with dlmopen");
   return find(real_dlmopen, "dlmopen");
 }
 

@@ -6,6 +6,9 @@
 
 namespace cupool::hooks {
 
+// Something may be done past our hooks. `reason` must live forever.
+void doubt(const char* reason);
+
 // A name that stands in no list of ours was handed out by cuGetProcAddress.
 void note_unknown_entry_point(const char* name);
 

@@ -15,13 +15,14 @@ constexpr uint64_t kFirstLife = uint64_t{1} << 62;
 constinit std::atomic<uint64_t> lives{kFirstLife};
 
 bool set_mark_bit_at(Address start) {
-  Range* range = page_map.find(start);
-  if (range == nullptr) return false;
-  if (Slab* slab = range->slab.load(std::memory_order_acquire)) {
-    const uint32_t index = slab->index_of(start - range->start);
-    return index < slab->blocks && set_mark_bit(slab->tags[index], kMarkedTag);
+  const Owner owner = page_map.find(start);
+  if (!owner) return false;
+  if (owner.is_slab()) {
+    Slab* slab = owner.slab();
+    const uint32_t index = slab->index_of(start);
+    return index < slab->blocks && set_mark_bit(slab->tags()[index], kMarkedTag);
   }
-  return set_mark_bit(range->asked, kMarkedAsked);
+  return set_mark_bit(owner.plain_range()->asked, kMarkedAsked);
 }
 
 }  // namespace
@@ -112,7 +113,7 @@ void Slabs::close(Range* range) {
   if (range->slab.load(std::memory_order_relaxed) != slab || slab->closed) return;
   if (slab->free_blocks != 0) unlist(c, slab);
   slab->closed = true;
-  for (uint32_t i = 0; i < slab->blocks; ++i) set_mark_bit(slab->tags[i], kMarkedTag);
+  for (uint32_t i = 0; i < slab->blocks; ++i) set_mark_bit(slab->tags()[i], kMarkedTag);
 }
 
 }  // namespace cupool::pool

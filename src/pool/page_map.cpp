@@ -2,9 +2,13 @@
 // pool's. Must not call the driver: a page leaves the map before its memory goes back.
 #include "pool/page_map.hpp"
 
+#include "pool/slabs.hpp"
+
 namespace cupool::pool {
 
 constinit PageMap page_map;
+
+Range* Owner::range() const { return is_slab() ? slab()->range : plain_range(); }
 
 bool PageMap::enter_page(Address address) {
   if (address >> kAddressBits != 0) return false;
@@ -65,8 +69,8 @@ Range* PageMap::find_containing(Address address) const {
   const Page* page = page_of(address);
   if (page == nullptr) return nullptr;
   for (size_t slot = slot_of(address) + 1; slot-- > 0;) {
-    Range* range = page->slots[slot].load(std::memory_order_acquire);
-    if (range != nullptr) return range->end() > address ? range : nullptr;
+    const Owner owner = page->slots[slot].load(std::memory_order_acquire);
+    if (owner) return owner.range()->end() > address ? owner.range() : nullptr;
   }
   // It started in an earlier page.
   const Segment* segment = page->segment.load(std::memory_order_acquire);

@@ -76,7 +76,7 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
   Range* range = find_range(cache, sizes_.rounded(bytes), search);
   if (range == nullptr) return false;
   range->size_class.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
-  *out = {range->start, range, range->stamp};
+  *out = {range->start, range, range->stamp, nullptr};
   return true;
 }
 
@@ -257,15 +257,21 @@ void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
 void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   if (size_class == SizeClasses::kNotKept) {
     take_back_large(cache, entry);
-  } else if (!keep(cache, size_class, entry)) {
-    spill(cache, size_class, cache.shelf(size_class).room / 2);
-    if (!keep(cache, size_class, entry)) {
-      give_blocks(size_class, &entry, 1);
-      const unsigned other = cache.next_to_empty(size_class);
-      if (other != SizeClasses::kNotKept) spill(cache, other, 0);
-    }
+  } else if (!make_room(cache, size_class) || !keep(cache, size_class, entry)) {
+    give_blocks(size_class, &entry, 1);
+    const unsigned other = cache.next_to_empty(size_class);
+    if (other != SizeClasses::kNotKept) spill(cache, other, 0);
   }
   trim_to_limit();
+}
+
+// A shelf that was not there yet is made; one that is more than half full gives its older half away.
+bool Pool::make_room(ThreadCache& cache, unsigned size_class) {
+  const Shelf& shelf = cache.shelf(size_class);
+  if (shelf.room == 0) return true;
+  if (shelf.count <= shelf.room / 2) return false;
+  spill(cache, size_class, shelf.room / 2);
+  return true;
 }
 
 // Moves the oldest blocks of one class out of the calling thread's cache until `keep` are left.

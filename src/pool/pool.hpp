@@ -29,6 +29,8 @@ class Pool {
   driver::Context context() const { return context_.load(std::memory_order_relaxed); }
   int device() const { return device_; }
   uint64_t device_bytes() const { return device_bytes_; }
+  // Whether a free is more than a note: the context has ended, or the user wants every free to wait.
+  bool frees_specially() const { return context() == nullptr || settings_.free_waits; }
   const SizeClasses& sizes() const { return sizes_; }
   const Settings& settings() const { return settings_; }
   order::Timeline& order() { return order_; }
@@ -142,6 +144,7 @@ class Pool {
   bool take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out);
   void take_back_large(ThreadCache& cache, const Entry& entry);
   void merge_large(ThreadCache& cache);
+  bool make_room(ThreadCache& cache, unsigned size_class);
   bool keep(ThreadCache& cache, unsigned size_class, const Entry& entry);
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
 

@@ -26,98 +26,127 @@ constinit thread_local ThisThread this_thread;
 pthread_key_t thread_key;
 void on_thread_end(void*) { Pools::end_thread(); }
 
-// From now on the application holds this block. The bytes it has.
-uint64_t hand_out(const Entry& entry, uint64_t asked) {
-  if (Slab* slab = entry.range->slab.load(std::memory_order_relaxed)) {
-    const uint32_t index = slab->index_of(entry.address - entry.range->start);
-    slab->tags[index].store(static_cast<uint16_t>(slab->block_bytes - asked + 1), std::memory_order_relaxed);
-    return slab->block_bytes;
+// From now on the application holds this block.
+inline void hand_out(ThreadCache& cache, unsigned size_class, const Entry& entry, uint64_t asked,
+                     Address* out) {
+  uint64_t block_bytes;
+  if (entry.tag != nullptr) {
+    block_bytes = cache.sizes().bytes(size_class);
+    entry.tag->store(Slab::tag_of(block_bytes, asked), std::memory_order_relaxed);
+  } else {
+    block_bytes = entry.range->bytes;
+    entry.range->asked.store(asked, std::memory_order_relaxed);
   }
-  entry.range->asked.store(asked, std::memory_order_relaxed);
-  return entry.range->bytes;
+  cache.holdings().give(asked, block_bytes);
+  *out = entry.address;
+}
+
+// Hands out a block that this thread keeps, if one of them may be; false: none.
+[[gnu::always_inline]] inline bool hand_out_kept(ThreadCache& cache, const order::Timeline& order,
+                                                 uint64_t asked, Address* out) {
+  const unsigned size_class = cache.sizes().of(asked);
+  Entry entry;
+  cache.enter();
+  const bool hit = size_class != SizeClasses::kNotKept
+                       ? cache.take(size_class, order, &entry)
+                       : cache.take_large(cache.sizes().rounded(asked), order, &entry);
+  cache.exit();
+  if (hit) hand_out(cache, size_class, entry, asked, out);
+  return hit;
+}
+
+// Takes the block that starts at this address from the application. Whoever takes the tag, or the size, has
+// freed the block; a second free finds nothing. False: nobody holds such a block.
+inline bool take_from_application(Owner owner, Address address, Pools::Returned* out) {
+  if (owner.is_slab()) {
+    Slab* const slab = owner.slab();
+    const uint32_t index = slab->index_of(address);
+    if (index == slab->blocks) return false;
+    const uint16_t tag = slab->tags()[index].exchange(0, std::memory_order_relaxed);
+    *out = {{address, slab->range, 0, slab->tags() + index},
+            slab->pool,
+            slab->asked(tag),
+            slab->block_bytes,
+            slab->size_class,
+            (tag & kMarkedTag) != 0};
+    return tag != 0;
+  }
+  Range* range = owner.plain_range();
+  if (range->start != address) return false;
+  const uint64_t asked = range->asked.exchange(0, std::memory_order_relaxed);
+  *out = {{address, range, 0, nullptr},
+          range->pool,
+          asked & ~kMarkedAsked,
+          range->bytes,
+          range->size_class.load(std::memory_order_relaxed),
+          (asked & kMarkedAsked) != 0};
+  return asked != 0;
 }
 
 }  // namespace
 
 Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
   ThreadCache* cache = this_thread.last;
+  if (cache != nullptr && cache->pool()->context() == context && order_.is_granted()) [[likely]] {
+    if (hand_out_kept(*cache, order_, bytes, out)) [[likely]]
+      return kSuccess;
+  }
+  return allocate_slowly(context, bytes, out);
+}
+
+Status Pools::allocate_slowly(driver::Context context, uint64_t bytes, Address* out) {
+  ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool()->context() != context) {
     cache = cache_of(context);
     if (cache == nullptr) return allocate_past_the_pool(context, bytes, out);
   }
+  order_.prefer_grant();
+  if (hand_out_kept(*cache, order_, bytes, out)) return kSuccess;
   Pool& pool = *cache->pool();
   const unsigned size_class = pool.sizes().of(bytes);
-  order_.prefer_grant();
   Entry entry;
-  bool hit = false;
-  cache->enter();
-  if (size_class != SizeClasses::kNotKept) {
-    hit = cache->take(size_class, order_, &entry);
-  } else {
-    hit = cache->take_large(pool.sizes().rounded(bytes), order_, &entry);
-  }
-  cache->exit();
-  if (!hit) {
-    const Status status = pool.find_block(*cache, size_class, bytes, &entry);
-    if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
-  }
-  cache->holdings().give(bytes, hand_out(entry, bytes));
-  *out = entry.address;
+  const Status status = pool.find_block(*cache, size_class, bytes, &entry);
+  if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
+  hand_out(*cache, size_class, entry, bytes, out);
   return kSuccess;
 }
 
 Freed Pools::free(Address address) {
-  Range* range = page_map.find(address);
-  if (range == nullptr) return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address);
+  const Owner owner = page_map.find(address);
+  if (!owner) return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address);
+  Returned block;
+  if (!take_from_application(owner, address, &block)) return Freed::kNobodys;
 
-  unsigned size_class;
-  uint64_t asked;
-  uint64_t block_bytes;
-  bool marked;
-  if (Slab* slab = range->slab.load(std::memory_order_acquire)) {
-    const uint32_t index = slab->index_of(address - range->start);
-    if (index == slab->blocks) return Freed::kNobodys;
-    // Whoever takes the tag frees the block; a second free finds nothing.
-    const uint16_t tag = slab->tags[index].exchange(0, std::memory_order_acq_rel);
-    if (tag == 0) return Freed::kNobodys;
-    size_class = slab->size_class;
-    block_bytes = slab->block_bytes;
-    asked = slab->asked(tag);
-    marked = (tag & kMarkedTag) != 0;
-  } else {
-    if (range->start != address) return Freed::kNobodys;
-    asked = range->asked.exchange(0, std::memory_order_acq_rel);
-    if (asked == 0) return Freed::kNobodys;
-    marked = (asked & kMarkedAsked) != 0;
-    asked &= ~kMarkedAsked;
-    block_bytes = range->bytes;
-    size_class = range->size_class.load(std::memory_order_relaxed);
-  }
-
-  Pool* pool = range->pool;
-  if (pool->context() == nullptr) [[unlikely]]
-    return Freed::kNotOurs;
   ThreadCache* cache = this_thread.last;
-  if (cache == nullptr || cache->pool() != pool) cache = find_cache(pool);
-  const Entry entry{address, range, order_.open()};
-  if (pool->settings().free_waits) order_.wait_for_all();
-  if (cache == nullptr) {
-    pool->take_back_marked(size_class, entry);
-    return Freed::kDone;
-  }
+  if (cache == nullptr || cache->pool() != block.pool || block.marked || block.pool->frees_specially())
+      [[unlikely]]
+    return free_slowly(block);
+  block.entry.stamp = order_.open();
+  cache->holdings().take_back(block.asked, block.block_bytes);
   bool kept = false;
-  cache->holdings().take_back(asked, block_bytes);
-  cache->freed(asked);
-  if (marked) [[unlikely]] {
-    pool->take_back_marked(size_class, entry);
-    return Freed::kDone;
-  }
-  if (size_class != SizeClasses::kNotKept) {
+  if (block.size_class != SizeClasses::kNotKept) {
     cache->enter();
-    kept = cache->put(size_class, entry, order_);
+    kept = cache->put(block.size_class, block.entry, order_);
     cache->exit();
   }
-  if (!kept) pool->take_back(*cache, size_class, entry);
+  return kept ? Freed::kDone : take_back(*cache, block);
+}
+
+// Not this thread's last pool, or a block or a pool with something special about it.
+Freed Pools::free_slowly(Returned block) {
+  Pool& pool = *block.pool;
+  if (pool.context() == nullptr) return Freed::kNotOurs;
+  ThreadCache* cache = find_cache(&pool);
+  block.entry.stamp = order_.open();
+  if (pool.settings().free_waits) order_.wait_for_all();
+  if (cache != nullptr) cache->holdings().take_back(block.asked, block.block_bytes);
+  if (cache != nullptr && !block.marked) return take_back(*cache, block);
+  pool.take_back_marked(block.size_class, block.entry);
+  return Freed::kDone;
+}
+
+Freed Pools::take_back(ThreadCache& cache, Returned block) {
+  block.pool->take_back(cache, block.size_class, block.entry);
   return Freed::kDone;
 }
 

@@ -17,6 +17,16 @@ class Pools {
  public:
   constexpr explicit Pools(driver::Driver* driver) : driver_(driver), order_(driver) {}
 
+  // A block that the application gives back, and what the records said of it.
+  struct Returned {
+    Entry entry;
+    Pool* pool;
+    uint64_t asked;
+    uint64_t block_bytes;
+    unsigned size_class;
+    bool marked;
+  };
+
   // `bytes` > 0 in the current context, which is `context`. The driver's status.
   Status allocate(driver::Context context, uint64_t bytes, Address* out);
   Freed free(Address address);
@@ -90,6 +100,9 @@ class Pools {
   static constexpr size_t kMostPools = 256;
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
+  Status allocate_slowly(driver::Context context, uint64_t bytes, Address* out);
+  Freed free_slowly(Returned block);
+  static Freed take_back(ThreadCache& cache, Returned block);
   Status allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out);
   Status allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out);
   Freed free_whole(Address address);

@@ -57,7 +57,7 @@ void Ranges::cut_locked(Range* range, uint64_t bytes) {
   if (rest->after != nullptr) rest->after->before = rest;
   range->after = rest;
   range->bytes = bytes;
-  page_map.set(rest->start, rest);
+  page_map.set(rest->start, Owner(rest));
   bins_.insert(rest);
   tally_.add(stats::DeviceCounter::splits);
 }
@@ -105,7 +105,7 @@ void Ranges::absorb_next_locked(Range* range) {
   range->stamp = std::max(range->stamp, gone->stamp);
   range->after = gone->after;
   if (gone->after != nullptr) gone->after->before = range;
-  page_map.set(gone->start, nullptr);
+  page_map.set(gone->start, Owner());
   range_store_.give(gone);
   tally_.add(stats::DeviceCounter::merges);
 }
@@ -145,7 +145,7 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch st
   range->segment = segment;
   range->stamp = stamp;
   page_map.set_segment(segment);
-  page_map.set(start, range);
+  page_map.set(start, Owner(range));
   reserved_.store(reserved() + bytes, std::memory_order_relaxed);
   device_.reserve(bytes);
   free_.store(free_bytes() + bytes, std::memory_order_relaxed);

@@ -12,7 +12,7 @@ namespace {
 uint64_t add_slab(const Slab& slab, report::Shortage* out) {
   uint64_t held = 0;
   for (uint32_t i = 0; i < slab.blocks; ++i)
-    held += slab.tags[i].load(std::memory_order_relaxed) != 0 ? 1 : 0;
+    held += slab.tags()[i].load(std::memory_order_relaxed) != 0 ? 1 : 0;
   report::Shortage::Row& row = out->row_of(slab.block_bytes);
   row.blocks += held;
   row.live += held * slab.block_bytes;

@@ -35,19 +35,17 @@ Slab* Slabs::new_slab(uint32_t blocks) {
   if (slab != nullptr) {
     store_.idle[bucket] = slab->next;
   } else {
-    const size_t words = (room + 63) / 64;
+    const size_t words = room > 64 ? room / 64 : 0;
     // Whole cache lines: threads that use blocks of different slabs, or different 32 blocks of one, must not
     // meet in one.
-    const size_t head = round_up(sizeof(Slab), kCacheLine);
-    const size_t bytes = round_up(head + room * 2 + words * 8, kCacheLine);
+    const size_t bytes = round_up(sizeof(Slab) + room * sizeof(Tag) + words * 8, kCacheLine);
     if (store_.left < bytes) {
       store_.chunk = static_cast<char*>(map_pages(kChunkBytes));
       store_.left = store_.chunk == nullptr ? 0 : kChunkBytes;
       if (store_.chunk == nullptr) return nullptr;
     }
     slab = new (store_.chunk) Slab();
-    slab->tags = reinterpret_cast<std::atomic<uint16_t>*>(store_.chunk + head);
-    slab->free_bits = reinterpret_cast<uint64_t*>(store_.chunk + head + room * 2);
+    slab->free_bits = words == 0 ? &slab->few_bits : reinterpret_cast<uint64_t*>(slab->tags() + room);
     slab->bucket = static_cast<uint8_t>(bucket);
     store_.chunk += bytes;
     store_.left -= bytes;
@@ -55,7 +53,7 @@ Slab* Slabs::new_slab(uint32_t blocks) {
   slab->blocks = slab->free_blocks = blocks;
   slab->prev = slab->next = nullptr;
   slab->closed = false;
-  for (uint32_t i = 0; i < blocks; ++i) slab->tags[i].store(0, std::memory_order_relaxed);
+  for (uint32_t i = 0; i < blocks; ++i) slab->tags()[i].store(0, std::memory_order_relaxed);
   for (uint32_t i = 0; i < blocks; i += 64) {
     slab->free_bits[i / 64] = blocks - i >= 64 ? ~uint64_t{0} : (uint64_t{1} << (blocks - i)) - 1;
   }
@@ -66,7 +64,7 @@ void Slabs::list(Class& c, Slab* slab) {
   // Low addresses are filled first, so that high slabs get a chance to empty.
   Slab* before = nullptr;
   Slab* after = c.first;
-  for (int i = 0; i < kMostCompared && after != nullptr && after->range->start < slab->range->start; ++i) {
+  for (int i = 0; i < kMostCompared && after != nullptr && after->start < slab->start; ++i) {
     before = after;
     after = after->next;
   }
@@ -88,7 +86,8 @@ size_t Slabs::take_from(Slab* slab, size_t count, Entry* out) {
       const uint32_t index = word * 64 + static_cast<uint32_t>(std::countr_zero(slab->free_bits[word]));
       slab->free_bits[word] &= slab->free_bits[word] - 1;
       --slab->free_blocks;
-      out[taken++] = {slab->range->start + uint64_t{index} * slab->block_bytes, slab->range, slab->stamp};
+      out[taken++] = {slab->start + uint64_t{index} * slab->block_bytes, slab->range, slab->stamp,
+                      slab->tags() + index};
     }
   }
   return taken;
@@ -115,13 +114,15 @@ size_t Slabs::add(unsigned size_class, Range* range, size_t count, Entry* out) {
   Slab* slab = new_slab(static_cast<uint32_t>(range->bytes / block));
   if (slab == nullptr) return 0;
   slab->range = range;
+  slab->start = range->start;
+  slab->pool = range->pool;
   slab->block_bytes = static_cast<uint32_t>(block);
   slab->reciprocal = static_cast<uint32_t>((uint64_t{1} << 32) / (block / SizeClasses::kUnit) +
                                            ((uint64_t{1} << 32) % (block / SizeClasses::kUnit) != 0));
   slab->stamp = range->stamp;
   slab->size_class = static_cast<uint8_t>(size_class);
   range->slab.store(slab, std::memory_order_seq_cst);
-  page_map.set_all(*range, range);
+  page_map.set_all(*range, Owner(slab));
   Class& c = classes_state_[size_class];
   Guard hold(c.lock);
   c.bytes.fetch_add(range->bytes, std::memory_order_relaxed);
@@ -137,7 +138,7 @@ size_t Slabs::give(unsigned size_class, const Entry* entries, size_t count, Rang
   Guard hold(c.lock);
   for (size_t i = 0; i < count; ++i) {
     Slab* slab = entries[i].range->slab.load(std::memory_order_relaxed);
-    const uint32_t index = slab->index_of(entries[i].address - entries[i].range->start);
+    const uint32_t index = slab->index_of(entries[i].address);
     slab->free_bits[index / 64] |= uint64_t{1} << (index % 64);
     slab->stamp = std::max(slab->stamp, entries[i].stamp);
     if (++slab->free_blocks == 1 && !slab->closed) list(c, slab);
@@ -156,8 +157,8 @@ void Slabs::retire(Class& c, Slab* slab) {
   c.bytes.fetch_sub(range->bytes, std::memory_order_relaxed);
   range->stamp = slab->stamp;
   range->slab.store(nullptr, std::memory_order_release);
-  page_map.set_all(*range, nullptr);
-  page_map.set(range->start, range);
+  page_map.set_all(*range, Owner());
+  page_map.set(range->start, Owner(range));
   Guard hold(store_.lock);
   slab->next = store_.idle[slab->bucket];
   store_.idle[slab->bucket] = slab;

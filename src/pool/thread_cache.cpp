@@ -56,9 +56,12 @@ size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out
 unsigned ThreadCache::next_to_empty(unsigned size_class) {
   constexpr unsigned kMisfitsATurn = 8;
   if (++misfits_ % kMisfitsATurn != 0) return SizeClasses::kNotKept;
-  for (unsigned i = 0; i < SizeClasses::kMostClasses; ++i) {
-    cursor_ = (cursor_ + 1) % SizeClasses::kMostClasses;
-    if (shelves_[cursor_].count != 0 && is_range(cursor_) == is_range(size_class)) return cursor_;
+  const unsigned first = is_range(size_class) ? SizeClasses::kMostSmall : 0;
+  const unsigned end = is_range(size_class) ? SizeClasses::kMostClasses : SizeClasses::kMostSmall;
+  unsigned& cursor = cursors_[is_range(size_class)];
+  for (unsigned i = first; i < end; ++i) {
+    cursor = cursor + 1 < end ? std::max(cursor + 1, first) : first;
+    if (shelves_[cursor].count != 0) return cursor;
   }
   return SizeClasses::kNotKept;
 }
@@ -67,6 +70,8 @@ void ThreadCache::stop() {
   stop_.store(true, std::memory_order_seq_cst);
   if (!heavy_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
   while (busy_.load(std::memory_order_acquire)) sched_yield();
+  // What the owner wrote before it left is seen after this.
+  if (!heavy_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
 void ThreadCache::start() { stop_.store(false, std::memory_order_release); }

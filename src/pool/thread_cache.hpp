@@ -54,7 +54,11 @@ class alignas(128) ThreadCache {
     order_for_stop();
     if (stop_.load(std::memory_order_acquire)) wait_until_started();
   }
-  void exit() { busy_.store(false, std::memory_order_release); }
+  // Nor does this order anything: who stops pays for that too.
+  void exit() {
+    std::atomic_signal_fence(std::memory_order_release);
+    busy_.store(false, heavy_ ? std::memory_order_release : std::memory_order_relaxed);
+  }
 
   // A block that may be handed out now; false when there is none.
   bool take(unsigned size_class, const order::Timeline& order, Entry* out) {
@@ -105,14 +109,13 @@ class alignas(128) ThreadCache {
   const stats::Holdings& holdings() const { return holdings_; }
   // Whether enough was freed since the last time this said yes that a seal is worth its cost.
   bool seal_is_due() {
-    if (frees_ < kFreesASeal && freed_bytes_ < kBytesASeal) return false;
-    frees_ = 0;
-    freed_bytes_ = 0;
+    using enum stats::DeviceCounter;
+    const uint64_t frees = holdings_.get(blocks_freed);
+    const uint64_t bytes = holdings_.get(bytes_freed);
+    if (frees - sealed_frees_ < kFreesASeal && bytes - sealed_bytes_ < kBytesASeal) return false;
+    sealed_frees_ = frees;
+    sealed_bytes_ = bytes;
     return true;
-  }
-  void freed(uint64_t bytes) {
-    ++frees_;
-    freed_bytes_ += bytes;
   }
 
   // Moves blocks to `out`, which has room for kMostBlocks, until `keep` are left; how many. For the one who
@@ -125,6 +128,7 @@ class alignas(128) ThreadCache {
 
   const Shelf& shelf(unsigned size_class) const { return shelves_[size_class]; }
   Pool* pool() const { return pool_; }
+  const SizeClasses& sizes() const { return sizes_; }
 
   // From any thread: the owner stays out until start(). Two threads must not stop the same cache (the pool's
   // lock).
@@ -132,7 +136,7 @@ class alignas(128) ThreadCache {
   void start();
 
   ThreadCache(Pool* pool, const SizeClasses& sizes, uint64_t most_bytes, stats::Device& device)
-      : pool_(pool), sizes_(sizes), most_bytes_(most_bytes), holdings_(device) {
+      : pool_(pool), most_bytes_(most_bytes), holdings_(device), sizes_(sizes) {
     device.enlist(holdings_);
   }
 
@@ -155,10 +159,9 @@ class alignas(128) ThreadCache {
 
   std::atomic<bool> busy_{false};
   std::atomic<bool> stop_{false};
-  uint32_t frees_ = 0;
-  uint64_t freed_bytes_ = 0;
+  uint64_t sealed_frees_ = 0;
+  uint64_t sealed_bytes_ = 0;
   Pool* pool_;
-  const SizeClasses& sizes_;
   // Small blocks and ranges apart: one range of a megabyte must not push out all small ones.
   bool is_range(unsigned size_class) const { return size_class >= SizeClasses::kMostSmall; }
   uint64_t& bytes_of(unsigned size_class) { return bytes_[is_range(size_class)]; }
@@ -171,11 +174,12 @@ class alignas(128) ThreadCache {
 
   std::array<uint64_t, 2> bytes_{};
   uint64_t most_bytes_;
-  unsigned cursor_ = 0;
+  std::array<unsigned, 2> cursors_{};
   unsigned misfits_ = 0;
   Entry large_{};
   stats::Holdings holdings_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
+  const SizeClasses sizes_;  // its own: one step less to the shelf
 };
 
 // Once, before the first cache: asks the kernel for membarrier.

@@ -109,7 +109,7 @@ bool Pool::is_held(const Range& range) {
   const Slab* slab = range.slab.load(std::memory_order_acquire);
   if (slab == nullptr) return range.asked.load(std::memory_order_relaxed) != 0;
   for (uint32_t i = 0; i < slab->blocks; ++i) {
-    if (slab->tags[i].load(std::memory_order_relaxed) != 0) return true;
+    if (slab->tags()[i].load(std::memory_order_relaxed) != 0) return true;
   }
   return false;
 }
@@ -121,8 +121,8 @@ bool Pool::find_held(Address address, Held* out) {
   const Range* range = page_map.find_containing(address);
   if (range == nullptr) return false;
   if (const Slab* slab = range->slab.load(std::memory_order_acquire)) {
-    const uint32_t index = slab->index_containing(address - range->start);
-    const uint16_t tag = index < slab->blocks ? slab->tags[index].load(std::memory_order_relaxed) : 0;
+    const uint32_t index = slab->index_containing(address);
+    const uint16_t tag = index < slab->blocks ? slab->tags()[index].load(std::memory_order_relaxed) : 0;
     if (tag == 0) return false;
     *out = {range->start + uint64_t{index} * slab->block_bytes,
             slab->asked(tag),

@@ -70,10 +70,11 @@ class Holdings : public Tally {
     add(DeviceCounter::bytes_asked, asked);
     move(static_cast<int64_t>(block_bytes));
   }
+  // The pool itself wants to know how much was freed, counting or not.
   void take_back(uint64_t asked, uint64_t block_bytes) {
-    if (!kCounting) return;
     add(DeviceCounter::blocks_freed);
     add(DeviceCounter::bytes_freed, asked);
+    if (!kCounting) return;
     move(-static_cast<int64_t>(block_bytes));
   }
   int64_t live() const { return live_.load(std::memory_order_relaxed); }

@@ -32,9 +32,9 @@ def declared(compiler, include):
 
 
 def declared_elsewhere(name, include):
-    """Whether another header of the toolkit (graphics, profiler) declares the function."""
+    """Whether another header of the toolkit (graphics, profiler) declares the function, or renames one to it."""
     name = without_per_thread(name)
-    return any(re.search(rf"\b{name}\s*\(", path.read_text(errors="replace"))
+    return any(re.search(rf"\b{name}\s*\(|#define \w+\s+{name}\b", path.read_text(errors="replace"))
                for path in Path(include).glob("cuda*.h"))
 
 

@@ -47,6 +47,20 @@ class FrameworksTest(harness.TestCase):
     def test_a_program_of_the_shared_runtime_has_every_allocation_counted(self):
         self.runtime_is_counted("shared")
 
+    def memory_is_of_the_current_context(self, form):
+        program = harness.BUILD / "tests" / "gpu" / f"current_runtime_{form}"
+        if not program.exists():
+            self.skipTest("built without the CUDA runtime")
+        bare = harness.run([program])
+        self.assertIn("in the current context", bare.out)
+        self.assert_same_run(bare, harness.with_cupool([program], env={"CUPOOL_STATS": "off"}))
+
+    def test_memory_is_of_the_current_context_in_a_program_of_the_static_runtime(self):
+        self.memory_is_of_the_current_context("static")
+
+    def test_memory_is_of_the_current_context_in_a_program_of_the_shared_runtime(self):
+        self.memory_is_of_the_current_context("shared")
+
     def test_pytorch_has_every_allocation_counted(self):
         self.framework_is_counted("torch", TORCH, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
 

@@ -29,8 +29,8 @@ void answers() {
 
   CUstream stream = new_stream();
   p = allocate(4096);
+  // A second free of it is the program's fault, and a real driver may crash.
   MUST(cuMemFreeAsync(p, stream));
-  EXPECT(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
   MUST(cuMemAllocAsync(&p, 4096, stream));
   MUST(cuMemFree_v2(p));
 

@@ -108,7 +108,7 @@ TEST_CASE_METHOD(Parts, "a range is cut to size, and the rest serves others") {
   CHECK(first->start == kStart);
   CHECK(first->bytes == kMiB);
   CHECK(second->start == kStart + kMiB);
-  CHECK(page_map.find(second->start) == second);
+  CHECK(page_map.find(second->start) == Owner(second));
   CHECK(ranges.free_bytes() == 12 * kMiB);
   CHECK(ranges.take(13 * kMiB, time) == nullptr);
 }
@@ -120,7 +120,7 @@ TEST_CASE_METHOD(Parts, "free neighbours become one range again, from either sid
     for (int i = 0; i < 3; ++i) taken.push_back(ranges.take(kMiB, time));
     for (const int i : order) ranges.give(taken[static_cast<size_t>(i)], time.open(), time);
     CHECK(ranges.figures().largest_free == 16 * kMiB);
-    CHECK(page_map.find(kStart + kMiB) == nullptr);
+    CHECK_FALSE(page_map.find(kStart + kMiB));
   }
 }
 
@@ -237,8 +237,8 @@ TEST_CASE_METHOD(Parts, "a slab gives each of its blocks once and takes them bac
     CHECK(slabs.give(size_class, entries.data() + taken - 1, 1, &emptied) == 1);
     CHECK(emptied == range);
     CHECK(range->slab.load() == nullptr);
-    CHECK(page_map.find(range->start) == range);
-    CHECK(page_map.find(range->start + kGranule) == nullptr);
+    CHECK(page_map.find(range->start) == Owner(range));
+    CHECK_FALSE(page_map.find(range->start + kGranule));
     ranges.give(range, 0, time);
   }
 }

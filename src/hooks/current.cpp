@@ -1,0 +1,44 @@
+// See current.hpp.
+#include "hooks/current.hpp"
+
+#include <cstdlib>
+
+#include "cuda/real.hpp"
+
+namespace cupool::hooks {
+
+namespace {
+
+constinit std::atomic<bool> may_remember{true};
+constinit std::atomic<bool> watches_exit{false};
+
+// A driver that has shut down refuses an allocation. It does so in a handler that it installed before the
+// first context was there, so one that is installed now runs before it.
+void watch_exit() {
+  if (!watches_exit.exchange(true, std::memory_order_relaxed)) std::atexit(stop_remembering_contexts);
+}
+
+}  // namespace
+
+constinit thread_local detail::KnownContext detail::known_context;
+constinit std::atomic<uint64_t> detail::context_turn{1};
+
+driver::Context detail::ask_current_context() {
+  const uint64_t turn = context_turn.load(std::memory_order_acquire);
+  CUcontext current = nullptr;
+  if (cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS) current = nullptr;
+  const auto context = reinterpret_cast<driver::Context>(current);
+  if (context != nullptr) watch_exit();
+  // A thread without a context may get one in many ways, and is in no hurry.
+  known_context = {context, context != nullptr && may_remember.load(std::memory_order_relaxed) ? turn : 0};
+  return context;
+}
+
+void forget_current_contexts() { detail::context_turn.fetch_add(1, std::memory_order_acq_rel); }
+
+void stop_remembering_contexts() {
+  may_remember.store(false, std::memory_order_relaxed);
+  forget_current_contexts();
+}
+
+}  // namespace cupool::hooks

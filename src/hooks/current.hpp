@@ -1,0 +1,37 @@
+// The current context of the calling thread, remembered: asking the driver costs a third of an allocation.
+// Every function that changes it is a row of the table and forgets it, for its own thread or, where contexts
+// end, for all. When a program may change it behind our back the driver is asked each time. Holds no lock.
+#pragma once
+
+#include <atomic>
+
+#include "driver/driver.hpp"
+
+namespace cupool::hooks {
+
+namespace detail {
+struct KnownContext {
+  driver::Context context = nullptr;
+  uint64_t turn = 0;  // of `context_turn` when the driver said so; 0: not known
+};
+extern constinit thread_local KnownContext known_context;
+extern constinit std::atomic<uint64_t> context_turn;
+driver::Context ask_current_context();
+}  // namespace detail
+
+// Null: none, or the driver would refuse.
+inline driver::Context current_context() {
+  const detail::KnownContext& known = detail::known_context;
+  if (known.turn == detail::context_turn.load(std::memory_order_acquire)) [[likely]]
+    return known.context;
+  return detail::ask_current_context();
+}
+
+// This thread's context changes.
+inline void forget_current_context() { detail::known_context.turn = 0; }
+// A context ended, whoever has it.
+void forget_current_contexts();
+// From now on contexts may change unseen.
+void stop_remembering_contexts();
+
+}  // namespace cupool::hooks
