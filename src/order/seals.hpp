@@ -40,6 +40,7 @@ class Seals {
   Lane lanes() const;
 
   driver::Driver* driver() const { return driver_; }
+  size_t size() const { return pending_.size(); }
   bool empty() const { return pending_.empty(); }
   std::vector<driver::Context> context_list() const;
   void forget_all();

@@ -26,6 +26,7 @@ void Timeline::refresh_locked() {
       guard == in_use && (!kGuardEpoch || guard_epoch_ == open_.load(std::memory_order_relaxed));
   const bool grant = !is_capturing() && in_use != Lane::kMany && (in_use == Lane::kNone || guarded);
   grant_.store(grant || !kFence, std::memory_order_release);
+  is_many_.store(in_use == Lane::kMany, std::memory_order_relaxed);
 }
 
 void Timeline::clear_guard_locked() { guard_.store(Lane::kNone, std::memory_order_release); }
@@ -70,7 +71,7 @@ bool Timeline::settle_guard() {
   return wait_for_all();
 }
 
-bool Timeline::request_grant() {
+bool Timeline::ask_for_grant() {
   Guard hold(lock_);
   const Lane in_use = in_use_locked();
   if (is_capturing() || in_use == Lane::kMany) return false;
@@ -131,10 +132,18 @@ void Timeline::poll_locked() {
   if (!is_capturing()) complete_locked(seals_.newest_done());
 }
 
+bool Timeline::seal_is_worth_it_locked() {
+  if (seals_asked_++ < seals_.size() / 2) return false;
+  seals_asked_ = 0;
+  return true;
+}
+
 void Timeline::advance(bool seal) {
   if (!lock_.try_lock()) return;
   poll_locked();
-  if ((seal || seals_.empty()) && seal_locked()) poll_locked();
+  // The first one may be over at once; behind others that are not, none is.
+  const bool first = seals_.empty();
+  if ((first || (seal && seal_is_worth_it_locked())) && seal_locked() && first) poll_locked();
   lock_.unlock();
 }
 

@@ -53,19 +53,17 @@ class Timeline {
   // Before a block is looked for: a grant that can be had is worth having, for without it only old memory is
   // used, and what was just freed, and fits best, is passed over.
   void prefer_grant() {
-    if (is_granted()) [[likely]]
-      return;
-    if (noted_.load(std::memory_order_relaxed) == Lane::kMany || distrusted_because() != nullptr) return;
-    request_grant();
+    if (!is_granted()) request_grant();
   }
 
   // ---- Allocation, when the hot path said no.
 
   // Tries to make `is_granted()` true: sets the guard for the one lane in use, or orders a lane that is left
   // behind.
-  bool request_grant();
-  // Looks which seals are done; then, if `seal` says so or no seal is under way, makes one and looks again.
-  // Gives up at once if another thread is at it.
+  bool request_grant() { return !is_many_.load(std::memory_order_relaxed) && ask_for_grant(); }
+  // Looks which seals are done; then, if `seal` says so or no seal is under way, makes one. The more are
+  // under way, the seldomer: a seal costs microseconds in the driver. Gives up at once if another thread is
+  // at it.
   void advance(bool seal);
   // Everything freed so far becomes safe for all later GPU work: ordered on the device where that can be
   // done, else by waiting. False: neither could be done (a capture, an error).
@@ -105,8 +103,10 @@ class Timeline {
   void forget_after_fork();
 
  private:
+  bool ask_for_grant();
   void leave_guarded_lane(Lane lane);
   void note(Lane lane);
+  bool seal_is_worth_it_locked() CUPOOL_REQUIRES(lock_);
   bool seal_locked() CUPOOL_REQUIRES(lock_);
   bool barrier_locked() CUPOOL_REQUIRES(lock_);
   void poll_locked() CUPOOL_REQUIRES(lock_);
@@ -126,13 +126,15 @@ class Timeline {
   std::atomic<Lane> guard_{Lane::kNone};  // the lane on whose strength blocks were handed out unordered …
   std::atomic<Lane> noted_{Lane::kNone};  // lanes given work since the last seal
   std::atomic<uint32_t> captures_{0};
+  std::atomic<bool> is_many_{false};  // no grant can be had: nobody need wait for the lock to ask
   std::atomic<const char*> distrusted_{nullptr};
 
   alignas(64) Lock lock_;
   bool completed_only_ CUPOOL_GUARDED_BY(lock_) = false;
-  uint32_t waits_ CUPOOL_GUARDED_BY(lock_) = 0;     // of ours, under way: a capture must not begin meanwhile
-  Epoch guard_epoch_ CUPOOL_GUARDED_BY(lock_) = 0;  // … and the epoch in which that was
-  Epoch ordered_ CUPOOL_GUARDED_BY(lock_) = 0;      // the highest epoch that later work was told to wait for
+  size_t seals_asked_ CUPOOL_GUARDED_BY(lock_) = 0;  // since the last one was made
+  uint32_t waits_ CUPOOL_GUARDED_BY(lock_) = 0;      // of ours, under way: a capture must not begin meanwhile
+  Epoch guard_epoch_ CUPOOL_GUARDED_BY(lock_) = 0;   // … and the epoch in which that was
+  Epoch ordered_ CUPOOL_GUARDED_BY(lock_) = 0;       // the highest epoch that later work was told to wait for
   Seals seals_;
 };
 

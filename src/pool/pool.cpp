@@ -53,27 +53,12 @@ void Pool::note_failure(uint64_t bytes) {
   if (bytes <= device_bytes_ && report::shortage_is_due()) report_shortage(bytes);
 }
 
-// The thread keeps blocks of this class, but none that may be handed out: a seal may have released one
-// meanwhile.
-bool Pool::take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out) {
-  if (cache.shelf(size_class).count == 0 || order_.is_granted() || order_.is_capturing()) return false;
-  order_.advance(cache.seal_is_due());
-  cache.enter();
-  const bool hit = cache.take(size_class, order_, out);
-  cache.exit();
-  return hit;
-}
-
 bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search) {
   if (bytes > uint64_t{1} << 48) {
     search->status = kOutOfMemory;
     return false;
   }
-  if (size_class != SizeClasses::kNotKept && take_after_seal(cache, size_class, out)) {
-    search->how = How::kAfterWait;
-    return true;
-  }
-  Range* range = find_range(cache, sizes_.rounded(bytes), search);
+  Range* range = find_range(cache, size_class, sizes_.rounded(bytes), search);
   if (range == nullptr) return false;
   range->size_class.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
   *out = {range->start, range, range->stamp, nullptr};
@@ -92,7 +77,7 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
       return true;
     }
   }
-  Range* range = find_range(cache, slabs_.slab_bytes(size_class), search);
+  Range* range = find_range(cache, SizeClasses::kNotKept, slabs_.slab_bytes(size_class), search);
   if (range == nullptr) return false;
   std::array<Entry, ThreadCache::kMostBlocks> entries;
   cache.enter();
@@ -136,19 +121,35 @@ Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
   return ranges_.take(bytes, order_);
 }
 
+// One that the thread keeps itself, or that lies with all ranges.
+Range* Pool::take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
+  Entry entry;
+  bool hit = false;
+  if (size_class != SizeClasses::kNotKept) {
+    cache.enter();
+    hit = cache.take(size_class, order_, &entry);
+    cache.exit();
+  }
+  search->how = How::kAfterWait;
+  return hit ? entry.range : take_range(bytes, How::kAfterWait, search);
+}
+
 // A range of `bytes`: one that may be handed out; else find out what stands in the way, time or room.
-Range* Pool::find_range(ThreadCache& cache, uint64_t bytes, Search* search) {
+Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   if (cache.has_large()) merge_large(cache);
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   if (order_.request_grant()) {
     if (Range* range = take_range(bytes, How::kRange, search)) return range;
-  } else if (ranges_.fits(bytes)) {
+  } else {
     if (!order_.is_capturing()) order_.advance(cache.seal_is_due());
-    if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
+    if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     if (may_grow_unsafe(bytes)) return grow(bytes, search);
-    order_.barrier();
-    if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
-    return grow(bytes, search);
+    // Only if there is something that a barrier would make safe.
+    const bool kept = size_class != SizeClasses::kNotKept && cache.shelf(size_class).count != 0;
+    if (kept || ranges_.fits(bytes)) {
+      order_.barrier();
+      if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
+    }
   }
   empty_thread_caches();
   if (Range* range = take_range(bytes, How::kRange, search)) return range;

@@ -134,14 +134,14 @@ class Pool {
   bool find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search);
-  Range* find_range(ThreadCache& cache, uint64_t bytes, Search* search);
+  Range* take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
+  Range* find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* take_range(uint64_t bytes, How how, Search* search);
   Range* grow(uint64_t bytes, Search* search);
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
   uint64_t segment_bytes(uint64_t need) const;
   bool may_grow_unsafe(uint64_t bytes);
   void give_range(Range* range, Epoch stamp);
-  bool take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out);
   void take_back_large(ThreadCache& cache, const Entry& entry);
   void merge_large(ThreadCache& cache);
   bool make_room(ThreadCache& cache, unsigned size_class);

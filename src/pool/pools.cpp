@@ -87,14 +87,15 @@ inline bool take_from_application(Owner owner, Address address, Pools::Returned*
 
 Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
   ThreadCache* cache = this_thread.last;
-  if (cache != nullptr && cache->pool()->context() == context && order_.is_granted()) [[likely]] {
-    if (hand_out_kept(*cache, order_, bytes, out)) [[likely]]
-      return kSuccess;
-  }
-  return allocate_slowly(context, bytes, out);
+  if (cache == nullptr || cache->pool()->context() != context || !order_.is_granted()) [[unlikely]]
+    return allocate_carefully(context, bytes, out);
+  if (hand_out_kept(*cache, order_, bytes, out)) [[likely]]
+    return kSuccess;
+  return allocate_from_pool(*cache, bytes, out);
 }
 
-Status Pools::allocate_slowly(driver::Context context, uint64_t bytes, Address* out) {
+// Not this thread's last pool, or only memory that is safe may be handed out.
+Status Pools::allocate_carefully(driver::Context context, uint64_t bytes, Address* out) {
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool()->context() != context) {
     cache = cache_of(context);
@@ -102,12 +103,16 @@ Status Pools::allocate_slowly(driver::Context context, uint64_t bytes, Address* 
   }
   order_.prefer_grant();
   if (hand_out_kept(*cache, order_, bytes, out)) return kSuccess;
-  Pool& pool = *cache->pool();
-  const unsigned size_class = pool.sizes().of(bytes);
+  return allocate_from_pool(*cache, bytes, out);
+}
+
+Status Pools::allocate_from_pool(ThreadCache& cache, uint64_t bytes, Address* out) {
+  Pool& pool = *cache.pool();
+  const unsigned size_class = cache.sizes().of(bytes);
   Entry entry;
-  const Status status = pool.find_block(*cache, size_class, bytes, &entry);
-  if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
-  hand_out(*cache, size_class, entry, bytes, out);
+  const Status status = pool.find_block(cache, size_class, bytes, &entry);
+  if (status != kSuccess) return allocate_at_last(pool, pool.context(), bytes, status, out);
+  hand_out(cache, size_class, entry, bytes, out);
   return kSuccess;
 }
 
