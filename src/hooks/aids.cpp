@@ -47,7 +47,7 @@ void take_fills(const char* option) {
 // On this thread's own default stream in the block's context. pre: all work so far comes first.
 void write_over(driver::Context owner, CUdeviceptr block, size_t bytes, int value) {
   const order::Lane lane = lane_of_this_thread();
-  pools.order().before_submit(lane);
+  if (!pools.order().before_submit(lane)) return;
   const Reentry guard;
   CUcontext other = nullptr;
   const bool push = current_context() != owner;

@@ -78,6 +78,7 @@ void cuda::on_first_use() {
   report::begin({current_mode, fill_figures});
   pthread_atfork(nullptr, nullptr, forget_everything);
   if (options.streams == config::Streams::kFences) hooks::pools.order().use_fences_only();
+  hooks::pools.order().hold_grants_for(options.many_hold_ms * 1'000'000);
   hooks::set_up_aids();
   hooks::look_for_networks();
   if (!options.split) hooks::pools.use_whole_allocations();

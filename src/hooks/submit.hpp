@@ -21,7 +21,9 @@ inline CUstream named(CUstream stream, DefaultStream zero) {
   return zero == DefaultStream::kLegacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
 }
 
-inline void before_submit(order::Lane lane) { pools.order().before_submit(lane); }
+inline bool before_submit(order::Lane lane) { return pools.order().before_submit(lane); }
+// What a submission is answered that before_submit() has forbidden.
+inline constexpr CUresult kForbidden = CUDA_ERROR_UNKNOWN;
 
 // A call that failed may have submitted something all the same: the note is made in any case.
 inline void after_submit(order::Lane lane, CUresult result) {
@@ -44,7 +46,8 @@ inline CUresult submit(CUstream stream, Call&& call, bool overlaps = false) {
   if (!is_serving()) [[unlikely]]
     return forward_counted(call);
   const order::Lane lane = lane_of(stream);
-  before_submit(overlaps ? order::Lane::kOverlapping : lane);
+  if (!before_submit(overlaps ? order::Lane::kOverlapping : lane)) [[unlikely]]
+    return kForbidden;
   CUresult result;
   {
     const Reentry guard;
@@ -111,7 +114,9 @@ template <int place, typename Self>
 struct SubmitHook<cuda::Kind::kList, place, Self, decltype(&cuLaunchCooperativeKernelMultiDevice)> {
   static CUresult call(CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) {
     if (!is_serving() || launches == nullptr) return Self::entry()(launches, count, flags);
-    for (unsigned i = 0; i < count; ++i) before_submit(lane(launches[i]));
+    for (unsigned i = 0; i < count; ++i) {
+      if (!before_submit(lane(launches[i]))) return kForbidden;
+    }
     CUresult result;
     {
       const Reentry guard;

@@ -26,7 +26,7 @@ void Timeline::refresh_locked() {
       guard == in_use && (!kGuardEpoch || guard_epoch_ == open_.load(std::memory_order_relaxed));
   const bool grant = !is_capturing() && in_use != Lane::kMany && (in_use == Lane::kNone || guarded);
   grant_.store(grant || !kFence, std::memory_order_release);
-  is_many_.store(in_use == Lane::kMany, std::memory_order_relaxed);
+  is_many_.store(in_use == Lane::kMany || holds_grants_locked(), std::memory_order_relaxed);
 }
 
 void Timeline::clear_guard_locked() { guard_.store(Lane::kNone, std::memory_order_release); }
@@ -51,15 +51,33 @@ void Timeline::note(Lane lane) {
 }
 
 // The first submission to another stream after an unordered hand-out: what was handed out may be used there.
-void Timeline::leave_guarded_lane(Lane lane) {
+bool Timeline::leave_guarded_lane(Lane lane) {
   {
     Guard hold(lock_);
     const Lane guard = guard_.load(std::memory_order_relaxed);
-    if (guard == Lane::kNone || guard == lane) return;
+    if (guard == Lane::kNone || guard == lane) return true;
     stats::count(stats::Event::guard_trips);
-    if (barrier_locked()) return;
+    note_trip_locked();
+    if (barrier_locked()) return true;
   }
-  wait_for_all();
+  return wait_for_all();
+}
+
+void Timeline::hold_grants_for(uint64_t nanoseconds) {
+  Guard hold(lock_);
+  hold_ns_ = nanoseconds;
+}
+
+void Timeline::note_trip_locked() {
+  if (hold_ns_ == 0) return;
+  const uint64_t now = stats::now_ns();
+  quick_trips_ = now - granted_at_ < kQuickNs ? quick_trips_ + 1 : 0;
+  if (quick_trips_ > kMostQuickTrips) held_until_ = now + hold_ns_;
+}
+
+bool Timeline::holds_grants_locked() {
+  if (held_until_ != 0 && stats::now_ns() >= held_until_) held_until_ = 0;
+  return held_until_ != 0;
 }
 
 // Orders what was handed out unordered, if anything was. False: it could not be done.
@@ -74,10 +92,11 @@ bool Timeline::settle_guard() {
 bool Timeline::ask_for_grant() {
   Guard hold(lock_);
   const Lane in_use = in_use_locked();
-  if (is_capturing() || in_use == Lane::kMany) return false;
+  if (is_capturing() || in_use == Lane::kMany || holds_grants_locked()) return false;
   const Lane guard = guard_.load(std::memory_order_relaxed);
   if (in_use != Lane::kNone) {
     if (guard != Lane::kNone && guard != in_use && !barrier_locked()) return false;
+    if (guard != in_use && hold_ns_ != 0) granted_at_ = stats::now_ns();
     guard_.store(in_use, std::memory_order_release);
     guard_epoch_ = open_.load(std::memory_order_relaxed);
   }

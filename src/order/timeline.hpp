@@ -40,10 +40,11 @@ class Timeline {
   // lies.
   Epoch newest_usable() const { return is_granted() ? ~Epoch{0} : safe(); }
 
-  // Around every call that submits work to `lane`.
-  void before_submit(Lane lane) {
+  // Around every call that submits work to `lane`. False: the work must not be submitted, for what it may
+  // touch can neither be ordered nor waited for. No driver that still works does that.
+  [[nodiscard]] bool before_submit(Lane lane) {
     const Lane guard = guard_.load(std::memory_order_acquire);
-    if (guard != Lane::kNone && guard != lane && kGuard) leave_guarded_lane(lane);
+    return guard == Lane::kNone || guard == lane || !kGuard || leave_guarded_lane(lane);
   }
   void after_submit(Lane lane) {
     const Lane noted = noted_.load(std::memory_order_acquire);
@@ -93,6 +94,8 @@ class Timeline {
   void distrust(const char* reason);
   // CUPOOL_STREAMS=fences.
   void use_fences_only() { distrust("CUPOOL_STREAMS=fences"); }
+  // Where streams take turns faster than a grant is worth its barrier, none is given for so long; 0: always.
+  void hold_grants_for(uint64_t nanoseconds);
   // The host or other devices may touch any memory at any time: nothing is handed out before its old work is
   // over.
   void use_completed_only(const char* reason);
@@ -104,7 +107,9 @@ class Timeline {
 
  private:
   bool ask_for_grant();
-  void leave_guarded_lane(Lane lane);
+  bool holds_grants_locked() CUPOOL_REQUIRES(lock_);
+  void note_trip_locked() CUPOOL_REQUIRES(lock_);
+  bool leave_guarded_lane(Lane lane);
   void note(Lane lane);
   bool seal_is_worth_it_locked() CUPOOL_REQUIRES(lock_);
   bool seal_locked() CUPOOL_REQUIRES(lock_);
@@ -135,6 +140,13 @@ class Timeline {
   uint32_t waits_ CUPOOL_GUARDED_BY(lock_) = 0;      // of ours, under way: a capture must not begin meanwhile
   Epoch guard_epoch_ CUPOOL_GUARDED_BY(lock_) = 0;   // … and the epoch in which that was
   Epoch ordered_ CUPOOL_GUARDED_BY(lock_) = 0;       // the highest epoch that later work was told to wait for
+  // Grants that were taken back soon after they were given, one after the other, and what follows from them.
+  static constexpr uint64_t kQuickNs = 200'000;
+  static constexpr uint32_t kMostQuickTrips = 4;
+  uint64_t hold_ns_ CUPOOL_GUARDED_BY(lock_) = 0;
+  uint64_t granted_at_ CUPOOL_GUARDED_BY(lock_) = 0;
+  uint64_t held_until_ CUPOOL_GUARDED_BY(lock_) = 0;
+  uint32_t quick_trips_ CUPOOL_GUARDED_BY(lock_) = 0;
   Seals seals_;
 };
 

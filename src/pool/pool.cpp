@@ -53,10 +53,25 @@ void Pool::note_failure(uint64_t bytes) {
   if (bytes <= device_bytes_ && report::shortage_is_due()) report_shortage(bytes);
 }
 
+// The thread keeps blocks of this class, but none that may be handed out: a seal may have released one
+// meanwhile.
+bool Pool::take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out) {
+  if (cache.shelf(size_class).count == 0 || order_.is_granted() || order_.is_capturing()) return false;
+  order_.advance(cache.seal_is_due());
+  cache.enter();
+  const bool hit = cache.take(size_class, order_, out);
+  cache.exit();
+  return hit;
+}
+
 bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search) {
   if (bytes > uint64_t{1} << 48) {
     search->status = kOutOfMemory;
     return false;
+  }
+  if (size_class != SizeClasses::kNotKept && take_after_seal(cache, size_class, out)) {
+    search->how = How::kAfterWait;
+    return true;
   }
   Range* range = find_range(cache, size_class, sizes_.rounded(bytes), search);
   if (range == nullptr) return false;
@@ -79,7 +94,7 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
   }
   Range* range = find_range(cache, SizeClasses::kNotKept, slabs_.slab_bytes(size_class), search);
   if (range == nullptr) return false;
-  std::array<Entry, ThreadCache::kMostBlocks> entries;
+  std::array<Entry, ThreadCache::kMostKept> entries;
   cache.enter();
   const size_t wanted = cache.batch(size_class);
   cache.exit();
@@ -102,7 +117,7 @@ bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Sear
   const bool hit = cache.take(size_class, order_, out);
   cache.exit();
   if (hit) return true;
-  std::array<Entry, ThreadCache::kMostBlocks> entries;
+  std::array<Entry, ThreadCache::kMostKept> entries;
   cache.enter();
   const size_t wanted = cache.batch(size_class);
   cache.exit();
@@ -123,15 +138,15 @@ Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
 
 // One that the thread keeps itself, or that lies with all ranges.
 Range* Pool::take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
-  Entry entry;
-  bool hit = false;
   if (size_class != SizeClasses::kNotKept) {
+    Entry entry;
     cache.enter();
-    hit = cache.take(size_class, order_, &entry);
+    const bool hit = cache.take(size_class, order_, &entry);
     cache.exit();
+    search->how = How::kAfterWait;
+    if (hit) return entry.range;
   }
-  search->how = How::kAfterWait;
-  return hit ? entry.range : take_range(bytes, How::kAfterWait, search);
+  return take_range(bytes, How::kAfterWait, search);
 }
 
 // A range of `bytes`: one that may be handed out; else find out what stands in the way, time or room.
@@ -270,6 +285,10 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
 bool Pool::make_room(ThreadCache& cache, unsigned size_class) {
   const Shelf& shelf = cache.shelf(size_class);
   if (shelf.room == 0) return true;
+  cache.enter();
+  const bool wider = cache.widen(size_class, order_);
+  cache.exit();
+  if (wider) return true;
   if (shelf.count <= shelf.room / 2) return false;
   spill(cache, size_class, shelf.room / 2);
   return true;
@@ -277,7 +296,7 @@ bool Pool::make_room(ThreadCache& cache, unsigned size_class) {
 
 // Moves the oldest blocks of one class out of the calling thread's cache until `keep` are left.
 void Pool::spill(ThreadCache& cache, unsigned size_class, uint32_t keep) {
-  std::array<Entry, ThreadCache::kMostBlocks> entries;
+  std::array<Entry, ThreadCache::kMostKept> entries;
   cache.enter();
   const size_t count = cache.remove_oldest(size_class, keep, entries.data());
   cache.exit();

@@ -134,6 +134,7 @@ class Pool {
   bool find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search);
+  bool take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out);
   Range* take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* take_range(uint64_t bytes, How how, Search* search);

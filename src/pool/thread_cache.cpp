@@ -26,17 +26,32 @@ uint32_t ThreadCache::prepare(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
   if (shelf.room != 0) return shelf.room;
   const uint64_t block = sizes_.bytes(size_class);
-  if (block > (is_range(size_class) ? most_bytes_ / 4 : most_bytes_)) return 0;
+  if (block > (is_range(size_class) ? most_ranges_ : most_bytes_)) return 0;
   const uint64_t fewest = is_range(size_class) ? kFewestRanges : 2;
   const uint32_t room =
       static_cast<uint32_t>(std::clamp<uint64_t>(kMostShelfBytes / block, fewest, kMostBlocks));
-  // Rings are never given back: threads end, but their caches are taken over by new ones.
+  // Shelves are never taken down: threads end, but their caches are taken over by new ones.
   Entry* ring = static_cast<Entry*>(calloc(std::bit_ceil(room), sizeof(Entry)));
   if (ring == nullptr) return 0;
   shelf.ring = ring;
   shelf.block_bytes = static_cast<uint32_t>(block);
   shelf.room = std::bit_ceil(room);
   return shelf.room;
+}
+
+bool ThreadCache::widen(unsigned size_class, const order::Timeline& order) {
+  Shelf& shelf = shelves_[size_class];
+  if (!is_range(size_class) || order.is_granted() || shelf.count < shelf.room || shelf.room >= kMostKept ||
+      shelf.room == 0)
+    return false;
+  Entry* ring = static_cast<Entry*>(calloc(size_t{shelf.room} * 2, sizeof(Entry)));
+  if (ring == nullptr) return false;
+  for (uint32_t i = 0; i < shelf.count; ++i) ring[i] = shelf.at(i);
+  free(shelf.ring);
+  shelf.ring = ring;
+  shelf.first = 0;
+  shelf.room *= 2;
+  return true;
 }
 
 void ThreadCache::put_oldest(unsigned size_class, const Entry* entries, size_t count) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "order/timeline.hpp"
+#include "pool/settings.hpp"
 #include "pool/size_classes.hpp"
 #include "pool/slabs.hpp"
 #include "stats/device.hpp"
@@ -42,6 +43,7 @@ struct Shelf {
 class alignas(128) ThreadCache {
  public:
   static constexpr uint32_t kMostBlocks = 64;
+  static constexpr uint32_t kMostKept = 256;  // on one shelf, however it grows
   static constexpr uint64_t kMostShelfBytes = 256 << 10;
   static constexpr uint64_t kFewestRanges = 16;
   static constexpr uint64_t kLargestKept = 64 << 20;
@@ -103,6 +105,9 @@ class alignas(128) ThreadCache {
   }
   // Makes a shelf; its room is 0 when this class is not kept at all.
   uint32_t prepare(unsigned size_class);
+  // Makes a full shelf of ranges twice as long, where a thread has to keep what it cannot hand out yet.
+  // False: it stays as it is.
+  bool widen(unsigned size_class, const order::Timeline& order);
 
   // What this thread handed to the application and took back; read by others.
   stats::Holdings& holdings() { return holdings_; }
@@ -118,7 +123,7 @@ class alignas(128) ThreadCache {
     return true;
   }
 
-  // Moves blocks to `out`, which has room for kMostBlocks, until `keep` are left; how many. For the one who
+  // Moves blocks to `out`, which has room for kMostKept, until `keep` are left; how many. For the one who
   // stopped it too.
   size_t remove_oldest(unsigned size_class, uint32_t keep, Entry* out);
 
@@ -135,8 +140,13 @@ class alignas(128) ThreadCache {
   void stop();
   void start();
 
-  ThreadCache(Pool* pool, const SizeClasses& sizes, uint64_t most_bytes, stats::Device& device)
-      : pool_(pool), most_bytes_(most_bytes), holdings_(device), sizes_(sizes) {
+  ThreadCache(Pool* pool, const SizeClasses& sizes, const Settings& settings, stats::Device& device)
+      : pool_(pool),
+        most_bytes_(settings.thread_cache),
+        most_ranges_(most_bytes_ / 4),
+        most_unsafe_(std::max(most_bytes_, settings.many_budget / 32) * 4),
+        holdings_(device),
+        sizes_(sizes) {
     device.enlist(holdings_);
   }
 
@@ -169,11 +179,13 @@ class alignas(128) ThreadCache {
   // more of it.
   uint64_t most_of(unsigned size_class, const order::Timeline& order) const {
     if (!is_range(size_class)) return most_bytes_;
-    return order.is_granted() ? most_bytes_ / 4 : most_bytes_ * 4;
+    return order.is_granted() ? most_ranges_ : most_unsafe_;
   }
 
   std::array<uint64_t, 2> bytes_{};
   uint64_t most_bytes_;
+  uint64_t most_ranges_;
+  uint64_t most_unsafe_;
   std::array<unsigned, 2> cursors_{};
   unsigned misfits_ = 0;
   Entry large_{};

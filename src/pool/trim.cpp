@@ -11,7 +11,7 @@
 namespace cupool::pool {
 
 void Pool::empty_thread_caches() {
-  std::array<Entry, ThreadCache::kMostBlocks> entries;
+  std::array<Entry, ThreadCache::kMostKept> entries;
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
     stats_.count(stats::DeviceCounter::thread_caches_emptied);
@@ -153,7 +153,7 @@ ThreadCache* Pool::adopt_cache() {
     cache->abandoned = false;
     return cache;
   }
-  auto* cache = new (std::nothrow) ThreadCache(this, sizes_, settings_.thread_cache, stats_);
+  auto* cache = new (std::nothrow) ThreadCache(this, sizes_, settings_, stats_);
   if (cache == nullptr) return nullptr;
   cache->next_of_pool = caches_;
   caches_ = cache;
@@ -173,7 +173,7 @@ void Pool::abandon_cache(ThreadCache* cache) {
 void Pool::close() {
   context_.store(nullptr, std::memory_order_relaxed);
   failed_.store(nullptr, std::memory_order_relaxed);
-  std::array<Entry, ThreadCache::kMostBlocks> entries;
+  std::array<Entry, ThreadCache::kMostKept> entries;
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
     cache->stop();

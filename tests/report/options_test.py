@@ -77,6 +77,12 @@ class OptionsTest(harness.TestCase):
         self.assertLess(generous["barriers"], mean["barriers"])
         self.assertGreater(generous["peak_reserved_bytes"], mean["peak_reserved_bytes"])
 
+    def test_option_many_hold_ms_ends_barriers_between_streams_that_take_turns(self):
+        steps = streams(200, 1000, per=2)
+        trips = [play(*steps, many_hold_ms=ms).counters["guard_trips"] for ms in (0, 1000)]
+        self.assertGreater(trips[0], 100)
+        self.assertLess(trips[1], trips[0] // 2)
+
     # ---- Memory.
 
     def test_option_max_cached_bounds_what_is_kept(self):

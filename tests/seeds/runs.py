@@ -20,6 +20,7 @@ OPERATIONS = 300
 # Each set turns something on that others leave alone: environment, arguments.
 SETS = {
     "lanes": ({}, []),
+    "lanes, held": ({"CUPOOL_MANY_HOLD_MS": "8"}, []),
     "lanes, one stretch": ({}, ["--without", "destroy,graphs,pooled,waits"]),
     "fences": ({"CUPOOL_STREAMS": "fences"}, []),
     "waiting frees": ({"CUPOOL_FREE": "sync"}, []),
@@ -84,7 +85,8 @@ class Job:
 
     def settings(self):
         """All of the environment that matters."""
-        settings = {"CUPOOL_SIM_SEED": str(self.seed), **self.environment}
+        # Streams that take turns end grants for a while; most sets want grants all the time.
+        settings = {"CUPOOL_SIM_SEED": str(self.seed), "CUPOOL_MANY_HOLD_MS": "0", **self.environment}
         if self.preload:
             settings["LD_PRELOAD"] = " ".join(map(str, [*sanitizer_runtime(), *self.preload]))
         settings["LD_LIBRARY_PATH"] = str(BUILD / "sim")

@@ -29,7 +29,7 @@ struct BasicPoolWorld {
   }
   void free(driver::Address address) { REQUIRE(pools.free(address) == pool::Freed::kDone); }
   void work(order::Lane lane) {
-    pools.order().before_submit(lane);
+    if (!pools.order().before_submit(lane)) FAIL("a submission was forbidden");
     pools.order().after_submit(lane);
   }
   pool::Pool& pool() { return *pools.pool_of(context); }

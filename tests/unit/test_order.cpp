@@ -23,7 +23,7 @@ struct World {
     time.join(reinterpret_cast<driver::Context>(0x10));
   }
   void work(Lane lane) {
-    time.before_submit(lane);
+    CHECK(time.before_submit(lane));
     time.after_submit(lane);
   }
   // A submission that another thread began before all that follows, and which ends now.
@@ -71,7 +71,7 @@ TEST_CASE_METHOD(World, "the first submission to another lane after a grant puts
   work(kS);
   const Epoch stamp = time.open();
   REQUIRE(time.request_grant());
-  time.before_submit(kT);
+  CHECK(time.before_submit(kT));
   CHECK(driver.records == 1);
   CHECK(driver.orders == 1);
   CHECK(time.is_safe(stamp));
@@ -105,6 +105,22 @@ TEST_CASE_METHOD(World,
   // What was handed out meanwhile still has its guard.
   work(kT);
   CHECK(driver.orders == 1);
+}
+
+TEST_CASE_METHOD(World,
+                 "streams that take turns quickly are granted nothing for a while, if the user wants that") {
+  const auto orders_of_turns = [&] {
+    const size_t before = driver.orders;
+    for (int i = 0; i < 1000; ++i) {
+      work(i % 2 == 0 ? kS : kT);
+      time.request_grant();
+    }
+    return driver.orders - before;
+  };
+  const size_t always = orders_of_turns();
+  CHECK(always > 900);
+  time.hold_grants_for(1'000'000'000);
+  CHECK(orders_of_turns() < always / 2);
 }
 
 TEST_CASE_METHOD(World,
@@ -169,7 +185,7 @@ TEST_CASE_METHOD(World, "lanes noted after a seal outlive its completion") {
   driver.finish();
   time.advance(false);
   REQUIRE(time.request_grant());
-  time.before_submit(kS);
+  CHECK(time.before_submit(kS));
   CHECK(driver.orders == 1);
 }
 
@@ -205,7 +221,7 @@ TEST_CASE_METHOD(World, "the seal of an earlier epoch leaves a later guard stand
   REQUIRE(time.request_grant());
   driver.finish();
   time.advance(false);
-  time.before_submit(kT);
+  CHECK(time.before_submit(kT));
   CHECK(driver.orders == 1);
 }
 
@@ -215,7 +231,7 @@ TEST_CASE_METHOD(World, "the seal of the guard's own epoch takes the guard away"
   time.advance(true);
   driver.finish();
   time.advance(false);
-  time.before_submit(kT);
+  CHECK(time.before_submit(kT));
   CHECK(driver.orders == 0);
 }
 
@@ -269,16 +285,17 @@ TEST_CASE_METHOD(World, "a record that fails proves nothing, and its lanes count
   CHECK(time.is_safe(stamp));
 }
 
-TEST_CASE_METHOD(World, "a guard that could not be ordered is not forgotten") {
+TEST_CASE_METHOD(
+    World, "a guard that could not be ordered is not forgotten, and the work that trips it is refused") {
   work(kS);
   const Epoch stamp = time.open();
   REQUIRE(time.request_grant());
   driver.fail_record = driver::kNotSupported;
   driver.fail_synchronize = driver::kNotSupported;
-  time.before_submit(kT);
+  CHECK_FALSE(time.before_submit(kT));
   CHECK_FALSE(time.is_safe(stamp));
   driver.fail_record = driver.fail_synchronize = driver::kSuccess;
-  time.before_submit(kT);
+  CHECK(time.before_submit(kT));
   CHECK(time.is_safe(stamp));
 }
 
@@ -287,7 +304,7 @@ TEST_CASE_METHOD(World, "a guard is ordered however many seals are still running
     work(i % 2 == 0 ? kS : kT);
     const Epoch stamp = time.open();
     time.request_grant();
-    time.before_submit(i % 2 == 0 ? kT : kS);
+    CHECK(time.before_submit(i % 2 == 0 ? kT : kS));
     REQUIRE(time.is_safe(stamp));
   }
   const Epoch last = time.open() - 1;
@@ -312,7 +329,7 @@ TEST_CASE_METHOD(World, "a barrier the device refuses is waited for on the host"
   const Epoch stamp = time.open();
   REQUIRE(time.request_grant());
   driver.fail_order = driver::kNotSupported;
-  time.before_submit(kT);
+  CHECK(time.before_submit(kT));
   CHECK(time.is_completed(stamp));
 }
 

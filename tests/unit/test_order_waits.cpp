@@ -27,7 +27,7 @@ struct World {
     time.join(kFirst);
   }
   void work(Lane lane) {
-    time.before_submit(lane);
+    CHECK(time.before_submit(lane));
     time.after_submit(lane);
   }
   void wait(Lane lane, bool succeeded) { time.end_wait(time.begin_wait(lane), succeeded); }
@@ -255,7 +255,7 @@ TEST_CASE_METHOD(World, "when a destroyed stream cannot be ordered, its handle m
   time.destroy_stream(kS);
   CHECK_FALSE(time.request_grant());
   driver.fail_record = driver.fail_synchronize = driver::kSuccess;
-  time.before_submit(kS);
+  CHECK(time.before_submit(kS));
   CHECK(time.is_safe(stamp));
 }
 

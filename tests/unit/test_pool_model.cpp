@@ -59,7 +59,7 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
     if (held.empty()) return;
     Life& life = held[any(held.size())];
     const size_t stream = any(lanes_wanted);
-    pools.order().before_submit(lane_of_stream(stream));
+    if (!pools.order().before_submit(lane_of_stream(stream))) FAIL("a submission was forbidden");
     if (!driver.submit(stream, life)) FAIL("work is not ordered after a former owner's");
     pools.order().after_submit(lane_of_stream(stream));
   }

@@ -42,7 +42,7 @@ struct Parts {
   }
   ~Parts() { ranges.drop_all(); }
   void work(order::Lane lane) {
-    time.before_submit(lane);
+    CHECK(time.before_submit(lane));
     time.after_submit(lane);
   }
 };
