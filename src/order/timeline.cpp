@@ -57,7 +57,8 @@ bool Timeline::leave_guarded_lane(Lane lane) {
     const Lane guard = guard_.load(std::memory_order_relaxed);
     if (guard == Lane::kNone || guard == lane) return true;
     stats::count(stats::Event::guard_trips);
-    note_trip_locked();
+    // A launch that overlaps its predecessor trips it too, but does not make its stream one of many.
+    if (lane != Lane::kOverlapping) note_trip_locked();
     if (barrier_locked()) return true;
   }
   return wait_for_all();

@@ -181,11 +181,13 @@ Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
 }
 
 // Under many streams memory that is not yet safe may lie idle while more is taken, up to a budget: a barrier
-// is cheap, but it makes all streams wait for each other.
+// is cheap, but it makes all streams wait for each other. Not for few large blocks, of which the driver's
+// allocation alone costs more than many barriers.
 bool Pool::may_grow_unsafe(uint64_t bytes) {
+  constexpr uint64_t kFewestBlocks = 32;
   const uint64_t live = live_bytes();
   const uint64_t reserved = ranges_.reserved();
-  return reserved + bytes <= live + settings_.many_budget;
+  return reserved + bytes <= live + settings_.many_budget && bytes <= settings_.many_budget / kFewestBlocks;
 }
 
 // The next segment: as large as the block if that is large, else growing slowly with what there is.

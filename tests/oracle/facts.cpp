@@ -42,7 +42,6 @@ void answers() {
   EXPECT(base == one, true);
   EXPECT(size, 1);
   CUdeviceptr big = allocate((1 << 20) + 1);
-  EXPECT(big % (2 << 20), 0);
   MUST(cuMemGetAddressRange_v2(&base, &size, big + 77));
   EXPECT(base == big, true);
   EXPECT(size, (1 << 20) + 1);
