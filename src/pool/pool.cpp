@@ -56,7 +56,11 @@ void Pool::note_failure(uint64_t bytes) {
 // The thread keeps blocks of this class, but none that may be handed out: a seal may have released one
 // meanwhile.
 bool Pool::take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out) {
-  if (cache.shelf(size_class).count == 0 || order_.is_granted() || order_.is_capturing()) return false;
+  if (order_.is_granted() || order_.is_capturing()) return false;
+  cache.enter();
+  const bool none = cache.shelf(size_class).count == 0;
+  cache.exit();
+  if (none) return false;
   order_.advance(cache.seal_is_due());
   cache.enter();
   const bool hit = cache.take(size_class, order_, out);
@@ -138,7 +142,7 @@ Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
 
 // A range of `bytes`: one that may be handed out; else find out what stands in the way, time or room.
 Range* Pool::find_range(ThreadCache& cache, uint64_t bytes, Search* search) {
-  if (cache.has_large()) merge_large(cache);
+  merge_large(cache);
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   if (order_.request_grant()) {
     if (Range* range = take_range(bytes, How::kRange, search)) return range;
@@ -261,7 +265,9 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
     spill(cache, size_class, cache.shelf(size_class).room / 2);
     if (!keep(cache, size_class, entry)) {
       give_blocks(size_class, &entry, 1);
+      cache.enter();
       const unsigned other = cache.next_to_empty(size_class);
+      cache.exit();
       if (other != SizeClasses::kNotKept) spill(cache, other, 0);
     }
   }

@@ -75,7 +75,8 @@ def run(command, *, preload=(), env=None, driver=None, cwd=None, stdin=None):
                    if not k.startswith("CUPOOL_") and k not in ("LD_PRELOAD", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
     environment.update(sanitizer.options())
     loader = {}
-    if preload or SANITIZE:
+    # Ours alone: nothing but the runtime in a program that is not built for it is more than some runtimes can do.
+    if preload or (SANITIZE and str(command[0]).startswith(str(BUILD))):
         loader["LD_PRELOAD"] = preloaded(*preload)
     if driver == "sim":
         loader["LD_LIBRARY_PATH"] = str(BUILD / "sim")
