@@ -8,7 +8,8 @@ import harness
 class CommandTest(harness.TestCase):
     def run_through(self, command, *, env=None):
         """Runs the plain victim's maps through a cupool command."""
-        return harness.run([command, "run", "--", "cat", "/proc/self/maps"], env=env)
+        return harness.run([command, "run", "--", "cat", "/proc/self/maps"],
+                           env={"LD_PRELOAD": harness.preloaded(), **(env or {})})
 
     def test_the_command_says_its_version(self):
         done = harness.run([harness.BUILD / "cupool", "--version"])
