@@ -107,12 +107,12 @@ SizeText print_bytes(uint64_t bytes) {
     ++power;
     tenths = (bytes * 10 + unit / 2) / unit;
   }
-  const auto whole = static_cast<unsigned long long>(tenths / 10);
+  const auto whole = static_cast<unsigned>(tenths / 10);  // below 2^24: the last unit is 2^40
   const auto tenth = static_cast<unsigned>(tenths % 10);
   if (tenth == 0) {
-    snprintf(out.text, sizeof out.text, "%llu %ciB", whole, kUnits[power - 1]);
+    snprintf(out.text, sizeof out.text, "%u %ciB", whole, kUnits[power - 1]);
   } else {
-    snprintf(out.text, sizeof out.text, "%llu.%u %ciB", whole, tenth, kUnits[power - 1]);
+    snprintf(out.text, sizeof out.text, "%u.%u %ciB", whole, tenth, kUnits[power - 1]);
   }
   return out;
 }

@@ -53,10 +53,18 @@ void Pool::note_failure(uint64_t bytes) {
   if (bytes <= device_bytes_ && report::shortage_is_due()) report_shortage(bytes);
 }
 
+bool Pool::keeps(ThreadCache& cache, unsigned size_class) {
+  if (size_class == SizeClasses::kNotKept) return false;
+  cache.enter();
+  const bool any = cache.shelf(size_class).count != 0;
+  cache.exit();
+  return any;
+}
+
 // The thread keeps blocks of this class, but none that may be handed out: a seal may have released one
 // meanwhile.
 bool Pool::take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out) {
-  if (cache.shelf(size_class).count == 0 || order_.is_granted() || order_.is_capturing()) return false;
+  if (order_.is_granted() || order_.is_capturing() || !keeps(cache, size_class)) return false;
   order_.advance(cache.seal_is_due());
   cache.enter();
   const bool hit = cache.take(size_class, order_, out);
@@ -69,7 +77,7 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
     search->status = kOutOfMemory;
     return false;
   }
-  if (size_class != SizeClasses::kNotKept && take_after_seal(cache, size_class, out)) {
+  if (take_after_seal(cache, size_class, out)) {
     search->how = How::kAfterWait;
     return true;
   }
@@ -151,7 +159,7 @@ Range* Pool::take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t b
 
 // A range of `bytes`: one that may be handed out; else find out what stands in the way, time or room.
 Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
-  if (cache.has_large()) merge_large(cache);
+  merge_large(cache);
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   if (order_.request_grant()) {
     if (Range* range = take_range(bytes, How::kRange, search)) return range;
@@ -160,8 +168,7 @@ Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
     if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     if (may_grow_unsafe(bytes)) return grow(bytes, search);
     // Only if there is something that a barrier would make safe.
-    const bool kept = size_class != SizeClasses::kNotKept && cache.shelf(size_class).count != 0;
-    if (kept || ranges_.fits(bytes)) {
+    if (keeps(cache, size_class) || ranges_.fits(bytes)) {
       order_.barrier();
       if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     }
@@ -277,7 +284,9 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
     take_back_large(cache, entry);
   } else if (!make_room(cache, size_class) || !keep(cache, size_class, entry)) {
     give_blocks(size_class, &entry, 1);
+    cache.enter();
     const unsigned other = cache.next_to_empty(size_class);
+    cache.exit();
     if (other != SizeClasses::kNotKept) spill(cache, other, 0);
   }
   trim_to_limit();
@@ -285,15 +294,14 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
 
 // A shelf that was not there yet is made; one that is more than half full gives its older half away.
 bool Pool::make_room(ThreadCache& cache, unsigned size_class) {
-  const Shelf& shelf = cache.shelf(size_class);
-  if (shelf.room == 0) return true;
   cache.enter();
-  const bool wider = cache.widen(size_class, order_);
+  const Shelf& shelf = cache.shelf(size_class);
+  const uint32_t half = shelf.room / 2;
+  const bool has_room = shelf.room == 0 || cache.widen(size_class, order_);
+  const bool is_fuller = shelf.count > half;
   cache.exit();
-  if (wider) return true;
-  if (shelf.count <= shelf.room / 2) return false;
-  spill(cache, size_class, shelf.room / 2);
-  return true;
+  if (!has_room && is_fuller) spill(cache, size_class, half);
+  return has_room || is_fuller;
 }
 
 // Moves the oldest blocks of one class out of the calling thread's cache until `keep` are left.

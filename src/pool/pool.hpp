@@ -134,6 +134,7 @@ class Pool {
   bool find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search);
+  static bool keeps(ThreadCache& cache, unsigned size_class);
   bool take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out);
   Range* take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);

@@ -84,7 +84,12 @@ unsigned ThreadCache::next_to_empty(unsigned size_class) {
 
 void ThreadCache::stop() {
   stop_.store(true, std::memory_order_seq_cst);
-  if (!heavy_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  if (heavy_) {
+    // The owner's fence alone does not keep our own load behind our store.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  } else {
+    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  }
   while (busy_.load(std::memory_order_acquire)) sched_yield();
   // What the owner wrote before it left is seen after this.
   if (!heavy_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);

@@ -50,7 +50,8 @@ class alignas(128) ThreadCache {
   static constexpr uint32_t kFreesASeal = 32;
   static constexpr uint64_t kBytesASeal = 8 << 20;
 
-  // Between these two calls the cache belongs to the calling thread, which must be its owner.
+  // Between these two calls the cache belongs to the calling thread, which must be its owner. Outside them
+  // not even a count on a shelf may be read: another thread may be emptying it.
   void enter() {
     busy_.store(true, std::memory_order_relaxed);
     order_for_stop();
@@ -93,7 +94,6 @@ class alignas(128) ThreadCache {
     large_.range = nullptr;
     return true;
   }
-  bool has_large() const { return large_.range != nullptr; }
   // Keeps `entry`, and returns the one that was kept till now; its range is null if there was none.
   Entry swap_large(const Entry& entry) { return std::exchange(large_, entry); }
   // Blocks that came from a slab: older than all that are kept.

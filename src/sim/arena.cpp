@@ -26,16 +26,30 @@ void* must_map(void* at, std::uint64_t bytes, int protection, int flags, int fd,
   return got;
 }
 
-// Four times the capacity in addresses: freeing and reserving in any order never runs out of room.
-// ThreadSanitizer on aarch64 leaves a program 4 GiB of addresses in all, hence less there.
-#if defined(__SANITIZE_THREAD__) && defined(__aarch64__)
-constexpr std::uint64_t kSpanFactor = 2;
-constexpr std::uint64_t kLeastSpan = 64ull << 20;
-constexpr std::uint64_t kMostCapacity = 384ull << 20;
-#else
-constexpr std::uint64_t kSpanFactor = 4;
 constexpr std::uint64_t kLeastSpan = 1ull << 30;
-constexpr std::uint64_t kMostCapacity = UINT64_MAX;
+
+#if defined(__SANITIZE_THREAD__) && defined(__aarch64__)
+// ThreadSanitizer knows three parts of the address space here: 4 GiB at the top, where mmap finds room by
+// itself, 8 GiB at the bottom, and 20 GiB around the program's own place, most of which is free. The first
+// device lies there, at its full size but with fewer addresses to spare; what does not fit must be small.
+constexpr std::uintptr_t kRoomBegin = 0xAAAB'C000'0000;
+constexpr std::uintptr_t kRoomEnd = 0xAAAF'0000'0000;
+std::uintptr_t room_at = kRoomBegin;
+std::uint64_t span_for(std::uint64_t capacity) {
+  return std::max(capacity / 2 * 3 / kGranule * kGranule, kLeastSpan);
+}
+std::uint64_t most_capacity() { return room_at == kRoomBegin ? 4ull << 30 : 384ull << 20; }
+void* place_for(std::uint64_t bytes) {
+  if (kRoomEnd - room_at < bytes) return nullptr;
+  void* const place = reinterpret_cast<void*>(room_at);
+  room_at += bytes;
+  return place;
+}
+#else
+// Four times the capacity in addresses: freeing and reserving in any order never runs out of room.
+std::uint64_t span_for(std::uint64_t capacity) { return std::max(capacity * 4, kLeastSpan); }
+std::uint64_t most_capacity() { return UINT64_MAX; }
+void* place_for(std::uint64_t) { return nullptr; }
 #endif
 
 constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -43,15 +57,15 @@ constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 }  // namespace
 
 Arena::Arena(std::uint64_t capacity_bytes)
-    : capacity_(std::min(capacity_bytes, kMostCapacity) / kGranule * kGranule) {
-  span_ = std::max(capacity_ * kSpanFactor, kLeastSpan);
+    : capacity_(std::min(capacity_bytes, most_capacity()) / kGranule * kGranule) {
+  span_ = span_for(capacity_);
   fd_ = memfd_create("cupool-sim", MFD_CLOEXEC);
   if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(span_)) != 0) fail("cupool-sim: memfd");
-  const auto raw =
-      reinterpret_cast<std::uintptr_t>(must_map(nullptr, span_ + kGranule, PROT_NONE, kNothing, -1, 0));
+  const auto raw = reinterpret_cast<std::uintptr_t>(
+      must_map(place_for(span_ + kGranule), span_ + kGranule, PROT_NONE, kNothing, -1, 0));
   base_ = (raw + kGranule - 1) / kGranule * kGranule;
   view_ = static_cast<std::uint8_t*>(
-      must_map(nullptr, span_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0));
+      must_map(place_for(span_), span_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0));
   // A forked child has no device: the parent's memory must not be reachable there.
   madvise(view_, span_, MADV_DONTFORK);
   free_[0] = span_ / kGranule;

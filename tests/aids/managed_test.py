@@ -3,8 +3,9 @@
 import os
 
 import harness
+from sanitizer import fewer
 
-SEEDS = int(os.environ.get("CUPOOL_ORACLE_SEEDS", "100")) // 4
+SEEDS = fewer(int(os.environ.get("CUPOOL_ORACLE_SEEDS", "100")) // 4)
 OBSERVER = harness.BUILD / "sim" / "libcupool_observer.so"
 PROGRAM = harness.BUILD / "tests" / "oracle" / "oracle_program"
 

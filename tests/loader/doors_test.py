@@ -78,12 +78,14 @@ class DoorsTest(harness.TestCase):
         self.assertIn(f"override: allocs={tally['allocs']} frees={tally['frees']}", result.err)
 
     def test_a_deepbind_plug_in_passes_us_by_and_its_memory_is_still_freed(self):
+        self.need_no_sanitizer("a sanitizer's runtime refuses RTLD_DEEPBIND")
         command = [harness.victim("deepbind"), harness.victim("libvictim_plugin.so")]
         for result, counters, _ in self.same_in_both_modes(command):
             self.assertEqual(1, len(counters))
             self.assertEqual(result.tally("deepbind")["allocs"], counters[0]["allocations"])
 
     def test_a_dlmopen_namespace_works_beside_us(self):
+        self.need_no_sanitizer("a sanitizer's runtime cannot be in a process twice, as dlmopen would have it")
         command = [harness.victim("dlmopen"), harness.victim("libvictim_plugin.so")]
         if harness.DRIVER == "gpu" and harness.run(command).code != 0:
             self.skipTest("this driver refuses a second copy of itself in a process")

@@ -27,7 +27,6 @@ class FactsTest(harness.TestCase):
         self.assert_true("capture", seeds=2)
 
     def test_a_reset_context_takes_its_memory_along_and_a_forked_child_has_no_driver(self):
-        self.need_no_sanitizer()
         self.assert_true("contexts", seeds=2)
 
     def test_entry_points_come_by_name_version_and_stream_kind(self):

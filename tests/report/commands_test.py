@@ -12,7 +12,6 @@ class CommandsTest(harness.TestCase):
     def setUp(self):
         super().setUp()
         self.need_native()
-        self.need_no_sanitizer()
 
     def cupool(self, *words, env=None):
         """Runs the command itself; the simulated driver is in reach."""

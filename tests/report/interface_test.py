@@ -47,7 +47,6 @@ class InterfaceTest(harness.TestCase):
 
     def test_a_python_session_reads_statistics_and_trims(self):
         self.need_native()
-        self.need_no_sanitizer()
         done = harness.with_cupool([sys.executable, "-c", SESSION], driver="sim")
         self.assertEqual(0, done.code, done.err)
         name, trimmed, text, *_ = done.out.splitlines()

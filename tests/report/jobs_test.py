@@ -15,7 +15,6 @@ class JobsTest(harness.TestCase):
     def setUp(self):
         super().setUp()
         self.need_native()
-        self.need_no_sanitizer()
         if shutil.which("mpirun") is None:
             self.skipTest("Open MPI is not installed")
 
@@ -41,7 +40,7 @@ class JobsTest(harness.TestCase):
         reports = self.scratch / "reports"
         reports.mkdir()
         sim = harness.BUILD / "sim"
-        words = ["-x", f"LD_PRELOAD={harness.LIBRARY}", "-x", f"LD_LIBRARY_PATH={sim}", "-x", "CUPOOL_STATS=json", "-x",
+        words = ["-x", f"LD_PRELOAD={harness.preloaded(harness.LIBRARY)}", "-x", f"LD_LIBRARY_PATH={sim}", "-x", "CUPOOL_STATS=json", "-x",
                  f"CUPOOL_STATS_FILE={reports}/rank-%r.json", lab.PROGRAM, *lab.fill(5, 1000)]
         self.assert_job(self.mpirun(*words), reports)
 

@@ -41,7 +41,7 @@ class OptionsTest(harness.TestCase):
         self.assertEqual(0, done.code)
         for option in self.all_options():
             self.assertIn(option["name"], done.err)
-        if not harness.EMULATOR and not harness.SANITIZE:
+        if not harness.EMULATOR:
             self.assertIn("CUPOOL_LIMIT", harness.with_cupool(["true"], env={"CUPOOL_HELP": "1"}).err)
 
     def test_option_log_says_more_or_less(self):

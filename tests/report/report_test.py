@@ -76,7 +76,6 @@ class ReportTest(harness.TestCase):
         self.assert_reported_after("quick", 0)
 
     def test_an_abort_reports_and_still_aborts(self):
-        self.need_no_sanitizer()
         self.assert_reported_after("abort", -6)
 
     def test_a_termination_reports_and_still_terminates(self):
@@ -155,7 +154,6 @@ class ReportTest(harness.TestCase):
 
     def test_a_child_that_runs_another_program_reports_for_itself_alone(self):
         self.need_native()
-        self.need_no_sanitizer()
         command = ["sh", "-c", f"{lab.PROGRAM} a:x:1000; {lab.PROGRAM} a:x:1000 a:y:1000"]
         env = {"CUPOOL_STATS": "json", "CUPOOL_STATS_FILE": str(self.scratch / "%p.json")}
         harness.with_cupool(command, env=env, driver="sim")

@@ -10,7 +10,8 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from harness import BUILD, EMULATOR, LIBRARY, sanitizer_runtime, victim
+import sanitizer
+from harness import BUILD, EMULATOR, LIBRARY, preloaded, victim
 
 OBSERVER = BUILD / "sim" / "libcupool_observer.so"
 WITHOUT = BUILD / "tests" / "seeds" / "without" / "libcupool.so"
@@ -86,9 +87,10 @@ class Job:
     def settings(self):
         """All of the environment that matters."""
         # Streams that take turns end grants for a while; most sets want grants all the time.
-        settings = {"CUPOOL_SIM_SEED": str(self.seed), "CUPOOL_MANY_HOLD_MS": "0", **self.environment}
+        settings = {"CUPOOL_SIM_SEED": str(self.seed), "CUPOOL_MANY_HOLD_MS": "0", **sanitizer.options(),
+                    **self.environment}
         if self.preload:
-            settings["LD_PRELOAD"] = " ".join(map(str, [*sanitizer_runtime(), *self.preload]))
+            settings["LD_PRELOAD"] = preloaded(*self.preload)
         settings["LD_LIBRARY_PATH"] = str(BUILD / "sim")
         return settings
 

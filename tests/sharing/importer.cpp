@@ -17,7 +17,7 @@ struct Opened {
 unsigned count_wrong(CUdeviceptr block, size_t bytes, unsigned char value) {
   std::vector<unsigned char> host(bytes, static_cast<unsigned char>(~value));
   MUST(cuMemcpyDtoH(host.data(), block, bytes));
-  return static_cast<unsigned>(bytes - static_cast<size_t>(std::count(host.begin(), host.end(), value)));
+  return count_others(host.data(), bytes, value);
 }
 
 // The pointer that an open gives is the block's start; so is the base of its range, wherever in it one asks.

@@ -37,11 +37,8 @@ unsigned count_wrong(const Exported& exported, bool changed) {
   std::vector<unsigned char> host(exported.offer.bytes);
   MUST(cuMemcpyDtoH(host.data(), exported.block, host.size()));
   const unsigned char after = changed ? exported.offer.value ^ share::kChange : exported.offer.value;
-  const auto wrong = [](auto first, auto last, unsigned char value) {
-    return static_cast<unsigned>(std::count_if(first, last, [&](unsigned char c) { return c != value; }));
-  };
-  return wrong(host.begin(), host.begin() + static_cast<ptrdiff_t>(half), exported.offer.value) +
-         wrong(host.begin() + static_cast<ptrdiff_t>(half), host.end(), after);
+  return share::count_others(host.data(), half, exported.offer.value) +
+         share::count_others(host.data() + half, host.size() - half, after);
 }
 
 pid_t start_importer(const char* self, const std::string& how, int* to, int* from) {

@@ -6,9 +6,11 @@
 #include <cuda.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace share {
 
@@ -53,6 +55,14 @@ bool receive(int pipe, T* out) {
 template <typename T>
 void send(int pipe, const T& value) {
   if (write(pipe, &value, sizeof value) != static_cast<ssize_t>(sizeof value)) die("write", 1);
+}
+
+// How many bytes are not `value`. Mostly none is, which a comparison of the bytes with their neighbours shows
+// at once.
+inline unsigned count_others(const unsigned char* bytes, size_t count, unsigned char value) {
+  if (count == 0 || (bytes[0] == value && std::memcmp(bytes, bytes + 1, count - 1) == 0)) return 0;
+  return static_cast<unsigned>(
+      std::count_if(bytes, bytes + count, [=](unsigned char c) { return c != value; }));
 }
 
 inline void begin_device() {

@@ -15,11 +15,13 @@ import unittest
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import sanitizer
+
 SOURCE = Path(os.environ["CUPOOL_TEST_SOURCE"])
 BUILD = Path(os.environ["CUPOOL_TEST_BUILD"])
 COMPILER = os.environ["CUPOOL_TEST_COMPILER"]
 CUDA_INCLUDE = Path(os.environ["CUPOOL_TEST_CUDA_INCLUDE"])
-SANITIZE = os.environ.get("CUPOOL_TEST_SANITIZE", "")
+SANITIZE = sanitizer.SANITIZE
 EMULATOR = os.environ.get("CUPOOL_TEST_EMULATOR", "").split()
 DRIVER = os.environ.get("CUPOOL_TEST_DRIVER", "unit")
 LIBRARY = BUILD / "libcupool.so"
@@ -61,13 +63,9 @@ def gpu_present():
     return subprocess.run([sys.executable, "-c", probe], capture_output=True, check=False).returncode == 0
 
 
-def sanitizer_runtime():
-    """A sanitizer's runtime must come before every preloaded library, or it refuses to start."""
-    if not SANITIZE:
-        return []
-    name = "libtsan.so" if "thread" in SANITIZE else "libasan.so"
-    found = subprocess.run([COMPILER, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-    return [found.stdout.strip()]
+def preloaded(*libraries):
+    """The value of LD_PRELOAD for these libraries; a sanitizer's runtime comes first."""
+    return " ".join(map(str, [*sanitizer.runtime(COMPILER), *libraries]))
 
 
 def run(command, *, preload=(), env=None, driver=None, cwd=None, stdin=None):
@@ -75,9 +73,11 @@ def run(command, *, preload=(), env=None, driver=None, cwd=None, stdin=None):
     driver = driver or DRIVER
     environment = {k: v for k, v in os.environ.items()
                    if not k.startswith("CUPOOL_") and k not in ("LD_PRELOAD", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
+    environment.update(sanitizer.options())
     loader = {}
-    if preload:
-        loader["LD_PRELOAD"] = " ".join(map(str, [*sanitizer_runtime(), *preload]))
+    # Ours alone: nothing but the runtime in a program that is not built for it is more than some runtimes can do.
+    if preload or (SANITIZE and str(command[0]).startswith(str(BUILD))):
+        loader["LD_PRELOAD"] = preloaded(*preload)
     if driver == "sim":
         loader["LD_LIBRARY_PATH"] = str(BUILD / "sim")
     extra = dict(env or {})
@@ -101,6 +101,7 @@ def run(command, *, preload=(), env=None, driver=None, cwd=None, stdin=None):
         done = subprocess.run(command, env=environment, cwd=cwd, input=stdin, capture_output=True, text=True,
                               errors="replace", timeout=240, check=False)
         device = json.loads(report.read_text()) if report.exists() else {}
+    sanitizer.assert_silent(command, done.stderr)
     return Result(done.returncode, done.stdout, done.stderr, device)
 
 
@@ -133,10 +134,10 @@ class TestCase(unittest.TestCase):
         if EMULATOR:
             self.skipTest("the programs of this machine cannot load a library of the emulated one")
 
-    def need_no_sanitizer(self):
-        """A sanitizer's runtime has threads, files and libraries of its own."""
-        if SANITIZE:
-            self.skipTest("the sanitizer's runtime changes what is checked")
+    def need_no_sanitizer(self, why, kind=""):
+        """For what cannot be so beside a sanitizer's runtime (of that kind): it has threads and libraries of its own."""
+        if SANITIZE and kind in SANITIZE:
+            self.skipTest(why)
 
     def assert_same_run(self, bare, preloaded):
         """The promise: but for its speed, a program cannot tell that cupool is there."""
