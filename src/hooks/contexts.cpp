@@ -1,6 +1,7 @@
 // Contexts as they come and go, and which of them reach each other. A context that ends takes its memory
-// along, so what we know of it is dropped before the driver acts. Every context is told to order/ when the
-// program gets it: work of one can touch memory of another, so a fence must cover them all.
+// along, so what we know of it is dropped before the driver acts; what outlives it is freed only after. Every
+// context is told to order/ when the program gets it: work of one can touch memory of another, so a fence
+// must cover them all.
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
@@ -24,11 +25,18 @@ CUresult gets(CUcontext* context, Call&& call) {
   return result;
 }
 
-void drop(CUcontext context) {
-  if (!is_serving() || context == nullptr) return;
+// Before the call that is to end it; what end_with() needs after that.
+uint64_t drop(CUcontext context) {
+  if (!is_serving() || context == nullptr) return 0;
   cupool::hooks::captures_ended_with(ours(context));
-  pools.close(ours(context));
+  const uint64_t ending = pools.close(ours(context));
   cupool::hooks::imports.forget(context);
+  return ending;
+}
+
+// `gone` false: the driver refused.
+void end_with(uint64_t ending, bool gone) {
+  if (ending != 0) pools.closed(ending, gone);
 }
 
 bool primary_is_active(CUdevice device) {
@@ -50,8 +58,10 @@ CUcontext primary(CUdevice device) {
 
 template <typename Call>
 CUresult destroys(CUcontext context, Call&& call) {
-  drop(context);
-  return call();
+  const uint64_t ending = drop(context);
+  const CUresult result = call();
+  end_with(ending, result == CUDA_SUCCESS);
+  return result;
 }
 
 // The last reference takes the context along; only the driver knows which one that is.
@@ -60,14 +70,18 @@ CUresult releases(CUdevice device, Call&& call) {
   if (!is_serving()) return call();
   CUcontext const context = primary(device);
   const CUresult result = call();
-  if (context != nullptr && !primary_is_active(device)) drop(context);
+  if (context != nullptr && !primary_is_active(device)) end_with(drop(context), true);
   return result;
 }
 
 template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
-  if (is_serving()) drop(primary(device));
-  return call();
+  CUcontext const context = is_serving() ? primary(device) : nullptr;
+  const uint64_t ending = drop(context);
+  const CUresult result = call();
+  // An error may be that of earlier work, told on the way.
+  end_with(ending, result == CUDA_SUCCESS || !primary_is_active(device));
+  return result;
 }
 
 }  // namespace
