@@ -77,6 +77,7 @@ CUresult releases(CUdevice device, Call&& call) {
 template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
   CUcontext const context = is_serving() ? primary(device) : nullptr;
+  for (CUcontext part : cupool::hooks::greens.remove_all(device)) pools.close(ours(part));
   const uint64_t ending = drop(context);
   const CUresult result = call();
   // An error may be that of earlier work, told on the way.
@@ -149,13 +150,26 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer) {
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {
   if (is_serving()) pools.order().distrust("a green context was created");
-  return forward(real.cuGreenCtxCreate, context, resources, device, flags);
+  const CUresult result = forward(real.cuGreenCtxCreate, context, resources, device, flags);
+  if (result == CUDA_SUCCESS && context != nullptr && is_serving())
+    cupool::hooks::greens.created(*context, device);
+  return result;
 }
 
-CUresult cuGreenCtxDestroy(CUgreenCtx context) {
-  return forward(Event::contexts_ended, real.cuGreenCtxDestroy, context);
+// With it goes a reference to the primary context, perhaps the last one.
+CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+  const auto call = [&] { return forward(Event::contexts_ended, real.cuGreenCtxDestroy, green); };
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  if (!is_serving() || !cupool::hooks::greens.remove(green, &device, &context)) return call();
+  if (context != nullptr) pools.close(ours(context));
+  return releases(device, call);
 }
 
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
-  return gets(context, [&] { return forward(real.cuCtxFromGreenCtx, context, green); });
+  const CUresult result = gets(context, [&] { return forward(real.cuCtxFromGreenCtx, context, green); });
+  CUdevice device = 0;
+  if (result == CUDA_SUCCESS && context != nullptr && cupool::hooks::greens.device_of(green, &device))
+    cupool::hooks::greens.named(green, *context, primary(device));
+  return result;
 }

@@ -7,6 +7,7 @@
 #include "base/no_destroy.hpp"
 #include "base/reentry.hpp"
 #include "cuda/real.hpp"
+#include "hooks/greens.hpp"
 #include "order/lane.hpp"
 #include "pool/pools.hpp"
 
@@ -26,11 +27,13 @@ inline bool is_serving() { return detail::serving.load(std::memory_order_relaxed
 // The same at an allocation, which may be the program's first call of all.
 inline bool serves_allocation() { return is_serving() || detail::start_serving(); }
 
-// Null: none, or the driver would refuse. Costs a call of the driver: a thread's context can change behind
-// our back.
+// The context that owns what is allocated now. Null: none, or the driver would refuse. Costs a call of the
+// driver: a thread's context can change behind our back.
 inline driver::Context current_context() {
   CUcontext current = nullptr;
   if (cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS) current = nullptr;
+  if (greens.any()) [[unlikely]]
+    current = greens.owner(current);
   return reinterpret_cast<driver::Context>(current);
 }
 

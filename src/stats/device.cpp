@@ -49,6 +49,11 @@ void Holdings::drop() {
   tell();
 }
 
+void Holdings::drop(uint64_t asked, uint64_t block_bytes) {
+  dropped_.fetch_add(static_cast<int64_t>(asked), std::memory_order_relaxed);
+  move(-static_cast<int64_t>(block_bytes));
+}
+
 void Holdings::tell() {
   bound_ = peak_bound.load(std::memory_order_relaxed);
   twice_bound_ = 2 * static_cast<uint64_t>(bound_);

@@ -83,8 +83,9 @@ class Holdings : public Tally {
            dropped_.load(std::memory_order_relaxed);
   }
   Device& device() { return device_; }
-  // The context is gone, and all that was held with it.
+  // The context is gone, and all that was held with it; or only this much of it.
   void drop();
+  void drop(uint64_t asked, uint64_t block_bytes);
 
  private:
   friend class Device;
