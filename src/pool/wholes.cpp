@@ -3,6 +3,8 @@
 #include "pool/wholes.hpp"
 
 #include <iterator>
+#include <utility>
+#include <vector>
 
 #include "stats/counters.hpp"
 
@@ -124,7 +126,7 @@ Freed Wholes::free(Address address) {
     tainted = whole;
     table_.erase(found);
   }
-  give_back(address, tainted);
+  if (!give_back(address, tainted)) put_back(address, tainted);
   return Freed::kDone;
 }
 
@@ -134,10 +136,7 @@ bool Wholes::give_back(Address start, const Whole& whole) {
   const uint64_t before = stats::now_ns();
   const Status status = whole.source->release_in(whole.context, start);
   order_.end_wait(epoch, status == kSuccess);
-  if (status != kSuccess) {
-    keep(start, whole);
-    return false;
-  }
+  if (status != kSuccess) return false;
   if (whole.holdings != nullptr) {
     stats::Device& device = whole.holdings->device();
     device.release(whole.bytes);
@@ -148,7 +147,7 @@ bool Wholes::give_back(Address start, const Whole& whole) {
 }
 
 // Oldest again, so that it is the first to be tried the next time. What is tainted is never found by take().
-void Wholes::keep(Address start, const Whole& whole) {
+void Wholes::put_back(Address start, const Whole& whole) {
   Guard hold(lock_);
   table_[start] = whole;
   const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
@@ -204,13 +203,19 @@ bool Wholes::remove_oldest(bool host_visible, Address* start, Whole* out) {
 
 uint64_t Wholes::release(bool host_visible, uint64_t keep) {
   uint64_t released = 0;
+  // Kept only in the end: one that the driver will not take must not stand before all others.
+  std::vector<std::pair<Address, Whole>> refused;
   Address start = 0;
   Whole whole;
   while (idle_bytes_[host_visible].load(std::memory_order_relaxed) > keep &&
          remove_oldest(host_visible, &start, &whole)) {
-    if (!give_back(start, whole)) break;
-    released += whole.bytes;
+    if (give_back(start, whole)) {
+      released += whole.bytes;
+    } else {
+      refused.emplace_back(start, whole);
+    }
   }
+  for (const auto& [address, one] : refused) put_back(address, one);
   return released;
 }
 

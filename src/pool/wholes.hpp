@@ -74,9 +74,9 @@ class Wholes {
   Table::iterator containing(Address address) CUPOOL_REQUIRES(lock_);
   Whole* held_at(Address address) CUPOOL_REQUIRES(lock_);
   bool remove_oldest(bool host_visible, Address* start, Whole* out);
-  // False: the driver refused, and the block is kept.
+  // False: the driver refused, and the block must not be lost.
   bool give_back(Address start, const Whole& whole);
-  void keep(Address start, const Whole& whole);
+  void put_back(Address start, const Whole& whole);
   // What the table still says of memory that the driver has taken back by itself.
   void forget_range(Address start, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   Table::iterator forget(Table::iterator entry) CUPOOL_REQUIRES(lock_);

@@ -165,3 +165,15 @@ TEST_CASE_METHOD(WholeWorld, "a block whose release the driver refuses is kept, 
   CHECK(pools.release_everything() == 5 * kMiB);
   CHECK_FALSE(pools.owns(address));
 }
+
+TEST_CASE_METHOD(WholeWorld, "a block that the driver will not take does not hold up the others") {
+  const auto address = allocate(5 * kMiB);
+  const auto other = allocate(7 * kMiB);
+  free(address);
+  free(other);
+  // Gone behind our back: the driver does not know the older one any more.
+  REQUIRE(driver.release(address) == driver::kSuccess);
+  CHECK(pools.release_everything() == 7 * kMiB);
+  CHECK(pools.owns(address));
+  CHECK_FALSE(pools.owns(other));
+}
