@@ -55,17 +55,23 @@ void Holdings::drop(uint64_t asked, uint64_t block_bytes) {
 }
 
 void Holdings::tell() {
-  bound_ = peak_bound.load(std::memory_order_relaxed);
-  twice_bound_ = 2 * static_cast<uint64_t>(bound_);
+  const int64_t bound = peak_bound.load(std::memory_order_relaxed);
+  const auto half = static_cast<int64_t>(width_.load(std::memory_order_relaxed) / 2);
   const int64_t now_live = live();
-  device_.told(now_live - told_.exchange(now_live, std::memory_order_acq_rel));
+  const int64_t told = low_.exchange(now_live - bound, std::memory_order_acq_rel) + half;
+  // After low_: whoever sees it wide sees a low_ that goes with it.
+  width_.store(2 * static_cast<uint64_t>(bound), std::memory_order_release);
+  device_.told(now_live - told);
 }
 
 int64_t Holdings::catch_up() {
-  int64_t told = told_.load(std::memory_order_acquire);
+  const auto half = static_cast<int64_t>(width_.load(std::memory_order_acquire) / 2);
+  if (half == 0) return 0;
+  int64_t low = low_.load(std::memory_order_acquire);
   const int64_t now_live = live();
   // Else its owner has just told more than is known here.
-  return told_.compare_exchange_strong(told, now_live, std::memory_order_acq_rel) ? now_live - told : 0;
+  const bool caught_up = low_.compare_exchange_strong(low, now_live - half, std::memory_order_acq_rel);
+  return caught_up ? now_live - (low + half) : 0;
 }
 
 void Device::enlist(Tally& tally) {

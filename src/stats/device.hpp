@@ -92,8 +92,8 @@ class Holdings : public Tally {
   void move(int64_t change) {
     const int64_t live = live_.load(std::memory_order_relaxed) + change;
     live_.store(live, std::memory_order_relaxed);
-    const int64_t untold = live - told_.load(std::memory_order_relaxed);
-    if (static_cast<uint64_t>(untold + bound_) > twice_bound_) [[unlikely]]
+    if (static_cast<uint64_t>(live - low_.load(std::memory_order_relaxed)) >
+        width_.load(std::memory_order_relaxed)) [[unlikely]]
       tell();
   }
   void tell();
@@ -101,9 +101,10 @@ class Holdings : public Tally {
   int64_t catch_up();
 
   std::atomic<int64_t> live_{0};
-  std::atomic<int64_t> told_{0};  // while live_ is no further from this than the bound nobody needs to hear
-  int64_t bound_ = 0;             // the first block is told, however small
-  uint64_t twice_bound_ = 0;
+  // While live_ is between low_ and low_ + width_ nobody needs to hear of it; the middle is what was told. At
+  // first the two are one, so that the first block is told, however small.
+  std::atomic<int64_t> low_{0};
+  std::atomic<uint64_t> width_{0};
   std::atomic<int64_t> dropped_{0};  // by whoever ends the context; others add it up
   Device& device_;
   std::array<std::atomic<uint64_t>, kSizeBuckets> sizes_{};
