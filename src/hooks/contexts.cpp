@@ -1,6 +1,7 @@
 // Contexts as they come and go, and which of them reach each other. A context that ends takes its memory
-// along, so what we know of it is dropped before the driver acts. Every context is told to order/ when the
-// program gets it: work of one can touch memory of another, so a fence must cover them all.
+// along, so what we know of it is dropped before the driver acts; what outlives it is freed only after. Every
+// context is told to order/ when the program gets it: work of one can touch memory of another, so a fence
+// must cover them all.
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
@@ -33,11 +34,18 @@ CUresult switches(Call&& call) {
   return result;
 }
 
-void drop(CUcontext context) {
-  if (!is_serving() || context == nullptr) return;
+// Before the call that is to end it; what end_with() needs after that.
+uint64_t drop(CUcontext context) {
+  if (!is_serving() || context == nullptr) return 0;
   cupool::hooks::captures_ended_with(ours(context));
-  pools.close(ours(context));
+  const uint64_t ending = pools.close(ours(context));
   cupool::hooks::imports.forget(context);
+  return ending;
+}
+
+// `gone` false: the driver refused.
+void end_with(uint64_t ending, bool gone) {
+  if (ending != 0) pools.closed(ending, gone);
 }
 
 bool primary_is_active(CUdevice device) {
@@ -57,29 +65,38 @@ CUcontext primary(CUdevice device) {
   return context;
 }
 
-template <typename Call>
-CUresult destroys(CUcontext context, Call&& call) {
-  drop(context);
-  const CUresult result = call();
-  cupool::hooks::forget_current_contexts();
-  return result;
-}
-
 // The last reference takes the context along; only the driver knows which one that is.
 template <typename Call>
 CUresult releases(CUdevice device, Call&& call) {
   if (!is_serving()) return call();
   CUcontext const context = primary(device);
   const CUresult result = call();
-  if (context != nullptr && !primary_is_active(device)) drop(context);
+  if (context != nullptr && !primary_is_active(device)) end_with(drop(context), true);
+  cupool::hooks::forget_current_contexts();
+  return result;
+}
+
+template <typename Call>
+CUresult destroys(CUcontext context, Call&& call) {
+  // A primary context is not ended like this: the driver may refuse, and then nothing must be lost.
+  if (cupool::pool::Pool* pool = is_serving() ? pools.pool_of(ours(context)) : nullptr;
+      pool != nullptr && context != nullptr && primary(pool->device()) == context)
+    return releases(pool->device(), call);
+  const uint64_t ending = drop(context);
+  const CUresult result = call();
+  end_with(ending, result == CUDA_SUCCESS);
   cupool::hooks::forget_current_contexts();
   return result;
 }
 
 template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
-  if (is_serving()) drop(primary(device));
+  CUcontext const context = is_serving() ? primary(device) : nullptr;
+  for (CUcontext part : cupool::hooks::greens.remove_all(device)) pools.close(ours(part));
+  const uint64_t ending = drop(context);
   const CUresult result = call();
+  // An error may be that of earlier work, told on the way.
+  end_with(ending, result == CUDA_SUCCESS || !primary_is_active(device));
   cupool::hooks::forget_current_contexts();
   return result;
 }
@@ -173,15 +190,26 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer) {
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {
   if (is_serving()) pools.order().distrust("a green context was created");
-  return forward(real.cuGreenCtxCreate, context, resources, device, flags);
-}
-
-CUresult cuGreenCtxDestroy(CUgreenCtx context) {
-  const CUresult result = forward(Event::contexts_ended, real.cuGreenCtxDestroy, context);
-  cupool::hooks::forget_current_contexts();
+  const CUresult result = forward(real.cuGreenCtxCreate, context, resources, device, flags);
+  if (result == CUDA_SUCCESS && context != nullptr && is_serving())
+    cupool::hooks::greens.created(*context, device);
   return result;
 }
 
+// With it goes a reference to the primary context, perhaps the last one.
+CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+  const auto call = [&] { return forward(Event::contexts_ended, real.cuGreenCtxDestroy, green); };
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  if (!is_serving() || !cupool::hooks::greens.remove(green, &device, &context)) return call();
+  if (context != nullptr) pools.close(ours(context));
+  return releases(device, call);
+}
+
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
-  return gets(context, [&] { return forward(real.cuCtxFromGreenCtx, context, green); });
+  const CUresult result = gets(context, [&] { return forward(real.cuCtxFromGreenCtx, context, green); });
+  CUdevice device = 0;
+  if (result == CUDA_SUCCESS && context != nullptr && cupool::hooks::greens.device_of(green, &device))
+    cupool::hooks::greens.named(green, *context, primary(device));
+  return result;
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "cuda/real.hpp"
+#include "hooks/greens.hpp"
 
 namespace cupool::hooks {
 
@@ -27,6 +28,8 @@ driver::Context detail::ask_current_context() {
   const uint64_t turn = context_turn.load(std::memory_order_acquire);
   CUcontext current = nullptr;
   if (cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS) current = nullptr;
+  if (greens.any()) [[unlikely]]
+    current = greens.owner(current);
   const auto context = reinterpret_cast<driver::Context>(current);
   if (context != nullptr) watch_exit();
   // A thread without a context may get one in many ways, and is in no hurry.

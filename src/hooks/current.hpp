@@ -19,7 +19,7 @@ extern constinit std::atomic<uint64_t> context_turn;
 driver::Context ask_current_context();
 }  // namespace detail
 
-// Null: none, or the driver would refuse.
+// The context that owns what is allocated now. Null: none, or the driver would refuse.
 inline driver::Context current_context() {
   const detail::KnownContext& known = detail::known_context;
   if (known.turn == detail::context_turn.load(std::memory_order_acquire)) [[likely]]

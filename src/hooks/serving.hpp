@@ -8,6 +8,7 @@
 #include "base/reentry.hpp"
 #include "cuda/real.hpp"
 #include "hooks/current.hpp"
+#include "hooks/greens.hpp"
 #include "order/lane.hpp"
 #include "pool/pools.hpp"
 

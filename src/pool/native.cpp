@@ -46,12 +46,16 @@ void tell_settings(driver::NativeDriver& native, driver::MemoryPool pool, int de
 
 }  // namespace
 
-Native::Source* Native::source_of(driver::Context context) {
-  Guard hold(lock_);
+Native::Source* Native::find_source(driver::Context context) const {
   for (Source* source : sources_) {
     if (source->context == context) return source;
   }
   return nullptr;
+}
+
+Native::Source* Native::source_of(driver::Context context) {
+  Guard hold(lock_);
+  return find_source(context);
 }
 
 bool Native::fill(Source* source) {
@@ -85,13 +89,25 @@ Native::Source* Native::open(driver::Context context) {
     delete made;
     return nullptr;
   }
-  free_orphans(*made);
-  stats::Device& device = stats::device(made->device);
-  made->holdings = new (std::nothrow) stats::Holdings(device);
-  if (made->holdings != nullptr) device.enlist(*made->holdings);
   order_.join(context);
-  Guard hold(lock_);
-  sources_.push_back(made);
+  Source* earlier = nullptr;
+  {
+    Guard hold(lock_);
+    earlier = find_source(context);
+    if (earlier == nullptr) {
+      stats::Device& device = stats::device(made->device);
+      made->holdings = new (std::nothrow) stats::Holdings(device);
+      if (made->holdings != nullptr) device.enlist(*made->holdings);
+      sources_.push_back(made);
+    }
+  }
+  if (earlier != nullptr) {
+    // Another thread was first; streams and events end with the context.
+    native_.destroy_pool(made->pool);
+    delete made;
+    return earlier;
+  }
+  free_orphans(*made);
   return made;
 }
 
@@ -170,8 +186,12 @@ void Native::free_deferred() {
     Guard hold(lock_);
     now.swap(deferred_);
     has_deferred_.store(false, std::memory_order_relaxed);
+    for (const auto& [address, source] : now) source->freeing.fetch_add(1, std::memory_order_relaxed);
   }
-  for (const auto& [address, source] : now) free_ordered(*source, address);
+  for (const auto& [address, source] : now) {
+    free_ordered(*source, address);
+    source->freeing.fetch_sub(1, std::memory_order_release);
+  }
   order_.end_call();
 }
 
@@ -207,62 +227,6 @@ bool Native::free(Address address) {
 bool Native::owns(Address address) {
   Guard hold(lock_);
   return blocks_.find(address) != blocks_.end();
-}
-
-void Native::close(driver::Context context) {
-  Source* source = nullptr;
-  std::vector<Address> left;
-  {
-    Guard hold(lock_);
-    for (Source* one : sources_) {
-      if (one->context == context) source = one;
-    }
-    if (source == nullptr) return;
-    for (auto block = blocks_.begin(); block != blocks_.end();) {
-      if (block->second.source == source) left.push_back(block->first);
-      block = block->second.source == source ? blocks_.erase(block) : std::next(block);
-    }
-    for (const auto& [address, from] : deferred_) {
-      if (from == source) left.push_back(address);
-    }
-    std::erase_if(deferred_, [&](const auto& one) { return one.second == source; });
-    std::erase(sources_, source);
-    live_.fetch_sub(source->live.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    if (source->holdings != nullptr) source->holdings->drop();
-  }
-  driver::NativeUsage last;
-  if (native_.usage(source->pool, &last) == kSuccess) {
-    Guard hold(lock_);
-    driver::NativeUsage& past = past_[source->device];
-    past.peak_used = std::max(past.peak_used, last.peak_used);
-    past.peak_reserved = std::max(past.peak_reserved, last.peak_reserved);
-  }
-  if (left.empty()) {
-    native_.destroy_pool(source->pool);
-    return;
-  }
-  // The memory is the device's, not the context's, and outlives it; the program may use it until the context
-  // is gone.
-  Guard hold(lock_);
-  orphans_.push_back({source->device, source->pool, std::move(left)});
-}
-
-void Native::free_orphans(Source& source) {
-  std::vector<Orphans> now;
-  {
-    Guard hold(lock_);
-    const auto theirs = std::stable_partition(
-        orphans_.begin(), orphans_.end(), [&](const Orphans& one) { return one.device != source.device; });
-    now.assign(std::make_move_iterator(theirs), std::make_move_iterator(orphans_.end()));
-    orphans_.erase(theirs, orphans_.end());
-  }
-  for (const Orphans& one : now) {
-    for (const Address address : one.blocks) {
-      // A driver that took it back with its context may have given the address to somebody else.
-      if (native_.pool_of(address) == one.pool) native_.free_on(source.frees, address);
-    }
-    native_.destroy_pool(one.pool);
-  }
 }
 
 uint64_t Native::trim(uint64_t keep) {

@@ -32,8 +32,12 @@ class Native {
   // Bytes in blocks that the application holds, of all contexts.
   uint64_t live() const { return live_.load(std::memory_order_relaxed); }
 
-  // Before a context goes away.
-  void close(driver::Context context);
+  // Before a context goes away: its handle means nothing here from now on, but its memory stays. What to tell
+  // closed(), for by then the handle may be another context's; 0: nothing.
+  uint64_t close(driver::Context context);
+  // The call that was to end it has returned. `gone`: nobody uses its memory any more. Else the driver
+  // refused, and all is as it was before close().
+  void closed(uint64_t ending, bool gone);
   // Gives back what is free and done, down to `keep` bytes in each pool; how many bytes went.
   uint64_t trim(uint64_t keep);
   // Of all contexts of a device.
@@ -58,26 +62,32 @@ class Native {
     driver::Event freed = nullptr;
     uint64_t max_bytes = 0;
     std::atomic<uint64_t> live{0};
+    std::atomic<int> freeing{0};  // deferred frees that a thread has taken over and not yet made
     stats::Holdings* holdings = nullptr;
-  };
-  // What an ended context left behind; freed when the device gets its next source.
-  struct Orphans {
-    int device;
-    driver::MemoryPool pool;
-    std::vector<Address> blocks;
   };
   struct Block {
     Source* source;
     uint64_t bytes;
   };
+  // What a context that ends leaves behind; freed when it is gone and the device gets its next source.
+  struct Orphans {
+    uint64_t ending;
+    Source* source;
+    std::vector<std::pair<Address, uint64_t>> blocks;  // and their bytes
+    std::vector<Address> deferred;                     // freed by the program, while something captured
+    bool gone = false;
+  };
 
   Source* source_of(driver::Context context) CUPOOL_EXCLUDES(lock_);
   Source* open(driver::Context context);
+  Source* find_source(driver::Context context) const CUPOOL_REQUIRES(lock_);
   bool fill(Source* source);
   Status allocate_visible(Source& source, uint64_t bytes, Address* out);
   void report_shortage(const Source& source, uint64_t bytes);
   void free_ordered(Source& source, Address address);
   void free_deferred();
+  void restore(const Orphans& orphans) CUPOOL_REQUIRES(lock_);
+  void retire(const Source& source);
   void free_orphans(Source& source);
 
   driver::Driver& driver_;
@@ -87,6 +97,7 @@ class Native {
   std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
   std::unordered_map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Orphans> orphans_ CUPOOL_GUARDED_BY(lock_);
+  uint64_t endings_ CUPOOL_GUARDED_BY(lock_) = 0;
   std::unordered_map<int, driver::NativeUsage> past_
       CUPOOL_GUARDED_BY(lock_);  // peaks of contexts that ended
   std::vector<std::pair<Address, Source*>> deferred_

@@ -257,18 +257,25 @@ Pool* Pools::open(driver::Context context) {
   return nullptr;
 }
 
-void Pools::close(driver::Context context) {
+uint64_t Pools::close(driver::Context context) {
   // Its work may still touch another context's memory, and nobody will be able to ask its events.
   if (order_.contexts() > 1) driver_->synchronize(context);
   order_.leave(context);
-  Guard hold(lock_);
-  for (auto& slot : pools_) {
-    Pool* pool = slot.load(std::memory_order_relaxed);
-    if (pool != nullptr && pool->belongs_to(context)) pool->close();
+  {
+    Guard hold(lock_);
+    for (auto& slot : pools_) {
+      Pool* pool = slot.load(std::memory_order_relaxed);
+      if (pool != nullptr && pool->belongs_to(context)) pool->close();
+    }
+    if (Wholes* wholes = wholes_.load(std::memory_order_acquire)) wholes->close(context);
+    std::erase(failed_, context);
   }
-  if (Wholes* wholes = wholes_.load(std::memory_order_acquire)) wholes->close(context);
-  if (Native* const one = native()) one->close(context);
-  std::erase(failed_, context);
+  Native* const one = native();
+  return one == nullptr ? 0 : one->close(context);
+}
+
+void Pools::closed(uint64_t ending, bool gone) {
+  if (Native* const one = native()) one->closed(ending, gone);
 }
 
 void Pools::fail(driver::Context context) {

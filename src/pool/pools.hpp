@@ -56,8 +56,10 @@ class Pools {
   // Whether an address lies in memory that the pool got from the driver.
   bool owns(Address address) const;
 
-  // Before a context goes away.
-  void close(driver::Context context);
+  // Before a context goes away. What to tell closed() when the call that was to end it has returned; `gone`
+  // false: the driver refused, and the context goes on.
+  uint64_t close(driver::Context context);
+  void closed(uint64_t ending, bool gone);
   // The context is of no use any more, but the program still holds it: all its memory is the driver's
   // business from now on.
   void fail(driver::Context context);

@@ -2,12 +2,21 @@
 // driver.
 #include "pool/wholes.hpp"
 
+#include <iterator>
+#include <utility>
+#include <vector>
+
 #include "stats/counters.hpp"
 
 namespace cupool::pool {
 
 using driver::kOutOfMemory;
 using driver::kSuccess;
+
+namespace {
+// In the place of a size: blocks that serve nobody again.
+constexpr uint64_t kTainted = 0;
+}  // namespace
 
 Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_t bytes,
                         const Settings& settings, Address* out) {
@@ -31,6 +40,7 @@ Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_
   }
   if (status != kSuccess) return status;
   Guard hold(lock_);
+  forget_range(*out, bytes);
   Whole& whole = table_[*out];
   whole = {bytes, bytes, context, &source, 0, {}, holdings_of(source)};
   if (whole.holdings != nullptr) {
@@ -116,22 +126,33 @@ Freed Wholes::free(Address address) {
     tainted = whole;
     table_.erase(found);
   }
-  give_back(address, tainted);
+  if (!give_back(address, tainted)) put_back(address, tainted);
   return Freed::kDone;
 }
 
 // The driver's free waits for all work, which proves as much as the program's own wait would.
-void Wholes::give_back(Address start, const Whole& whole) {
+bool Wholes::give_back(Address start, const Whole& whole) {
   const Epoch epoch = order_.begin_wait(order::Lane::kMany);
   const uint64_t before = stats::now_ns();
   const Status status = whole.source->release_in(whole.context, start);
+  order_.end_wait(epoch, status == kSuccess);
+  if (status != kSuccess) return false;
   if (whole.holdings != nullptr) {
     stats::Device& device = whole.holdings->device();
     device.release(whole.bytes);
     device.count(stats::DeviceCounter::segments_released);
     device.count(stats::DeviceCounter::driver_release_ns, stats::now_ns() - before);
   }
-  order_.end_wait(epoch, status == kSuccess);
+  return true;
+}
+
+// Oldest again, so that it is the first to be tried the next time. What is tainted is never found by take().
+void Wholes::put_back(Address start, const Whole& whole) {
+  Guard hold(lock_);
+  table_[start] = whole;
+  const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
+  idle_[{whole.context, whole.source, key_bytes}].push_front(start);
+  idle_bytes_[whole.source->is_host_visible()].fetch_add(whole.bytes, std::memory_order_relaxed);
 }
 
 bool Wholes::owns(Address address) {
@@ -182,13 +203,19 @@ bool Wholes::remove_oldest(bool host_visible, Address* start, Whole* out) {
 
 uint64_t Wholes::release(bool host_visible, uint64_t keep) {
   uint64_t released = 0;
+  // Kept only in the end: one that the driver will not take must not stand before all others.
+  std::vector<std::pair<Address, Whole>> refused;
   Address start = 0;
   Whole whole;
   while (idle_bytes_[host_visible].load(std::memory_order_relaxed) > keep &&
          remove_oldest(host_visible, &start, &whole)) {
-    give_back(start, whole);
-    released += whole.bytes;
+    if (give_back(start, whole)) {
+      released += whole.bytes;
+    } else {
+      refused.emplace_back(start, whole);
+    }
   }
+  for (const auto& [address, one] : refused) put_back(address, one);
   return released;
 }
 
@@ -196,19 +223,35 @@ uint64_t Wholes::releasable_bytes(driver::Context context) {
   uint64_t bytes = 0;
   Guard hold(lock_);
   for (const auto& [key, list] : idle_) {
-    if (std::get<0>(key) == context && !std::get<1>(key)->is_host_visible())
-      bytes += std::get<2>(key) * list.size();
+    if (std::get<0>(key) != context || std::get<1>(key)->is_host_visible()) continue;
+    for (const Address start : list) bytes += table_[start].bytes;
   }
   return bytes;
 }
 
+Wholes::Table::iterator Wholes::forget(Table::iterator entry) {
+  const Whole& whole = entry->second;
+  if (whole.holdings != nullptr) {
+    whole.holdings->device().release(whole.bytes);
+    if (whole.asked != 0) whole.holdings->drop(whole.asked, whole.bytes);
+  }
+  const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
+  const auto list = idle_.find({whole.context, whole.source, key_bytes});
+  if (whole.asked == 0 && list != idle_.end() && std::erase(list->second, entry->first) != 0)
+    idle_bytes_[whole.source->is_host_visible()].fetch_sub(whole.bytes, std::memory_order_relaxed);
+  return table_.erase(entry);
+}
+
+void Wholes::forget_range(Address start, uint64_t bytes) {
+  auto at = containing(start);
+  if (at == table_.end()) at = table_.lower_bound(start);
+  while (at != table_.end() && at->first < start + bytes) at = forget(at);
+}
+
 void Wholes::close(driver::Context context) {
   Guard hold(lock_);
-  std::erase_if(table_, [&](const auto& entry) { return entry.second.context == context; });
-  for (auto& [key, list] : idle_) {
-    if (std::get<0>(key) != context) continue;
-    idle_bytes_[std::get<1>(key)->is_host_visible()].fetch_sub(std::get<2>(key) * list.size(),
-                                                               std::memory_order_relaxed);
+  for (auto at = table_.begin(); at != table_.end();) {
+    at = at->second.context == context ? forget(at) : std::next(at);
   }
   std::erase_if(idle_, [&](const auto& entry) { return std::get<0>(entry.first) == context; });
 }

@@ -62,7 +62,7 @@ class Wholes {
     driver::Context context = nullptr;
     driver::Driver* source = nullptr;
     Epoch stamp = 0;
-    Mark mark;
+    Mark mark;                            // with a taint and held by nobody: waits to go back to the driver
     stats::Holdings* holdings = nullptr;  // of its device, if it is device memory
   };
   using Key = std::tuple<driver::Context, driver::Driver*, uint64_t>;
@@ -74,7 +74,12 @@ class Wholes {
   Table::iterator containing(Address address) CUPOOL_REQUIRES(lock_);
   Whole* held_at(Address address) CUPOOL_REQUIRES(lock_);
   bool remove_oldest(bool host_visible, Address* start, Whole* out);
-  void give_back(Address start, const Whole& whole);
+  // False: the driver refused, and the block must not be lost.
+  bool give_back(Address start, const Whole& whole);
+  void put_back(Address start, const Whole& whole);
+  // What the table still says of memory that the driver has taken back by itself.
+  void forget_range(Address start, uint64_t bytes) CUPOOL_REQUIRES(lock_);
+  Table::iterator forget(Table::iterator entry) CUPOOL_REQUIRES(lock_);
 
   order::Timeline& order_;
   Lock lock_;

@@ -11,7 +11,8 @@
 
 namespace cupool::sim {
 
-Allocation* Allocations::create(Context& context, std::uint64_t bytes, MemoryKind kind) {
+Allocation* Allocations::create(Context& current, std::uint64_t bytes, MemoryKind kind) {
+  Context& context = current.memory_owner();
   Arena& arena = state().arena(context.device);
   // Managed memory is protected page by page and pooled memory outlives its context's slabs: both get
   // granules.

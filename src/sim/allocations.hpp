@@ -50,7 +50,7 @@ struct Allocation {
 class Allocations {
  public:
   // Memory for a context by the driver's rules; null when the device is full.
-  Allocation* create(Context& context, std::uint64_t bytes, MemoryKind kind);
+  Allocation* create(Context& current, std::uint64_t bytes, MemoryKind kind);
   // Records memory whose addresses somebody else arranged.
   Allocation* adopt(const Allocation& allocation);
   // Gives the memory back to the device and forgets it.

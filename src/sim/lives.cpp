@@ -52,7 +52,7 @@ void cupoolSimLifeBegin(CUdeviceptr p, unsigned long long bytes, const char* kin
   const Inside lock;
   ContextPtr context;
   const bool current = current_context(context) == CUDA_SUCCESS;
-  state().oracle.begin(p, bytes, kind, current ? context->id : 0);
+  state().oracle.begin(p, bytes, kind, current ? context->memory_owner().id : 0);
   protect_managed(p, bytes);
 }
 

@@ -92,6 +92,7 @@ struct Context {
   int device = 0;
   bool primary = false;
   bool active = true;
+  std::shared_ptr<Context> part_of;  // of a green context: the primary one, which owns its memory
   unsigned flags = 0;
   CUresult error = CUDA_SUCCESS;  // sticky
   VectorClock floor;              // what cuCtxWaitEvent made all later work wait for
@@ -103,6 +104,8 @@ struct Context {
   std::map<CUlimit, std::size_t> limits;
   std::vector<std::uint64_t> peers;  // ids of contexts this one may reach
   Slabs slabs;
+
+  Context& memory_owner() { return part_of != nullptr ? *part_of : *this; }
 };
 
 struct MemPool;

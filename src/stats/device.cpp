@@ -49,13 +49,29 @@ void Holdings::drop() {
   tell();
 }
 
+void Holdings::drop(uint64_t asked, uint64_t block_bytes) {
+  dropped_.fetch_add(static_cast<int64_t>(asked), std::memory_order_relaxed);
+  move(-static_cast<int64_t>(block_bytes));
+}
+
 void Holdings::tell() {
-  const int64_t now_live = live();
-  device_.told(now_live - told_live_);
-  told_live_ = now_live;
   const int64_t bound = peak_bound.load(std::memory_order_relaxed);
-  low_ = now_live - bound;
-  high_ = now_live + bound;
+  const auto half = static_cast<int64_t>(width_.load(std::memory_order_relaxed) / 2);
+  const int64_t now_live = live();
+  const int64_t told = low_.exchange(now_live - bound, std::memory_order_acq_rel) + half;
+  // After low_: whoever sees it wide sees a low_ that goes with it.
+  width_.store(2 * static_cast<uint64_t>(bound), std::memory_order_release);
+  device_.told(now_live - told);
+}
+
+int64_t Holdings::catch_up() {
+  const auto half = static_cast<int64_t>(width_.load(std::memory_order_acquire) / 2);
+  if (half == 0) return 0;
+  int64_t low = low_.load(std::memory_order_acquire);
+  const int64_t now_live = live();
+  // Else its owner has just told more than is known here.
+  const bool caught_up = low_.compare_exchange_strong(low, now_live - half, std::memory_order_acq_rel);
+  return caught_up ? now_live - (low + half) : 0;
 }
 
 void Device::enlist(Tally& tally) {
@@ -68,20 +84,31 @@ void Device::enlist(Holdings& holdings) {
   push(holdings_, holdings, &Holdings::next_holdings_);
 }
 
-// On the way of every large block, so it costs one shared word. What was asked for is added up only at a new
-// peak.
+// On the way of every large block, so it costs one shared word. The others are asked only at a new peak.
 void Device::told(int64_t live) {
   const int64_t now = told_live_.fetch_add(live, std::memory_order_relaxed) + live;
   if (now > peak_live_.load(std::memory_order_relaxed)) {
-    raise(peak_live_, now);
-    int64_t asked = 0;
-    for (const Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr;
-         one = one->next_holdings_) {
-      asked += one->asked();
-    }
-    raise(peak_asked_, asked);
+    // When everybody tells of everything, the sum is the truth, and asking one after the other is not.
+    if (peak_bound.load(std::memory_order_relaxed) == 0) raise(peak_live_, now);
+    look();
   }
   if (live < 0) see_cached();
+}
+
+void Device::look() {
+  int64_t live = 0;
+  int64_t asked = 0;
+  int64_t change = 0;
+  for (Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr; one = one->next_holdings_) {
+    change += one->catch_up();
+    live += one->live();
+    asked += one->asked();
+  }
+  told_live_.fetch_add(change, std::memory_order_relaxed);
+  const bool exact = peak_bound.load(std::memory_order_relaxed) == 0;
+  if (!exact && live <= peak_live_.load(std::memory_order_relaxed)) return;
+  if (!exact) raise(peak_live_, live);
+  raise(peak_asked_, asked);
 }
 
 void Device::see_cached() {

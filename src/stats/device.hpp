@@ -59,7 +59,8 @@ class Tally {
 
 // What one thread gave to the program and took back from it: both may happen in different threads, so one
 // thread's holdings can be negative. The device hears of them when they have moved by more than a bound,
-// which is how exact the peaks are: that bound for each thread.
+// which is how exact the peaks are: that bound for each thread. Before the device believes in a new peak it
+// asks everybody, for what one thread has told may have been freed by another that has not.
 class Holdings : public Tally {
  public:
   explicit Holdings(Device& device) : device_(device) {}
@@ -83,23 +84,28 @@ class Holdings : public Tally {
            dropped_.load(std::memory_order_relaxed);
   }
   Device& device() { return device_; }
-  // The context is gone, and all that was held with it.
+  // The context is gone, and all that was held with it; or only this much of it.
   void drop();
+  void drop(uint64_t asked, uint64_t block_bytes);
 
  private:
   friend class Device;
   void move(int64_t change) {
     const int64_t live = live_.load(std::memory_order_relaxed) + change;
     live_.store(live, std::memory_order_relaxed);
-    if (live < low_ || live > high_) [[unlikely]]
+    if (static_cast<uint64_t>(live - low_.load(std::memory_order_relaxed)) >
+        width_.load(std::memory_order_relaxed)) [[unlikely]]
       tell();
   }
   void tell();
+  // For the device, in any thread: as if it had just been told. What that changes.
+  int64_t catch_up();
 
   std::atomic<int64_t> live_{0};
-  int64_t low_ = 0;  // while live_ stays between these two the device need not hear of it
-  int64_t high_ = 0;
-  int64_t told_live_ = 0;
+  // While live_ is between low_ and low_ + width_ nobody needs to hear of it; the middle is what was told. At
+  // first the two are one, so that the first block is told, however small.
+  std::atomic<int64_t> low_{0};
+  std::atomic<uint64_t> width_{0};
   std::atomic<int64_t> dropped_{0};  // by whoever ends the context; others add it up
   Device& device_;
   std::array<std::atomic<uint64_t>, kSizeBuckets> sizes_{};
@@ -142,6 +148,7 @@ class Device {
  private:
   friend class Holdings;
   void told(int64_t live);
+  void look();
   void see_cached();
 
   std::array<std::atomic<uint64_t>, kDeviceCounters> counts_{};

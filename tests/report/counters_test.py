@@ -103,6 +103,20 @@ class CountersTest(harness.TestCase):
         self.assertEqual(600 * 10240, exact)
         self.assertLessEqual(abs(exact - rough), MIB)
 
+    def test_peaks_stay_true_when_other_threads_free_the_blocks(self):
+        # Each thread frees less than it has to tell of, again and again.
+        steps = ["h:8:100000:9"] * 3
+        exact = play(*steps, stats_exact="yes")
+        self.assertEqual(72 * 114688, exact.counters["peak_live_bytes"])
+        for played in (exact, play(*steps)):
+            c = played.counters
+            self.assertEqual((216, 216, 0), (c["allocations"], c["frees"], c["live_bytes"]))
+            self.assertLessEqual(c["peak_live_bytes"], 72 * 114688)
+            self.assertGreaterEqual(c["peak_live_bytes"], 72 * 114688 - 9 * MIB)
+            self.assertGreater(c["peak_live_bytes"], 5 * MIB)
+            self.assert_sums(c)
+            self.assert_drivers_account(played)
+
     def test_peaks_can_be_reset(self):
         played = play(*fill(4, 30 * MIB), *drain(3), "p:peak_live_bytes", "r", "p:peak_live_bytes", "a:z:1000",
                       "p:peak_live_bytes", stats_exact="yes")

@@ -1,4 +1,4 @@
-"""Builds the fuzz target with clang and runs it for CUPOOL_FUZZ_SECONDS (20); exit code 77 where clang has no fuzzer."""
+"""Builds the fuzz target with clang and runs it for CUPOOL_FUZZ_SECONDS (60); exit code 77 where clang has no fuzzer."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def main():
         print(built.stderr)
         missing = "cannot find" in built.stderr or "unsupported option" in built.stderr
         return SKIPPED if missing and "fuzzer" in built.stderr else 1
-    seconds = os.environ.get("CUPOOL_FUZZ_SECONDS", "20")
+    seconds = os.environ.get("CUPOOL_FUZZ_SECONDS", "60")
     with tempfile.TemporaryDirectory() as corpus:
         for number, seed in enumerate(SEEDS):
             (Path(corpus) / str(number)).write_text(seed)

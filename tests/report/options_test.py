@@ -166,7 +166,16 @@ class OptionsTest(harness.TestCase):
     def assert_native_setting(self, words, **options):
         self.assertIn(words, play("a:x:1000", backend="native", log="verbose", **options).err)
 
+    def native_reserve(self, *more, **options):
+        """Most and last bytes that pairs of allocation and free took for the native pool."""
+        pairs = [step for i in range(20) for step in ("a:x:3000000", "f:x")]
+        c = play(*pairs, *more, backend="native", **options).counters
+        return c["native_peak_reserved_bytes"], c["native_reserved_bytes"]
+
     def test_option_native_keep_is_the_release_threshold(self):
+        most, kept = self.native_reserve("s", "s")
+        self.assertEqual(most, kept)
+        self.assertEqual(0, self.native_reserve("s", "s", native_keep="0")[1])
         self.assert_native_setting("keeps unlimited")
         self.assert_native_setting("keeps 64M", native_keep="64M")
 
@@ -181,10 +190,14 @@ class OptionsTest(harness.TestCase):
     def test_option_native_opportunistic_is_the_drivers_attribute(self):
         self.assert_native_setting("opportunistic: yes")
         self.assert_native_setting("opportunistic: no", native_opportunistic="no")
+        # What was freed is done but nobody was told so: it is used again only by looking.
+        self.assertGreater(self.native_reserve(native_opportunistic="no")[0], self.native_reserve()[0])
 
     def test_option_native_internal_is_the_drivers_attribute(self):
         self.assert_native_setting("internal dependencies: no")
         self.assert_native_setting("internal dependencies: yes", native_internal="yes")
+        self.assertGreater(self.native_reserve(native_opportunistic="no")[0],
+                           self.native_reserve(native_opportunistic="no", native_internal="yes")[0])
 
     # ---- Reports.
 

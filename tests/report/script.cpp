@@ -1,10 +1,13 @@
 // A program that does what its arguments say, one step each, so that a test can state in one line what
 // happened:
 //   a:NAME:BYTES  allocate     f:NAME  free              m:NAME:STREAM  memset on stream 1, 2 …
-//   s             synchronise  n:MS    let time pass     t:THREADS:BYTES:COUNT  that many pairs in each
-//   thread p:NAME        print one of cupool's statistics       r  reset cupool's peaks    k  a child is
-//   forked and exits g:NAME:BYTES  allocate managed memory                c:NAME  print the block's first
-//   byte    w  free a wild pointer x:HOW         end by exit, _exit, quick, abort, term; or usr2, and go on
+//   s             synchronise  n:MS    let time pass     g:NAME:BYTES  allocate managed memory
+//   t:THREADS:BYTES:COUNT  that many pairs in each thread
+//   h:THREADS:BYTES:COUNT  blocks for all, allocated here; each thread frees that many, all at once
+//   p:NAME        print one of cupool's statistics       r  reset cupool's peaks
+//   c:NAME        print the block's first byte           w  free a wild pointer
+//   k             a child is forked and exits            R  the device's context is reset and taken again
+//   x:HOW         end by exit, _exit, quick, abort, term; or usr2, and go on
 // A step that fails prints its argument and the driver's error, and the next one follows.
 #include <cuda.h>
 #include <dlfcn.h>
@@ -12,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -66,6 +70,36 @@ CUresult run_threads(const Step& step) {
   return CUDA_SUCCESS;
 }
 
+// All threads live until the last has freed its share, so that each has a cache of its own.
+CUresult hand_over(const Step& step) {
+  const unsigned long long count = step.number(3);
+  std::vector<CUdeviceptr> all(step.number(1) * count);
+  for (CUdeviceptr& p : all) {
+    if (const CUresult result = cuMemAlloc(&p, step.number(2)); result != CUDA_SUCCESS) return result;
+  }
+  std::barrier freed(static_cast<std::ptrdiff_t>(step.number(1)));
+  std::vector<std::thread> threads;
+  for (unsigned long long i = 0; i < step.number(1); ++i) {
+    threads.emplace_back([&, i] {
+      cuCtxSetCurrent(context);
+      for (unsigned long long j = 0; j < count; ++j) cuMemFree(all[i * count + j]);
+      freed.arrive_and_wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return CUDA_SUCCESS;
+}
+
+CUresult reset() {
+  CUdevice device = 0;
+  cuCtxGetDevice(&device);
+  const CUresult result = cuDevicePrimaryCtxReset(device);
+  cuDevicePrimaryCtxRetain(&context, device);
+  cuCtxSetCurrent(context);
+  streams.clear();
+  return result;
+}
+
 void print_stat(const std::string& name) {
   using Stat = int (*)(const char*, unsigned long long*);
   const auto stat = reinterpret_cast<Stat>(dlsym(RTLD_DEFAULT, "cupool_stat"));
@@ -111,6 +145,8 @@ CUresult take(const Step& step) {
   if (verb == "m") return work(step);
   if (verb == "s") return cuCtxSynchronize();
   if (verb == "t") return run_threads(step);
+  if (verb == "h") return hand_over(step);
+  if (verb == "R") return reset();
   if (verb == "n") {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(step.number(1));
     while (std::chrono::steady_clock::now() < until) std::this_thread::yield();

@@ -47,6 +47,7 @@ SETS = {
                                                 "CUPOOL_SEGMENT_MIN": "2M"}, []),
     "whole segments": ({"CUPOOL_SPLIT": "no"}, []),
     "native pool": ({"CUPOOL_BACKEND": "native"}, []),
+    "native pool, contexts and resets": ({"CUPOOL_BACKEND": "native"}, ["--with", "contexts,resets"]),
     "native pool, little memory": ({"CUPOOL_BACKEND": "native", "CUPOOL_SIM_MEMORY": "48M"},
                                    ["--most", "4000000"]),
     "small blocks": ({}, ["--most", "3000"]),

@@ -112,3 +112,71 @@ TEST_CASE_METHOD(WholeWorld, "a context that ends takes its whole blocks along")
   CHECK(pools.free(address) == Freed::kNotOurs);
   CHECK(driver.releases == 0);
 }
+
+TEST_CASE_METHOD(WholeWorld, "what a context takes along is reserved and live no more") {
+  const auto before = stats::device(0).read();
+  allocate(3000);
+  free(allocate(2000));
+  CHECK(stats::device(0).read().live_bytes == before.live_bytes + 3000);
+  CHECK(stats::device(0).read().reserved_bytes == before.reserved_bytes + 5000);
+  pools.close(context);
+  const auto after = stats::device(0).read();
+  CHECK(after.live_bytes == before.live_bytes);
+  CHECK(after.asked_bytes == before.asked_bytes);
+  CHECK(after.reserved_bytes == before.reserved_bytes);
+  CHECK(after.frees == before.frees + 1);
+}
+
+TEST_CASE_METHOD(WholeWorld, "a new allocation of the driver is believed before an old one at its address") {
+  const auto idle = allocate(kMiB);
+  const auto held = allocate(kMiB);
+  REQUIRE(held == idle + 2 * kMiB);
+  free(idle);
+  // The driver took both back without a word to us, and gives their addresses for one block.
+  REQUIRE(driver.release(idle) == driver::kSuccess);
+  REQUIRE(driver.release(held) == driver::kSuccess);
+  const auto both = allocate(4 * kMiB);
+  REQUIRE(both == idle);
+  pool::Pool::Held found;
+  for (const uint64_t inside : {kMiB / 2, 2 * kMiB, 3 * kMiB, 4 * kMiB - 1}) {
+    REQUIRE(pools.find(both + inside, &found));
+    CHECK(found.start == both);
+    CHECK(found.bytes == 4 * kMiB);
+  }
+  CHECK(allocate(kMiB) != idle);
+  CHECK(pools.free(held) == Freed::kNobodys);
+  free(both);
+  CHECK(pools.releasable_bytes(context) == 4 * kMiB);
+}
+
+TEST_CASE_METHOD(WholeWorld, "a block whose release the driver refuses is kept, and given back later") {
+  const auto reserved = stats::device(0).read().reserved_bytes;
+  const auto address = allocate(5 * kMiB);
+  free(address);
+  driver.fail_release = 999;
+  CHECK(pools.release_everything() == 0);
+  CHECK(pools.owns(address));
+  CHECK(stats::device(0).read().reserved_bytes == reserved + 5 * kMiB);
+  CHECK(pools.releasable_bytes(context) == 5 * kMiB);
+  CHECK(allocate(5 * kMiB) == address);
+  REQUIRE(pools.taint(address, pool::Taint::kAdvised));
+  free(address);
+  CHECK(pools.owns(address));
+  driver.fail_release = driver::kSuccess;
+  // Nobody gets what is tainted.
+  CHECK(allocate(5 * kMiB) != address);
+  CHECK(pools.release_everything() == 5 * kMiB);
+  CHECK_FALSE(pools.owns(address));
+}
+
+TEST_CASE_METHOD(WholeWorld, "a block that the driver will not take does not hold up the others") {
+  const auto address = allocate(5 * kMiB);
+  const auto other = allocate(7 * kMiB);
+  free(address);
+  free(other);
+  // Gone behind our back: the driver does not know the older one any more.
+  REQUIRE(driver.release(address) == driver::kSuccess);
+  CHECK(pools.release_everything() == 7 * kMiB);
+  CHECK(pools.owns(address));
+  CHECK_FALSE(pools.owns(other));
+}

@@ -1,0 +1,64 @@
+// See greens.hpp. There are few of them, so a list will do.
+#include "hooks/greens.hpp"
+
+#include <algorithm>
+
+namespace cupool::hooks {
+
+constinit Greens greens;
+
+void Greens::created(CUgreenCtx green, CUdevice device) {
+  Guard hold(lock_);
+  all_.push_back({green, device});
+  any_.store(true, std::memory_order_relaxed);
+}
+
+void Greens::named(CUgreenCtx green, CUcontext context, CUcontext primary) {
+  Guard hold(lock_);
+  for (Green& one : all_) {
+    if (one.green != green) continue;
+    one.context = context;
+    one.primary = primary;
+  }
+}
+
+bool Greens::remove(CUgreenCtx green, CUdevice* device, CUcontext* context) {
+  Guard hold(lock_);
+  const auto found =
+      std::find_if(all_.begin(), all_.end(), [&](const Green& one) { return one.green == green; });
+  if (found == all_.end()) return false;
+  *device = found->device;
+  *context = found->context;
+  all_.erase(found);
+  return true;
+}
+
+std::vector<CUcontext> Greens::remove_all(CUdevice device) {
+  std::vector<CUcontext> contexts;
+  Guard hold(lock_);
+  for (const Green& one : all_) {
+    if (one.device == device && one.context != nullptr) contexts.push_back(one.context);
+  }
+  std::erase_if(all_, [&](const Green& one) { return one.device == device; });
+  return contexts;
+}
+
+bool Greens::device_of(CUgreenCtx green, CUdevice* device) {
+  Guard hold(lock_);
+  for (const Green& one : all_) {
+    if (one.green != green) continue;
+    *device = one.device;
+    return true;
+  }
+  return false;
+}
+
+CUcontext Greens::owner(CUcontext context) {
+  Guard hold(lock_);
+  for (const Green& one : all_) {
+    if (one.context == context && one.primary != nullptr) return one.primary;
+  }
+  return context;
+}
+
+}  // namespace cupool::hooks

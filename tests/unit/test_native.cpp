@@ -1,0 +1,153 @@
+// The native pool over a scripted driver: what becomes of memory when its context ends.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "fake_driver.hpp"
+#include "pool/native.hpp"
+
+using namespace cupool;
+using namespace cupool::test;
+
+namespace {
+
+// Pools are numbers, blocks are remembered with theirs; nothing runs.
+class FakeNativeDriver final : public driver::NativeDriver {
+ public:
+  std::map<driver::Address, driver::MemoryPool> blocks;
+  uint64_t pools = 0, destroyed = 0;
+  std::function<void()> on_free = [] {};
+
+  bool has_native_pools() override { return true; }
+  driver::Status create_pool(int, const driver::NativeSettings&, driver::MemoryPool* out) override {
+    *out = reinterpret_cast<driver::MemoryPool>(++pools);
+    return driver::kSuccess;
+  }
+  driver::Status read_settings(driver::MemoryPool, driver::NativeSettings*) override {
+    return driver::kNotSupported;
+  }
+  driver::Status destroy_pool(driver::MemoryPool) override {
+    ++destroyed;
+    return driver::kSuccess;
+  }
+  driver::Status create_stream(driver::Stream* out) override {
+    *out = reinterpret_cast<driver::Stream>(++streams_);
+    return driver::kSuccess;
+  }
+  driver::Status synchronize_stream(driver::Stream) override { return driver::kSuccess; }
+  driver::Status allocate_on(driver::MemoryPool pool, driver::Stream, size_t, driver::Address* out) override {
+    *out = next_ += 0x1000;
+    blocks[*out] = pool;
+    return driver::kSuccess;
+  }
+  driver::Status free_on(driver::Stream, driver::Address start) override {
+    on_free();
+    return blocks.erase(start) != 0 ? driver::kSuccess : driver::kInvalidValue;
+  }
+  driver::Status record_on(driver::Stream, driver::Event) override { return driver::kSuccess; }
+  driver::Status wait_on(driver::Stream, driver::Event) override { return driver::kSuccess; }
+  driver::MemoryPool pool_of(driver::Address address) override {
+    const auto found = blocks.find(address);
+    return found == blocks.end() ? nullptr : found->second;
+  }
+  driver::Status trim(driver::MemoryPool, uint64_t) override { return driver::kSuccess; }
+  driver::Status usage(driver::MemoryPool, driver::NativeUsage*) override { return driver::kSuccess; }
+  driver::Status reset_peaks(driver::MemoryPool) override { return driver::kSuccess; }
+  driver::Status export_pool(driver::MemoryPool, int*) override { return driver::kNotSupported; }
+  driver::Status import_pool(int, driver::MemoryPool*) override { return driver::kNotSupported; }
+  driver::Status export_pointer(driver::Address, void*) override { return driver::kNotSupported; }
+  driver::Status import_pointer(driver::MemoryPool, const void*, driver::Address*) override {
+    return driver::kNotSupported;
+  }
+
+ private:
+  uintptr_t streams_ = 0;
+  driver::Address next_ = 0x7f0000000000;
+};
+
+struct NativeWorld {
+  FakeDriver driver;
+  FakeNativeDriver native;
+  order::Timeline order{&driver};
+  pool::Native pool{driver, native, order};
+  driver::Context first = reinterpret_cast<driver::Context>(0x10);
+  driver::Context second = reinterpret_cast<driver::Context>(0x20);
+
+  driver::Address allocate(driver::Context context) {
+    driver::Address address = 0;
+    REQUIRE(pool.allocate(context, 1000, &address) == driver::kSuccess);
+    return address;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(NativeWorld, "memory of a context that is being ended is freed only when it is gone") {
+  const auto block = allocate(first);
+  const uint64_t ending = pool.close(first);
+  CHECK_FALSE(pool.owns(block));
+  // Another thread uses the device before the driver has ended the context, whose work may still run.
+  allocate(second);
+  CHECK(native.blocks.count(block) == 1);
+  pool.closed(ending, true);
+  CHECK(pool.live() == 1000);
+  // The same handle seen again is another context.
+  allocate(first);
+  CHECK(native.blocks.count(block) == 0);
+  CHECK(native.destroyed == 1);
+}
+
+TEST_CASE_METHOD(NativeWorld, "memory of a context that the driver would not end is as it was") {
+  const auto block = allocate(first);
+  pool.closed(pool.close(first), false);
+  CHECK(pool.owns(block));
+  CHECK(pool.live() == 1000);
+  allocate(second);
+  CHECK(native.blocks.count(block) == 1);
+  CHECK(pool.free(block));
+  CHECK(native.blocks.count(block) == 0);
+  allocate(first);
+  CHECK(native.pools == 2);
+}
+
+TEST_CASE_METHOD(NativeWorld, "the end of one context says nothing of the next one with the same handle") {
+  allocate(first);
+  const uint64_t ending = pool.close(first);
+  // The driver has ended it and given its handle away again before its caller got round to saying so.
+  const auto block = allocate(first);
+  const uint64_t next_ending = pool.close(first);
+  pool.closed(ending, true);
+  allocate(second);
+  CHECK(native.blocks.count(block) == 1);
+  pool.closed(next_ending, true);
+  allocate(first);
+  CHECK(native.blocks.count(block) == 0);
+}
+
+TEST_CASE_METHOD(NativeWorld, "a context ends after the frees that another thread makes for it") {
+  const auto block = allocate(first);
+  allocate(second);
+  order.begin_capture();
+  CHECK(pool.free(block));
+  order.end_capture();
+  CHECK(native.blocks.count(block) == 1);
+
+  std::atomic<bool> closed{false};
+  std::thread closing;
+  native.on_free = [&] {
+    if (closing.joinable()) return;
+    closing = std::thread([&] {
+      pool.close(first);
+      closed = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    CHECK_FALSE(closed);
+  };
+  allocate(second);  // makes the free that had to wait
+  closing.join();
+  CHECK(closed);
+  CHECK(native.blocks.count(block) == 0);
+}
