@@ -166,9 +166,10 @@ Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   } else {
     if (!order_.is_capturing()) order_.advance(cache.seal_is_due());
     if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
-    if (may_grow_unsafe(bytes)) return grow(bytes, search);
-    // Only if there is something that a barrier would make safe.
-    if (keeps(cache, size_class) || ranges_.fits(bytes)) {
+    // Is there something that only time keeps from us? Of small ranges there may be, in other threads' hands.
+    const bool fits = keeps(cache, size_class) || ranges_.fits(bytes);
+    if ((fits || bytes <= SizeClasses::kLargestKept) && may_grow_unsafe(bytes)) return grow(bytes, search);
+    if (fits) {
       order_.barrier();
       if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     }

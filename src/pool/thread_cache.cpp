@@ -70,12 +70,11 @@ size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out
 
 unsigned ThreadCache::next_to_empty(unsigned size_class) {
   constexpr unsigned kMisfitsATurn = 8;
-  constexpr unsigned kMostLooked = 16;
   if (++misfits_ % kMisfitsATurn != 0) return SizeClasses::kNotKept;
   const unsigned first = is_range(size_class) ? SizeClasses::kMostSmall : 0;
   const unsigned end = is_range(size_class) ? SizeClasses::kMostClasses : SizeClasses::kMostSmall;
   unsigned& cursor = cursors_[is_range(size_class)];
-  for (unsigned looked = 0; looked < kMostLooked; ++looked) {
+  for (unsigned looked = first; looked < end; ++looked) {
     cursor = cursor + 1 < end ? std::max(cursor + 1, first) : first;
     if (shelves_[cursor].count != 0) return cursor;
   }
