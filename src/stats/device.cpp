@@ -5,6 +5,8 @@
 #include <time.h>
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 namespace cupool::stats {
 namespace {
@@ -56,22 +58,16 @@ void Holdings::drop(uint64_t asked, uint64_t block_bytes) {
 
 void Holdings::tell() {
   const int64_t bound = peak_bound.load(std::memory_order_relaxed);
-  const auto half = static_cast<int64_t>(width_.load(std::memory_order_relaxed) / 2);
-  const int64_t now_live = live();
-  const int64_t told = low_.exchange(now_live - bound, std::memory_order_acq_rel) + half;
-  // After low_: whoever sees it wide sees a low_ that goes with it.
-  width_.store(2 * static_cast<uint64_t>(bound), std::memory_order_release);
-  device_.told(now_live - told);
-}
-
-int64_t Holdings::catch_up() {
-  const auto half = static_cast<int64_t>(width_.load(std::memory_order_acquire) / 2);
-  if (half == 0) return 0;
-  int64_t low = low_.load(std::memory_order_acquire);
-  const int64_t now_live = live();
-  // Else its owner has just told more than is known here.
-  const bool caught_up = low_.compare_exchange_strong(low, now_live - half, std::memory_order_acq_rel);
-  return caught_up ? now_live - (low + half) : 0;
+  const int64_t now = live();
+  if (bound == 0) {
+    high_.store(std::numeric_limits<int64_t>::min(), std::memory_order_relaxed);
+    device_.told_all(now - std::exchange(told_, now));
+    return;
+  }
+  if (now > high_.load(std::memory_order_relaxed))
+    device_.told_more(now + bound - high_.exchange(now + bound, std::memory_order_relaxed));
+  if (now < low_.load(std::memory_order_relaxed))
+    device_.told_less(low_.exchange(now - bound, std::memory_order_relaxed) - (now - bound));
 }
 
 void Device::enlist(Tally& tally) {
@@ -80,40 +76,56 @@ void Device::enlist(Tally& tally) {
 }
 
 void Device::enlist(Holdings& holdings) {
+  // Its span has no width yet.
+  const int64_t bound = peak_bound.load(std::memory_order_relaxed);
+  most_live_.fetch_sub(bound, std::memory_order_relaxed);
+  least_live_.fetch_add(bound, std::memory_order_relaxed);
   enlist(static_cast<Tally&>(holdings));
   push(holdings_, holdings, &Holdings::next_holdings_);
 }
 
-// On the way of every large block, so it costs one shared word. The others are asked only at a new peak.
-void Device::told(int64_t live) {
-  const int64_t now = told_live_.fetch_add(live, std::memory_order_relaxed) + live;
-  if (now > peak_live_.load(std::memory_order_relaxed)) {
-    // When everybody tells of everything, the sum is the truth, and asking one after the other is not.
-    if (peak_bound.load(std::memory_order_relaxed) == 0) raise(peak_live_, now);
-    look();
-  }
-  if (live < 0) see_cached();
+void Device::told_more(int64_t more) {
+  const int64_t most = most_live_.fetch_add(more, std::memory_order_relaxed) + more;
+  if (most > peak_live_.load(std::memory_order_relaxed)) look();
+}
+
+void Device::told_less(int64_t less) {
+  const int64_t least = least_live_.fetch_sub(less, std::memory_order_relaxed) - less;
+  const auto reserved = static_cast<int64_t>(reserved_.load(std::memory_order_relaxed));
+  if (reserved - least > peak_cached_.load(std::memory_order_relaxed)) look();
+}
+
+// The sum is the truth here, and asking one thread after the other is not.
+void Device::told_all(int64_t change) {
+  const int64_t live = told_live_.fetch_add(change, std::memory_order_relaxed) + change;
+  const auto reserved = static_cast<int64_t>(reserved_.load(std::memory_order_relaxed));
+  if (live > peak_live_.load(std::memory_order_relaxed)) look();
+  raise(peak_live_, live);
+  if (change < 0) raise(peak_cached_, reserved - live);
 }
 
 void Device::look() {
+  const int64_t bound = peak_bound.load(std::memory_order_relaxed);
   int64_t live = 0;
   int64_t asked = 0;
-  int64_t change = 0;
+  // Where the owner moves an end at the same moment, its word is the newer one.
+  const auto begin_anew = [](std::atomic<int64_t>& end, int64_t value, std::atomic<int64_t>& sum) {
+    int64_t old = end.load(std::memory_order_relaxed);
+    if (end.compare_exchange_strong(old, value, std::memory_order_relaxed))
+      sum.fetch_add(value - old, std::memory_order_relaxed);
+  };
   for (Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr; one = one->next_holdings_) {
-    change += one->catch_up();
-    live += one->live();
+    const int64_t held = one->live();
+    live += held;
     asked += one->asked();
+    if (bound == 0) continue;
+    begin_anew(one->high_, held + bound, most_live_);
+    begin_anew(one->low_, held - bound, least_live_);
   }
-  told_live_.fetch_add(change, std::memory_order_relaxed);
-  const bool exact = peak_bound.load(std::memory_order_relaxed) == 0;
-  if (!exact && live <= peak_live_.load(std::memory_order_relaxed)) return;
-  if (!exact) raise(peak_live_, live);
-  raise(peak_asked_, asked);
-}
-
-void Device::see_cached() {
-  const auto reserved = static_cast<int64_t>(reserved_.load(std::memory_order_relaxed));
-  raise(peak_cached_, reserved - told_live_.load(std::memory_order_relaxed));
+  if (live > peak_live_.load(std::memory_order_relaxed) || bound == 0) raise(peak_asked_, asked);
+  if (bound == 0) return;
+  raise(peak_live_, live);
+  raise(peak_cached_, static_cast<int64_t>(reserved_.load(std::memory_order_relaxed)) - live);
 }
 
 void Device::reserve(uint64_t bytes) {
@@ -169,6 +181,7 @@ void Device::reset_peaks() {
   peak_asked_.store(static_cast<int64_t>(now.asked_bytes), std::memory_order_relaxed);
   peak_cached_.store(static_cast<int64_t>(now.cached_bytes), std::memory_order_relaxed);
   peak_reserved_.store(now.reserved_bytes, std::memory_order_relaxed);
+  look();
 }
 
 void Device::forget_after_fork() {
@@ -176,7 +189,7 @@ void Device::forget_after_fork() {
   used_.store(false, std::memory_order_relaxed);
   tallies_.store(nullptr, std::memory_order_relaxed);
   holdings_.store(nullptr, std::memory_order_relaxed);
-  for (auto* word : {&told_live_, &peak_live_, &peak_asked_, &peak_cached_}) {
+  for (auto* word : {&told_live_, &most_live_, &least_live_, &peak_live_, &peak_asked_, &peak_cached_}) {
     word->store(0, std::memory_order_relaxed);
   }
   reserved_.store(0, std::memory_order_relaxed);

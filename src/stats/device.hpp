@@ -58,9 +58,10 @@ class Tally {
 };
 
 // What one thread gave to the program and took back from it: both may happen in different threads, so one
-// thread's holdings can be negative. The device hears of them when they have moved by more than a bound,
-// which is how exact the peaks are: that bound for each thread. Before the device believes in a new peak it
-// asks everybody, for what one thread has told may have been freed by another that has not.
+// thread's holdings can be negative. The device hears of them when they leave, by more than a bound, the span
+// in which they have been so far; the bound for each thread is how exact the peaks are. A loop that takes and
+// frees stays in its span and tells nothing. Before the device believes in a new peak it asks everybody, and
+// all spans begin anew.
 class Holdings : public Tally {
  public:
   explicit Holdings(Device& device) : device_(device) {}
@@ -93,19 +94,18 @@ class Holdings : public Tally {
   void move(int64_t change) {
     const int64_t live = live_.load(std::memory_order_relaxed) + change;
     live_.store(live, std::memory_order_relaxed);
-    if (static_cast<uint64_t>(live - low_.load(std::memory_order_relaxed)) >
-        width_.load(std::memory_order_relaxed)) [[unlikely]]
+    if (live > high_.load(std::memory_order_relaxed) || live < low_.load(std::memory_order_relaxed))
+        [[unlikely]]
       tell();
   }
   void tell();
-  // For the device, in any thread: as if it had just been told. What that changes.
-  int64_t catch_up();
 
   std::atomic<int64_t> live_{0};
-  // While live_ is between low_ and low_ + width_ nobody needs to hear of it; the middle is what was told. At
-  // first the two are one, so that the first block is told, however small.
+  // The ends of the span, each further out by the bound. At first there is none, so that the first block is
+  // told, however small. Written by the owner, and by whoever asks everybody.
+  std::atomic<int64_t> high_{0};
   std::atomic<int64_t> low_{0};
-  std::atomic<uint64_t> width_{0};
+  int64_t told_ = 0;                 // only where everything is told
   std::atomic<int64_t> dropped_{0};  // by whoever ends the context; others add it up
   Device& device_;
   std::array<std::atomic<uint64_t>, kSizeBuckets> sizes_{};
@@ -147,16 +147,20 @@ class Device {
 
  private:
   friend class Holdings;
-  void told(int64_t live);
+  // One end of somebody's span moved.
+  void told_more(int64_t more);
+  void told_less(int64_t less);
+  void told_all(int64_t change);
   void look();
-  void see_cached();
 
   std::array<std::atomic<uint64_t>, kDeviceCounters> counts_{};
   std::atomic<bool> used_{false};
   std::atomic<Tally*> tallies_{nullptr};
   std::atomic<Holdings*> holdings_{nullptr};
   std::atomic<uint64_t> reserved_{0};
-  std::atomic<int64_t> told_live_{0};
+  std::atomic<int64_t> told_live_{0};  // where everything is told
+  std::atomic<int64_t> most_live_{0};  // the upper ends of all spans, and the lower ones
+  std::atomic<int64_t> least_live_{0};
   std::atomic<int64_t> peak_live_{0};
   std::atomic<int64_t> peak_asked_{0};
   std::atomic<int64_t> peak_cached_{0};
