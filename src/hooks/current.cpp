@@ -5,6 +5,7 @@
 
 #include "cuda/real.hpp"
 #include "hooks/greens.hpp"
+#include "hooks/life.hpp"
 
 namespace cupool::hooks {
 
@@ -13,10 +14,10 @@ namespace {
 constinit std::atomic<bool> may_remember{true};
 constinit std::atomic<bool> watches_exit{false};
 
-// A driver that has shut down refuses an allocation. It does so in a handler that it installed before the
-// first context was there, so one that is installed now runs before it.
+// The driver shuts down in a handler that it installed before the first context was there, so one that is
+// installed now runs before it.
 void watch_exit() {
-  if (!watches_exit.exchange(true, std::memory_order_relaxed)) std::atexit(stop_remembering_contexts);
+  if (!watches_exit.exchange(true, std::memory_order_relaxed)) std::atexit(before_the_driver_ends);
 }
 
 }  // namespace

@@ -88,6 +88,13 @@ void cuda::on_first_use() {
   hooks::detail::serving.store(options.backend != config::Backend::kOff, std::memory_order_relaxed);
 }
 
+void hooks::before_the_driver_ends() {
+  // It refuses allocations then, and says nothing of its pools.
+  stop_remembering_contexts();
+  pool::Native* const native = pools.native();
+  for (int device = 0; native != nullptr && device < stats::kMostDevices; ++device) native->usage(device);
+}
+
 bool hooks::is_forked() { return life.load(std::memory_order_relaxed) == Life::kForked; }
 
 bool hooks::is_alive() { return life.load(std::memory_order_relaxed) == Life::kServing; }

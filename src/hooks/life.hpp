@@ -9,5 +9,7 @@ namespace cupool::hooks {
 bool is_alive();
 // Whether it is such a child.
 bool is_forked();
+// The last moment at which the driver still answers.
+void before_the_driver_ends();
 
 }  // namespace cupool::hooks

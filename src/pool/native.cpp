@@ -252,9 +252,12 @@ uint64_t Native::trim(uint64_t keep) {
 driver::NativeUsage Native::usage(int device) {
   driver::NativeUsage sum;
   Guard hold(lock_);
-  for (const Source* source : sources_) {
+  for (Source* source : sources_) {
+    if (source->device != device) continue;
+    // A driver that has shut down says nothing any more: then what it said last.
     driver::NativeUsage one;
-    if (source->device != device || native_.usage(source->pool, &one) != kSuccess) continue;
+    if (native_.usage(source->pool, &one) != kSuccess) one = source->seen;
+    source->seen = one;
     sum.used += one.used;
     sum.peak_used += one.peak_used;
     sum.reserved += one.reserved;

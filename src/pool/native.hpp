@@ -64,6 +64,7 @@ class Native {
     std::atomic<uint64_t> live{0};
     std::atomic<int> freeing{0};  // deferred frees that a thread has taken over and not yet made
     stats::Holdings* holdings = nullptr;
+    driver::NativeUsage seen;  // what the driver last said
   };
   struct Block {
     Source* source;
