@@ -70,6 +70,8 @@ template <typename Call>
 CUresult releases(CUdevice device, Call&& call) {
   if (!is_serving()) return call();
   CUcontext const context = primary(device);
+  // Afterwards the driver may know nothing of its pool any more.
+  if (cupool::pool::Native* const native = pools.native()) native->usage(device);
   const CUresult result = call();
   if (context != nullptr && !primary_is_active(device)) end_with(drop(context), true);
   cupool::hooks::forget_current_contexts();

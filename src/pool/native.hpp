@@ -88,6 +88,7 @@ class Native {
   void free_ordered(Source& source, Address address);
   void free_deferred();
   void restore(const Orphans& orphans) CUPOOL_REQUIRES(lock_);
+  void remember(const Source& source);
   void retire(const Source& source);
   void free_orphans(Source& source);
 

@@ -35,7 +35,19 @@ uint64_t Native::close(driver::Context context) {
   // A thread that frees for this one, with streams and events that end with the context: the address could
   // be somebody else's before its call is made.
   while (source->freeing.load(std::memory_order_acquire) != 0) sched_yield();
+  remember(*source);
   return ending;
+}
+
+// Its peaks outlive it. Where the driver says nothing of it any more, those that were seen last.
+void Native::remember(const Source& source) {
+  driver::NativeUsage last;
+  const bool known = native_.usage(source.pool, &last) == kSuccess;
+  Guard hold(lock_);
+  if (!known) last = source.seen;
+  driver::NativeUsage& past = past_[source.device];
+  past.peak_used = std::max(past.peak_used, last.peak_used);
+  past.peak_reserved = std::max(past.peak_reserved, last.peak_reserved);
 }
 
 void Native::closed(uint64_t ending, bool gone) {
@@ -69,13 +81,7 @@ void Native::restore(const Orphans& orphans) {
 }
 
 void Native::retire(const Source& source) {
-  driver::NativeUsage last;
-  if (native_.usage(source.pool, &last) == kSuccess) {
-    Guard hold(lock_);
-    driver::NativeUsage& past = past_[source.device];
-    past.peak_used = std::max(past.peak_used, last.peak_used);
-    past.peak_reserved = std::max(past.peak_reserved, last.peak_reserved);
-  }
+  remember(source);
   native_.destroy_pool(source.pool);
 }
 
