@@ -33,6 +33,12 @@ def play(*steps, driver_env=None, **options):
         return played
 
 
+def needs_signals(test):
+    """Skips a test under an emulator: a handler that uses the stack as any function may crashes there."""
+    if harness.EMULATOR:
+        test.skipTest("the emulator does not run signal handlers right")
+
+
 def fill(count, size, name="b"):
     """Steps that allocate `count` blocks of `size` bytes."""
     return [f"a:{name}{i}:{size}" for i in range(count)]

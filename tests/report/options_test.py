@@ -215,6 +215,7 @@ class OptionsTest(harness.TestCase):
         self.assertTrue(path.exists())
 
     def test_option_stats_signal_reports_on_demand(self):
+        lab.needs_signals(self)
         done = harness.with_cupool([lab.PROGRAM, "a:x:1", "x:usr2"], env={"CUPOOL_STATS_SIGNAL": "usr2"}, driver="sim")
         self.assertEqual(0, done.code)
         self.assertIn("allocations", done.err)

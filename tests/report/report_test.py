@@ -76,9 +76,11 @@ class ReportTest(harness.TestCase):
         self.assert_reported_after("quick", 0)
 
     def test_an_abort_reports_and_still_aborts(self):
+        lab.needs_signals(self)
         self.assert_reported_after("abort", -6)
 
     def test_a_termination_reports_and_still_terminates(self):
+        lab.needs_signals(self)
         self.assert_reported_after("term", -15)
 
     def test_the_process_reports_once_however_it_ends(self):
@@ -90,6 +92,7 @@ class ReportTest(harness.TestCase):
         self.assertEqual((-15, ""), (done.code, done.err))
 
     def test_a_signal_asks_for_a_report_while_the_program_runs_on(self):
+        lab.needs_signals(self)
         done = self.run_steps("a:x:1000", "x:usr2", "a:y:1000", stats="json", stats_signal="USR2")
         first, last = [json.loads(line) for line in done.err.splitlines()]
         self.assertEqual((1, 2), (first["allocations"], last["allocations"]))
