@@ -58,6 +58,13 @@ class DoorsTest(harness.TestCase):
             self.assertIn("created on top: in the current context", result.out)
             self.assertNotIn("ANOTHER", result.out)
 
+    def test_a_context_that_a_kernel_ended_answers_every_call_as_the_driver_does(self):
+        bare = harness.run([harness.victim("broken")])
+        self.assertIn("memset on the other stream: 700", bare.out)
+        for backend in ("off", ""):
+            result, _ = self.under_cupool([harness.victim("broken")], backend)
+            self.assertEqual((bare.code, bare.out), (result.code, result.out))
+
     def test_an_override_behind_us_is_not_called_in_a_loop(self):
         bare = harness.run([harness.victim("next_host")], env=self.next_path())
         self.assertEqual(0, bare.code, bare.out + bare.err)
