@@ -2,6 +2,9 @@
 // along, so what we know of it is dropped before the driver acts; what outlives it is freed only after. Every
 // context is told to order/ when the program gets it: work of one can touch memory of another, so a fence
 // must cover them all.
+#include <chrono>
+#include <mutex>
+
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
@@ -14,6 +17,23 @@ using cupool::hooks::pools;
 using cupool::stats::Event;
 
 namespace {
+
+// References to primary contexts are taken, given back and counted by one thread at a time: one of ours must
+// not be the last, and a primary context that has ended is dropped before anybody gets it anew. Not for what
+// the driver does on its own behalf, and not in a forked child. It is held across the
+// driver's call, which may wait for the program's own work and host functions, so nobody waits for ever.
+constinit std::timed_mutex primaries;
+constexpr auto kLongestWait = std::chrono::seconds(2);
+
+class Primaries {
+ public:
+  Primaries() : hold_(primaries, std::defer_lock) {
+    if (is_serving() && !cupool::Reentry::inside()) static_cast<void>(hold_.try_lock_for(kLongestWait));
+  }
+
+ private:
+  std::unique_lock<std::timed_mutex> hold_;
+};
 
 Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
 
@@ -69,18 +89,26 @@ CUcontext primary(CUdevice device) {
 template <typename Call>
 CUresult releases(CUdevice device, Call&& call) {
   if (!is_serving()) return call();
+  const Primaries one_at_a_time;
   CUcontext const context = primary(device);
+  // Until it is dropped the driver may give its addresses to somebody else.
+  const cupool::pool::Ending ending;
   const CUresult result = call();
   if (context != nullptr && !primary_is_active(device)) end_with(drop(context), true);
   cupool::hooks::forget_current_contexts();
   return result;
 }
 
+bool is_primary(CUcontext context, CUdevice device) {
+  const Primaries one_at_a_time;
+  return primary(device) == context;
+}
+
 template <typename Call>
 CUresult destroys(CUcontext context, Call&& call) {
   // A primary context is not ended like this: the driver may refuse, and then nothing must be lost.
   if (cupool::pool::Pool* pool = is_serving() ? pools.pool_of(ours(context)) : nullptr;
-      pool != nullptr && context != nullptr && primary(pool->device()) == context)
+      pool != nullptr && context != nullptr && is_primary(context, pool->device()))
     return releases(pool->device(), call);
   const uint64_t ending = drop(context);
   const CUresult result = call();
@@ -91,6 +119,7 @@ CUresult destroys(CUcontext context, Call&& call) {
 
 template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
+  const Primaries one_at_a_time;
   CUcontext const context = is_serving() ? primary(device) : nullptr;
   for (CUcontext part : cupool::hooks::greens.remove_all(device)) pools.close(ours(part));
   const uint64_t ending = drop(context);
@@ -121,6 +150,7 @@ CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned 
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  const Primaries one_at_a_time;
   return gets(context, [&] { return forward(real.cuDevicePrimaryCtxRetain, context, device); });
 }
 
@@ -190,6 +220,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer) {
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {
   if (is_serving()) pools.order().distrust("a green context was created");
+  const Primaries one_at_a_time;
   const CUresult result = forward(real.cuGreenCtxCreate, context, resources, device, flags);
   if (result == CUDA_SUCCESS && context != nullptr && is_serving())
     cupool::hooks::greens.created(*context, device);
@@ -209,7 +240,9 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   const CUresult result = gets(context, [&] { return forward(real.cuCtxFromGreenCtx, context, green); });
   CUdevice device = 0;
-  if (result == CUDA_SUCCESS && context != nullptr && cupool::hooks::greens.device_of(green, &device))
+  if (result == CUDA_SUCCESS && context != nullptr && cupool::hooks::greens.device_of(green, &device)) {
+    const Primaries one_at_a_time;
     cupool::hooks::greens.named(green, *context, primary(device));
+  }
   return result;
 }

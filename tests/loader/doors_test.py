@@ -65,6 +65,11 @@ class DoorsTest(harness.TestCase):
             result, _ = self.under_cupool([harness.victim("broken")], backend)
             self.assertEqual((bare.code, bare.out), (result.code, result.out))
 
+    def test_a_primary_context_can_end_while_another_thread_ends_its_own(self):
+        for _ in range(3):
+            for result, _, _ in self.same_in_both_modes([harness.victim("primaries")]):
+                self.assertEqual("0 calls failed\n", result.out)
+
     def test_an_override_behind_us_is_not_called_in_a_loop(self):
         bare = harness.run([harness.victim("next_host")], env=self.next_path())
         self.assertEqual(0, bare.code, bare.out + bare.err)
