@@ -143,6 +143,10 @@ class Pool {
   static bool is_held(const Range& range);
   void report_shortage(uint64_t asked);
   Mark* mark_locked(Address address) CUPOOL_REQUIRES(marks_lock_);
+  // Around everything that takes segments out to give them back: the context does not end meanwhile.
+  // False: it has ended, or is about to.
+  bool begin_release();
+  void end_release() { releasing_.fetch_sub(1, std::memory_order_release); }
   // To the driver. False: the driver refused.
   bool give_back(Segment* segment);
   uint64_t hand_back(Segment* segment);
@@ -168,6 +172,7 @@ class Pool {
 
   std::atomic<driver::Context> context_;
   std::atomic<driver::Context> failed_{nullptr};
+  std::atomic<int> releasing_{0};
   const int device_;
   stats::Device& stats_;
   const uint64_t device_bytes_;
