@@ -56,6 +56,12 @@ int main() {
   allocate("set");
   std::thread([&] { cuCtxDestroy(second); }).join();
   allocate("destroyed by another thread");
+  std::thread([&] {
+    cuCtxCreate(&second, nullptr, 0, device);
+    allocate("perhaps with the old handle");
+  }).join();
+  allocate("still destroyed");
+  cuCtxDestroy(second);
   cuCtxSetCurrent(first);
   allocate("set once more");
   cuCtxDestroy(first);
