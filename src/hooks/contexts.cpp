@@ -2,8 +2,10 @@
 // along, so what we know of it is dropped before the driver acts; what outlives it is freed only after. Every
 // context is told to order/ when the program gets it: work of one can touch memory of another, so a fence
 // must cover them all.
+#include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <vector>
 
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
@@ -68,6 +70,31 @@ void end_with(uint64_t ending, bool gone) {
   if (ending != 0) pools.closed(ending, gone);
 }
 
+// How often each context was attached to: as often, detaching does not end it.
+class Attached {
+ public:
+  void add(CUcontext context) {
+    cupool::Guard hold(lock_);
+    all_.value.push_back(context);
+  }
+  bool take(CUcontext context) {
+    cupool::Guard hold(lock_);
+    const auto found = std::find(all_.value.begin(), all_.value.end(), context);
+    if (found == all_.value.end()) return false;
+    all_.value.erase(found);
+    return true;
+  }
+  void forget(CUcontext context) {
+    cupool::Guard hold(lock_);
+    std::erase(all_.value, context);
+  }
+
+ private:
+  cupool::Lock lock_;
+  cupool::NoDestroy<std::vector<CUcontext>> all_ CUPOOL_GUARDED_BY(lock_);
+};
+constinit Attached attached;
+
 bool primary_is_active(CUdevice device) {
   unsigned flags = 0;
   int active = 0;
@@ -113,6 +140,7 @@ CUresult destroys(CUcontext context, Call&& call) {
   const uint64_t ending = drop(context);
   const CUresult result = call();
   end_with(ending, result == CUDA_SUCCESS);
+  if (result == CUDA_SUCCESS && is_serving()) attached.forget(context);
   cupool::hooks::forget_current_contexts();
   return result;
 }
@@ -155,7 +183,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
 }
 
 CUresult cuCtxAttach(CUcontext* context, unsigned flags) {
-  return gets(context, [&] { return forward(real.cuCtxAttach, context, flags); });
+  const CUresult result = gets(context, [&] { return forward(real.cuCtxAttach, context, flags); });
+  if (result == CUDA_SUCCESS && context != nullptr && is_serving()) attached.add(*context);
+  return result;
 }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
@@ -187,7 +217,11 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
 }
 
 CUresult cuCtxDetach(CUcontext context) {
-  return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDetach, context); });
+  if (!is_serving() || !attached.take(context))
+    return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDetach, context); });
+  const CUresult result = switches([&] { return forward(real.cuCtxDetach, context); });
+  if (result != CUDA_SUCCESS) attached.add(context);
+  return result;
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
