@@ -24,8 +24,8 @@ void Greens::named(CUgreenCtx green, CUcontext context, CUcontext primary) {
 
 bool Greens::remove(CUgreenCtx green, CUdevice* device, CUcontext* context) {
   Guard hold(lock_);
-  const auto found =
-      std::find_if(all_.value.begin(), all_.value.end(), [&](const Green& one) { return one.green == green; });
+  const auto found = std::find_if(all_.value.begin(), all_.value.end(),
+                                  [&](const Green& one) { return one.green == green; });
   if (found == all_.value.end()) return false;
   *device = found->device;
   *context = found->context;

@@ -88,8 +88,8 @@ class Wholes {
   Table table_ CUPOOL_GUARDED_BY(lock_);
   std::map<int, stats::Holdings*> holdings_ CUPOOL_GUARDED_BY(lock_);
   std::map<Key, std::deque<Address>> idle_ CUPOOL_GUARDED_BY(lock_);  // oldest first
-  std::vector<driver::Context> leaving_ CUPOOL_GUARDED_BY(lock_);     // of blocks between give_back and settle
-  std::atomic<uint64_t> idle_bytes_[2] = {};                          // device memory, host-visible memory
+  std::vector<driver::Context> leaving_ CUPOOL_GUARDED_BY(lock_);  // of blocks between give_back and settle
+  std::atomic<uint64_t> idle_bytes_[2] = {};                       // device memory, host-visible memory
 };
 
 }  // namespace cupool::pool

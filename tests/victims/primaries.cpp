@@ -1,5 +1,5 @@
-// Victim: one thread takes the primary context, uses its memory and gives the context back, with the memory in
-// it, over and over; another makes and destroys contexts of its own. Every call must succeed.
+// Victim: one thread takes the primary context, uses its memory and gives the context back, with the memory
+// in it, over and over; another makes and destroys contexts of its own. Every call must succeed.
 #include <cuda.h>
 
 #include <atomic>
