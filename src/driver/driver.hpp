@@ -17,6 +17,7 @@ inline constexpr Status kOutOfMemory = 2;
 inline constexpr Status kInvalidContext = 201;
 inline constexpr Status kNotReady = 600;
 inline constexpr Status kNotSupported = 801;
+inline constexpr Status kUnknown = 999;
 
 using Address = uint64_t;
 using Context = struct ContextTag*;

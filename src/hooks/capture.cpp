@@ -22,7 +22,7 @@ CUresult begins(CUstream stream, Call&& call) {
   if (!cupool::hooks::is_serving()) return call();
   cupool::hooks::capture_begins(stream);
   const CUresult result = call();
-  if (result != CUDA_SUCCESS) cupool::hooks::capture_ended(stream);
+  if (result != CUDA_SUCCESS) cupool::hooks::capture_was_refused(stream);
   return result;
 }
 

@@ -1,6 +1,8 @@
 // See captures.hpp.
 #include "hooks/captures.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "hooks/serving.hpp"
@@ -31,6 +33,16 @@ void capture_begins(CUstream stream) {
   Guard hold(lock);
   list.value.push_back({lane_of(stream), context});
   pools.order().begin_capture();
+}
+
+void capture_was_refused(CUstream stream) {
+  const order::Lane lane = lane_of(stream);
+  Guard hold(lock);
+  const auto found = std::find_if(list.value.rbegin(), list.value.rend(),
+                                  [&](const Capture& capture) { return capture.lane == lane; });
+  if (found == list.value.rend()) return;
+  list.value.erase(std::next(found).base());
+  pools.order().end_capture();
 }
 
 void capture_ended(CUstream stream) {

@@ -10,7 +10,9 @@ namespace cupool::hooks {
 
 // Before the driver begins a capture: a barrier that is owed is made now, for none can be made until the end.
 void capture_begins(CUstream stream);
-// The driver refused, or `stream` captures no more.
+// The driver refused: this one never began, but the stream may have captured before.
+void capture_was_refused(CUstream stream);
+// `stream` captures no more.
 void capture_ended(CUstream stream);
 // Every capture of a context that is going away.
 void captures_ended_with(driver::Context context);

@@ -2,6 +2,11 @@
 // along, so what we know of it is dropped before the driver acts; what outlives it is freed only after. Every
 // context is told to order/ when the program gets it: work of one can touch memory of another, so a fence
 // must cover them all.
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <vector>
+
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
@@ -14,6 +19,23 @@ using cupool::hooks::pools;
 using cupool::stats::Event;
 
 namespace {
+
+// References to primary contexts are taken, given back and counted by one thread at a time: one of ours must
+// not be the last, and a primary context that has ended is dropped before anybody gets it anew. Not for what
+// the driver does on its own behalf, and not in a forked child. It is held across the
+// driver's call, which may wait for the program's own work and host functions, so nobody waits for ever.
+constinit std::timed_mutex primaries;
+constexpr auto kLongestWait = std::chrono::seconds(2);
+
+class Primaries {
+ public:
+  Primaries() : hold_(primaries, std::defer_lock) {
+    if (is_serving() && !cupool::Reentry::inside()) static_cast<void>(hold_.try_lock_for(kLongestWait));
+  }
+
+ private:
+  std::unique_lock<std::timed_mutex> hold_;
+};
 
 Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
 
@@ -48,6 +70,31 @@ void end_with(uint64_t ending, bool gone) {
   if (ending != 0) pools.closed(ending, gone);
 }
 
+// How often each context was attached to: as often, detaching does not end it.
+class Attached {
+ public:
+  void add(CUcontext context) {
+    cupool::Guard hold(lock_);
+    all_.value.push_back(context);
+  }
+  bool take(CUcontext context) {
+    cupool::Guard hold(lock_);
+    const auto found = std::find(all_.value.begin(), all_.value.end(), context);
+    if (found == all_.value.end()) return false;
+    all_.value.erase(found);
+    return true;
+  }
+  void forget(CUcontext context) {
+    cupool::Guard hold(lock_);
+    std::erase(all_.value, context);
+  }
+
+ private:
+  cupool::Lock lock_;
+  cupool::NoDestroy<std::vector<CUcontext>> all_ CUPOOL_GUARDED_BY(lock_);
+};
+constinit Attached attached;
+
 bool primary_is_active(CUdevice device) {
   unsigned flags = 0;
   int active = 0;
@@ -69,30 +116,40 @@ CUcontext primary(CUdevice device) {
 template <typename Call>
 CUresult releases(CUdevice device, Call&& call) {
   if (!is_serving()) return call();
+  const Primaries one_at_a_time;
   CUcontext const context = primary(device);
   // Afterwards the driver may know nothing of its pool any more.
   if (cupool::pool::Native* const native = pools.native()) native->usage(device);
+  // Until it is dropped the driver may give its addresses to somebody else.
+  const cupool::pool::Ending ending;
   const CUresult result = call();
   if (context != nullptr && !primary_is_active(device)) end_with(drop(context), true);
   cupool::hooks::forget_current_contexts();
   return result;
 }
 
+bool is_primary(CUcontext context, CUdevice device) {
+  const Primaries one_at_a_time;
+  return primary(device) == context;
+}
+
 template <typename Call>
 CUresult destroys(CUcontext context, Call&& call) {
   // A primary context is not ended like this: the driver may refuse, and then nothing must be lost.
   if (cupool::pool::Pool* pool = is_serving() ? pools.pool_of(ours(context)) : nullptr;
-      pool != nullptr && context != nullptr && primary(pool->device()) == context)
+      pool != nullptr && context != nullptr && is_primary(context, pool->device()))
     return releases(pool->device(), call);
   const uint64_t ending = drop(context);
   const CUresult result = call();
   end_with(ending, result == CUDA_SUCCESS);
+  if (result == CUDA_SUCCESS && is_serving()) attached.forget(context);
   cupool::hooks::forget_current_contexts();
   return result;
 }
 
 template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
+  const Primaries one_at_a_time;
   CUcontext const context = is_serving() ? primary(device) : nullptr;
   for (CUcontext part : cupool::hooks::greens.remove_all(device)) pools.close(ours(part));
   const uint64_t ending = drop(context);
@@ -123,11 +180,14 @@ CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned 
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  const Primaries one_at_a_time;
   return gets(context, [&] { return forward(real.cuDevicePrimaryCtxRetain, context, device); });
 }
 
 CUresult cuCtxAttach(CUcontext* context, unsigned flags) {
-  return gets(context, [&] { return forward(real.cuCtxAttach, context, flags); });
+  const CUresult result = gets(context, [&] { return forward(real.cuCtxAttach, context, flags); });
+  if (result == CUDA_SUCCESS && context != nullptr && is_serving()) attached.add(*context);
+  return result;
 }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
@@ -159,7 +219,11 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
 }
 
 CUresult cuCtxDetach(CUcontext context) {
-  return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDetach, context); });
+  if (!is_serving() || !attached.take(context))
+    return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDetach, context); });
+  const CUresult result = switches([&] { return forward(real.cuCtxDetach, context); });
+  if (result != CUDA_SUCCESS) attached.add(context);
+  return result;
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
@@ -192,6 +256,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer) {
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {
   if (is_serving()) pools.order().distrust("a green context was created");
+  const Primaries one_at_a_time;
   const CUresult result = forward(real.cuGreenCtxCreate, context, resources, device, flags);
   if (result == CUDA_SUCCESS && context != nullptr && is_serving())
     cupool::hooks::greens.created(*context, device);
@@ -211,7 +276,9 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   const CUresult result = gets(context, [&] { return forward(real.cuCtxFromGreenCtx, context, green); });
   CUdevice device = 0;
-  if (result == CUDA_SUCCESS && context != nullptr && cupool::hooks::greens.device_of(green, &device))
+  if (result == CUDA_SUCCESS && context != nullptr && cupool::hooks::greens.device_of(green, &device)) {
+    const Primaries one_at_a_time;
     cupool::hooks::greens.named(green, *context, primary(device));
+  }
   return result;
 }

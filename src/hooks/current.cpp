@@ -11,6 +11,7 @@ namespace cupool::hooks {
 
 namespace {
 
+constexpr uint64_t kFirstTurn = 1;
 constinit std::atomic<bool> may_remember{true};
 constinit std::atomic<bool> watches_exit{false};
 
@@ -23,12 +24,16 @@ void watch_exit() {
 }  // namespace
 
 constinit thread_local detail::KnownContext detail::known_context;
-constinit std::atomic<uint64_t> detail::context_turn{1};
+constinit std::atomic<uint64_t> detail::context_turn{kFirstTurn};
 
 driver::Context detail::ask_current_context() {
   const uint64_t turn = context_turn.load(std::memory_order_acquire);
   CUcontext current = nullptr;
   if (cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS) current = nullptr;
+  // Once contexts have ended the handle alone may be that of one which is no more, and another's by now.
+  CUdevice device = 0;
+  if (turn != kFirstTurn && current != nullptr && cuda::real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+    current = nullptr;
   if (greens.any()) [[unlikely]]
     current = greens.owner(current);
   const auto context = reinterpret_cast<driver::Context>(current);

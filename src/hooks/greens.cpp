@@ -9,13 +9,13 @@ constinit Greens greens;
 
 void Greens::created(CUgreenCtx green, CUdevice device) {
   Guard hold(lock_);
-  all_.push_back({green, device});
+  all_.value.push_back({green, device});
   any_.store(true, std::memory_order_relaxed);
 }
 
 void Greens::named(CUgreenCtx green, CUcontext context, CUcontext primary) {
   Guard hold(lock_);
-  for (Green& one : all_) {
+  for (Green& one : all_.value) {
     if (one.green != green) continue;
     one.context = context;
     one.primary = primary;
@@ -24,28 +24,28 @@ void Greens::named(CUgreenCtx green, CUcontext context, CUcontext primary) {
 
 bool Greens::remove(CUgreenCtx green, CUdevice* device, CUcontext* context) {
   Guard hold(lock_);
-  const auto found =
-      std::find_if(all_.begin(), all_.end(), [&](const Green& one) { return one.green == green; });
-  if (found == all_.end()) return false;
+  const auto found = std::find_if(all_.value.begin(), all_.value.end(),
+                                  [&](const Green& one) { return one.green == green; });
+  if (found == all_.value.end()) return false;
   *device = found->device;
   *context = found->context;
-  all_.erase(found);
+  all_.value.erase(found);
   return true;
 }
 
 std::vector<CUcontext> Greens::remove_all(CUdevice device) {
   std::vector<CUcontext> contexts;
   Guard hold(lock_);
-  for (const Green& one : all_) {
+  for (const Green& one : all_.value) {
     if (one.device == device && one.context != nullptr) contexts.push_back(one.context);
   }
-  std::erase_if(all_, [&](const Green& one) { return one.device == device; });
+  std::erase_if(all_.value, [&](const Green& one) { return one.device == device; });
   return contexts;
 }
 
 bool Greens::device_of(CUgreenCtx green, CUdevice* device) {
   Guard hold(lock_);
-  for (const Green& one : all_) {
+  for (const Green& one : all_.value) {
     if (one.green != green) continue;
     *device = one.device;
     return true;
@@ -55,7 +55,7 @@ bool Greens::device_of(CUgreenCtx green, CUdevice* device) {
 
 CUcontext Greens::owner(CUcontext context) {
   Guard hold(lock_);
-  for (const Green& one : all_) {
+  for (const Green& one : all_.value) {
     if (one.context == context && one.primary != nullptr) return one.primary;
   }
   return context;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/lock.hpp"
+#include "base/no_destroy.hpp"
 
 namespace cupool::hooks {
 
@@ -37,7 +38,8 @@ class Greens {
   };
 
   Lock lock_;
-  std::vector<Green> all_ CUPOOL_GUARDED_BY(lock_);
+  // Libraries that end after us still ask.
+  NoDestroy<std::vector<Green>> all_ CUPOOL_GUARDED_BY(lock_);
   std::atomic<bool> any_{false};
 };
 

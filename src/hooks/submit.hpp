@@ -23,7 +23,11 @@ inline CUstream named(CUstream stream, DefaultStream zero) {
 
 inline bool before_submit(order::Lane lane) { return pools.order().before_submit(lane); }
 // What a submission is answered that before_submit() has forbidden.
-inline constexpr CUresult kForbidden = CUDA_ERROR_UNKNOWN;
+inline CUresult forbidden() {
+  const CUresult result = to_result(pools.order().refusal());
+  note_result(result);
+  return result;
+}
 
 // A call that failed may have submitted something all the same: the note is made in any case.
 inline void after_submit(order::Lane lane, CUresult result) {
@@ -47,7 +51,7 @@ inline CUresult submit(CUstream stream, Call&& call, bool overlaps = false) {
     return forward_counted(call);
   const order::Lane lane = lane_of(stream);
   if (!before_submit(overlaps ? order::Lane::kOverlapping : lane)) [[unlikely]]
-    return kForbidden;
+    return forbidden();
   CUresult result;
   {
     const Reentry guard;
@@ -115,7 +119,7 @@ struct SubmitHook<cuda::Kind::kList, place, Self, decltype(&cuLaunchCooperativeK
   static CUresult call(CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) {
     if (!is_serving() || launches == nullptr) return Self::entry()(launches, count, flags);
     for (unsigned i = 0; i < count; ++i) {
-      if (!before_submit(lane(launches[i]))) return kForbidden;
+      if (!before_submit(lane(launches[i]))) return forbidden();
     }
     CUresult result;
     {

@@ -61,7 +61,11 @@ bool Timeline::leave_guarded_lane(Lane lane) {
     if (lane != Lane::kOverlapping) note_trip_locked();
     if (barrier_locked()) return true;
   }
-  return wait_for_all();
+  if (wait_for_all()) return true;
+  // A capture that began meanwhile settled the guard first, by a wait of its own.
+  Guard hold(lock_);
+  const Lane guard = guard_.load(std::memory_order_relaxed);
+  return guard == Lane::kNone || guard == lane;
 }
 
 void Timeline::hold_grants_for(uint64_t nanoseconds) {
@@ -161,6 +165,8 @@ bool Timeline::seal_is_worth_it_locked() {
 void Timeline::advance(bool seal) {
   if (!lock_.try_lock()) return;
   poll_locked();
+  // Nothing else tells a driver without context events that grants are no longer held back.
+  if (held_until_ != 0 && !holds_grants_locked()) refresh_locked();
   // The first one may be over at once; behind others that are not, none is.
   const bool first = seals_.empty();
   if ((first || (seal && seal_is_worth_it_locked())) && seal_locked() && first) poll_locked();
@@ -188,7 +194,12 @@ bool Timeline::wait_for_all() {
   }
   const uint64_t before = stats::now_ns();
   bool over = true;
-  for (driver::Context context : contexts) over = seals_.driver()->synchronize(context) == kSuccess && over;
+  for (driver::Context context : contexts) {
+    const driver::Status status = seals_.driver()->synchronize(context);
+    if (status == kSuccess) continue;
+    over = false;
+    refusal_.store(status, std::memory_order_relaxed);
+  }
   stats::count(stats::Event::pool_waits);
   stats::count(stats::Event::pool_wait_ns, stats::now_ns() - before);
   end_wait(epoch, over);

@@ -46,6 +46,8 @@ class Timeline {
     const Lane guard = guard_.load(std::memory_order_acquire);
     return guard == Lane::kNone || guard == lane || !kGuard || leave_guarded_lane(lane);
   }
+  // The driver's answer to the wait that failed: what it would have said to the submission too.
+  driver::Status refusal() const { return refusal_.load(std::memory_order_relaxed); }
   void after_submit(Lane lane) {
     const Lane noted = noted_.load(std::memory_order_acquire);
     if (noted != lane && noted != Lane::kMany && kNote) note(lane);
@@ -133,6 +135,7 @@ class Timeline {
   std::atomic<uint32_t> captures_{0};
   std::atomic<bool> is_many_{false};  // no grant can be had: nobody need wait for the lock to ask
   std::atomic<const char*> distrusted_{nullptr};
+  std::atomic<driver::Status> refusal_{driver::kUnknown};
 
   alignas(64) Lock lock_;
   bool completed_only_ CUPOOL_GUARDED_BY(lock_) = false;

@@ -70,13 +70,15 @@ void Pool::take_back_marked(unsigned size_class, const Entry& entry) {
 }
 
 void Pool::release_tainted() {
-  if (tainted_segments_.load(std::memory_order_relaxed) == 0 || order_.is_capturing()) return;
+  if (tainted_segments_.load(std::memory_order_relaxed) == 0 || order_.is_capturing() || !begin_release())
+    return;
   while (Segment* segment = ranges_.detach_tainted()) {
     tainted_segments_.fetch_sub(1, std::memory_order_relaxed);
     // One that the driver refuses is left alone: somebody may reach it, so nobody else ever gets it.
     give_back(segment);
     ranges_.forget(segment);
   }
+  end_release();
 }
 
 // Under the lock of the ranges, so that none of them comes or goes. Blocks on their way from a thread's cache

@@ -235,6 +235,7 @@ uint64_t Native::trim(uint64_t keep) {
   {
     Guard hold(lock_);
     all = sources_;
+    for (Source* source : all) source->freeing.fetch_add(1, std::memory_order_relaxed);
   }
   uint64_t released = 0;
   for (Source* source : all) {
@@ -245,6 +246,7 @@ uint64_t Native::trim(uint64_t keep) {
     native_.trim(source->pool, keep);
     native_.usage(source->pool, &after);
     released += before.reserved - std::min(before.reserved, after.reserved);
+    source->freeing.fetch_sub(1, std::memory_order_release);
   }
   return released;
 }

@@ -62,7 +62,7 @@ class Native {
     driver::Event freed = nullptr;
     uint64_t max_bytes = 0;
     std::atomic<uint64_t> live{0};
-    std::atomic<int> freeing{0};  // deferred frees that a thread has taken over and not yet made
+    std::atomic<int> freeing{0};  // threads that make deferred frees, or trim
     stats::Holdings* holdings = nullptr;
     driver::NativeUsage seen;  // what the driver last said
   };

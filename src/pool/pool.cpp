@@ -3,6 +3,8 @@
 // of the driver.
 #include "pool/pool.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -223,6 +225,18 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
   return add_segment(round_up(bytes, kPageBytes), bytes, search);
 }
 
+// What another pool still has there belongs to a context that has ended: it will leave in a moment.
+bool Pool::enter_pages(Address start, uint64_t bytes) {
+  while (!page_map.enter(start, bytes)) {
+    // Asked before the last try, so that what left meanwhile is not missed.
+    const bool may_leave = Ending::is_under_way();
+    if (page_map.enter(start, bytes)) break;
+    if (!may_leave) return false;
+    sched_yield();
+  }
+  return true;
+}
+
 Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   search->how = How::kMiss;
   if (ranges_.reserved() + bytes > settings_.limit) {
@@ -239,7 +253,7 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   stats_.count(stats::DeviceCounter::segments_allocated);
   stats_.count(stats::DeviceCounter::driver_allocate_ns, stats::now_ns() - before);
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
-  if ((start & (kPageBytes - 1)) == 0 && page_map.enter(start, bytes)) {
+  if ((start & (kPageBytes - 1)) == 0 && enter_pages(start, bytes)) {
     if (Range* range = ranges_.add(start, bytes, taken)) return range;
     page_map.remove(start, bytes);
   }

@@ -20,6 +20,21 @@ namespace cupool::pool {
 
 using driver::Status;
 
+// While one of these lives a context may have ended that its pool does not know of yet, so that addresses in
+// the page map may be somebody else's already.
+class Ending {
+ public:
+  Ending() { under_way.fetch_add(1, std::memory_order_acq_rel); }
+  ~Ending() { under_way.fetch_sub(1, std::memory_order_acq_rel); }
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+
+  static bool is_under_way() { return under_way.load(std::memory_order_acquire) != 0; }
+
+ private:
+  static inline constinit std::atomic<int> under_way{0};
+};
+
 class Pool {
  public:
   Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
@@ -128,6 +143,10 @@ class Pool {
   static bool is_held(const Range& range);
   void report_shortage(uint64_t asked);
   Mark* mark_locked(Address address) CUPOOL_REQUIRES(marks_lock_);
+  // Around everything that takes segments out to give them back: the context does not end meanwhile.
+  // False: it has ended, or is about to.
+  bool begin_release();
+  void end_release() { releasing_.fetch_sub(1, std::memory_order_release); }
   // To the driver. False: the driver refused.
   bool give_back(Segment* segment);
   uint64_t hand_back(Segment* segment);
@@ -140,6 +159,7 @@ class Pool {
   Range* find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* take_range(uint64_t bytes, How how, Search* search);
   Range* grow(uint64_t bytes, Search* search);
+  static bool enter_pages(Address start, uint64_t bytes);
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
   uint64_t segment_bytes(uint64_t need) const;
   bool may_grow_unsafe(uint64_t bytes);
@@ -152,6 +172,7 @@ class Pool {
 
   std::atomic<driver::Context> context_;
   std::atomic<driver::Context> failed_{nullptr};
+  std::atomic<int> releasing_{0};
   const int device_;
   stats::Device& stats_;
   const uint64_t device_bytes_;

@@ -1,6 +1,8 @@
 // Giving memory back: thread caches to their slabs and ranges, whole free segments to the driver. Every
 // release is a real cuMemFree, which stops the device: it happens before growing, above the user's limits and
 // when memory runs out, never on the way of an ordinary free.
+#include <sched.h>
+
 #include <array>
 #include <new>
 
@@ -23,6 +25,14 @@ void Pool::empty_thread_caches() {
     if (large.range != nullptr) give_range(large.range, large.stamp);
     cache->start();
   }
+}
+
+bool Pool::begin_release() {
+  // This store and load against those of close(): one of the two sees the other.
+  releasing_.fetch_add(1, std::memory_order_seq_cst);
+  if (context_.load(std::memory_order_seq_cst) != nullptr) return true;
+  end_release();
+  return false;
 }
 
 bool Pool::give_back(Segment* segment) {
@@ -51,6 +61,7 @@ uint64_t Pool::hand_back(Segment* segment) {
 
 uint64_t Pool::release_free_segments(uint64_t keep) {
   uint64_t released = 0;
+  if (!begin_release()) return 0;
   while (ranges_.free_bytes() > keep) {
     Segment* segment = ranges_.detach();
     if (segment == nullptr) break;
@@ -59,6 +70,7 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
     if (released == 0) stats_.count(stats::DeviceCounter::trims);
     released += bytes;
   }
+  end_release();
   return released;
 }
 
@@ -82,10 +94,12 @@ void Pool::decay() {
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);
   if (now - last < settings_.decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
   empty_thread_caches();
+  if (!begin_release()) return;
   while (Segment* segment = ranges_.detach_idle(now, settings_.decay_ms, order_)) {
-    if (hand_back(segment) == 0) return;
+    if (hand_back(segment) == 0) break;
     stats_.count(stats::DeviceCounter::decays);
   }
+  end_release();
 }
 
 void Pool::trim_to_limit() {
@@ -171,7 +185,10 @@ void Pool::abandon_cache(ThreadCache* cache) {
 }
 
 void Pool::close() {
-  context_.store(nullptr, std::memory_order_relaxed);
+  context_.store(nullptr, std::memory_order_seq_cst);
+  // A segment that another thread is giving back: once the context is gone its address may be somebody
+  // else's, and a segment that the driver refuses would be kept for the next context.
+  while (releasing_.load(std::memory_order_seq_cst) != 0) sched_yield();
   failed_.store(nullptr, std::memory_order_relaxed);
   std::array<Entry, ThreadCache::kMostKept> entries;
   Guard hold(caches_lock_);

@@ -2,6 +2,9 @@
 // driver.
 #include "pool/wholes.hpp"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -124,9 +127,10 @@ Freed Wholes::free(Address address) {
       return Freed::kDone;
     }
     tainted = whole;
+    leaving_.push_back(whole.context);
     table_.erase(found);
   }
-  if (!give_back(address, tainted)) put_back(address, tainted);
+  settle(address, tainted, give_back(address, tainted));
   return Freed::kDone;
 }
 
@@ -146,9 +150,12 @@ bool Wholes::give_back(Address start, const Whole& whole) {
   return true;
 }
 
-// Oldest again, so that it is the first to be tried the next time. What is tainted is never found by take().
-void Wholes::put_back(Address start, const Whole& whole) {
+// One that the driver refused is oldest again, so that it is the first to be tried the next time. What is
+// tainted is never found by take().
+void Wholes::settle(Address start, const Whole& whole, bool gone) {
   Guard hold(lock_);
+  leaving_.erase(std::find(leaving_.begin(), leaving_.end(), whole.context));
+  if (gone) return;
   table_[start] = whole;
   const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
   idle_[{whole.context, whole.source, key_bytes}].push_front(start);
@@ -196,6 +203,7 @@ bool Wholes::remove_oldest(bool host_visible, Address* start, Whole* out) {
   *start = oldest->front();
   oldest->pop_front();
   *out = table_[*start];
+  leaving_.push_back(out->context);
   table_.erase(*start);
   idle_bytes_[host_visible].fetch_sub(out->bytes, std::memory_order_relaxed);
   return true;
@@ -210,12 +218,13 @@ uint64_t Wholes::release(bool host_visible, uint64_t keep) {
   while (idle_bytes_[host_visible].load(std::memory_order_relaxed) > keep &&
          remove_oldest(host_visible, &start, &whole)) {
     if (give_back(start, whole)) {
+      settle(start, whole, true);
       released += whole.bytes;
     } else {
       refused.emplace_back(start, whole);
     }
   }
-  for (const auto& [address, one] : refused) put_back(address, one);
+  for (const auto& [address, one] : refused) settle(address, one, false);
   return released;
 }
 
@@ -249,11 +258,19 @@ void Wholes::forget_range(Address start, uint64_t bytes) {
 }
 
 void Wholes::close(driver::Context context) {
-  Guard hold(lock_);
-  for (auto at = table_.begin(); at != table_.end();) {
-    at = at->second.context == context ? forget(at) : std::next(at);
+  // What another thread is giving back is waited for: once the context is gone its address may be somebody
+  // else's, and a block that the driver refuses would be kept for the next context with this handle.
+  for (bool leaves = true; leaves;) {
+    {
+      Guard hold(lock_);
+      for (auto at = table_.begin(); at != table_.end();) {
+        at = at->second.context == context ? forget(at) : std::next(at);
+      }
+      std::erase_if(idle_, [&](const auto& entry) { return std::get<0>(entry.first) == context; });
+      leaves = std::find(leaving_.begin(), leaving_.end(), context) != leaving_.end();
+    }
+    if (leaves) sched_yield();
   }
-  std::erase_if(idle_, [&](const auto& entry) { return std::get<0>(entry.first) == context; });
 }
 
 }  // namespace cupool::pool

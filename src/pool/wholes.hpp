@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
@@ -76,7 +77,8 @@ class Wholes {
   bool remove_oldest(bool host_visible, Address* start, Whole* out);
   // False: the driver refused, and the block must not be lost.
   bool give_back(Address start, const Whole& whole);
-  void put_back(Address start, const Whole& whole);
+  // After it. `gone` false: the driver refused.
+  void settle(Address start, const Whole& whole, bool gone);
   // What the table still says of memory that the driver has taken back by itself.
   void forget_range(Address start, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   Table::iterator forget(Table::iterator entry) CUPOOL_REQUIRES(lock_);
@@ -86,7 +88,8 @@ class Wholes {
   Table table_ CUPOOL_GUARDED_BY(lock_);
   std::map<int, stats::Holdings*> holdings_ CUPOOL_GUARDED_BY(lock_);
   std::map<Key, std::deque<Address>> idle_ CUPOOL_GUARDED_BY(lock_);  // oldest first
-  std::atomic<uint64_t> idle_bytes_[2] = {};                          // device memory, host-visible memory
+  std::vector<driver::Context> leaving_ CUPOOL_GUARDED_BY(lock_);  // of blocks between give_back and settle
+  std::atomic<uint64_t> idle_bytes_[2] = {};                       // device memory, host-visible memory
 };
 
 }  // namespace cupool::pool

@@ -56,7 +56,27 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
   });
 }
 
-CUresult cuCtxDetach(CUcontext handle) { return cuCtxDestroy_v2(handle); }
+CUresult cuCtxAttach(CUcontext* out, unsigned int flags) {
+  return in_context(SIM_SITE(cuCtxAttach), [&](Context& context) -> CUresult {
+    if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    ++context.attached;
+    *out = context.handle;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxDetach(CUcontext handle) {
+  bool stays = false;
+  const CUresult found = in_driver(SIM_SITE(cuCtxDetach), [&]() -> CUresult {
+    ContextPtr context;
+    const CUresult named = named_context(handle, context);
+    if (named != CUDA_SUCCESS) return named;
+    stays = context->attached != 0;
+    if (stays) --context->attached;
+    return CUDA_SUCCESS;
+  });
+  return found != CUDA_SUCCESS || stays ? found : cuCtxDestroy_v2(handle);
+}
 
 CUresult cuCtxPushCurrent_v2(CUcontext handle) {
   return in_driver(SIM_SITE(cuCtxPushCurrent_v2), [&]() -> CUresult {

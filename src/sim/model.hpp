@@ -92,6 +92,7 @@ struct Context {
   int device = 0;
   bool primary = false;
   bool active = true;
+  unsigned attached = 0;             // by cuCtxAttach: so many times cuCtxDetach does not end it
   std::shared_ptr<Context> part_of;  // of a green context: the primary one, which owns its memory
   unsigned flags = 0;
   CUresult error = CUDA_SUCCESS;  // sticky

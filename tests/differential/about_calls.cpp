@@ -145,6 +145,34 @@ void values() {
   }
 }
 
+// A capture that is begun twice goes on, whatever is allocated and submitted elsewhere meanwhile.
+void captures() {
+  set_place("capture: ");
+  CUstream stream = nullptr, other = nullptr;
+  CUdeviceptr p = 0, q = 0;
+  MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  MUST(cuMemAlloc(&p, 4096));
+  MUST(cuMemAlloc(&q, 4096));
+  say("begin", cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  say("begin again", cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  say("work", cuMemsetD8Async(p, 1, 4096, stream));
+  for (int i = 0; i < 3; ++i) {
+    CUdeviceptr block = 0;
+    say("allocate", cuMemAlloc(&block, 100000));
+    say("work elsewhere", cuMemsetD8Async(q, 1, 4096, other));
+    say("free", cuMemFree(block));
+  }
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  say("status", cuStreamIsCapturing(stream, &status), std::to_string(status));
+  CUgraph graph = nullptr;
+  say("end", cuStreamEndCapture(stream, &graph));
+  if (graph != nullptr) say("destroy", cuGraphDestroy(graph));
+  MUST(cuCtxSynchronize());
+  for (const CUdeviceptr block : {p, q}) MUST(cuMemFree(block));
+  for (const CUstream one : {stream, other}) MUST(cuStreamDestroy(one));
+}
+
 }  // namespace
 
 void about_calls() {
@@ -153,6 +181,7 @@ void about_calls() {
   memory_info();
   stream_ordered();
   values();
+  captures();
   set_place("");
 }
 

@@ -58,6 +58,25 @@ class DoorsTest(harness.TestCase):
             self.assertIn("created on top: in the current context", result.out)
             self.assertNotIn("ANOTHER", result.out)
 
+    def test_a_context_that_a_kernel_ended_answers_every_call_as_the_driver_does(self):
+        bare = harness.run([harness.victim("broken")])
+        self.assertIn("memset on the other stream: 700", bare.out)
+        for backend in ("off", ""):
+            result, _ = self.under_cupool([harness.victim("broken")], backend)
+            self.assertEqual((bare.code, bare.out), (result.code, result.out))
+
+    def test_a_primary_context_can_end_while_another_thread_ends_its_own(self):
+        for _ in range(3):
+            for result, _, _ in self.same_in_both_modes([harness.victim("primaries")]):
+                self.assertEqual("0 calls failed\n", result.out)
+
+    def test_a_library_that_ends_after_us_is_still_answered(self):
+        """The sanitizers see what is used after its end; a plain build seldom does."""
+        bare = harness.run([harness.victim("late_host")], env=self.next_path())
+        for backend in ("off", ""):
+            result, _ = self.under_cupool([harness.victim("late_host")], backend, more_env=self.next_path())
+            self.assertEqual((bare.code, bare.out), (result.code, result.out), result.err)
+
     def test_an_override_behind_us_is_not_called_in_a_loop(self):
         bare = harness.run([harness.victim("next_host")], env=self.next_path())
         self.assertEqual(0, bare.code, bare.out + bare.err)

@@ -2,6 +2,8 @@
 // is granted, what a submission to another lane costs, what a seal and a barrier prove, and what happens when
 // the driver refuses.
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
 
 #include "fake_driver.hpp"
 #include "order/timeline.hpp"
@@ -121,6 +123,22 @@ TEST_CASE_METHOD(World,
   CHECK(always > 900);
   time.hold_grants_for(1'000'000'000);
   CHECK(orders_of_turns() < always / 2);
+}
+
+TEST_CASE_METHOD(World, "grants that were held back come again when one lane is left, on an old driver too") {
+  driver.context_events = GENERATE(true, false);
+  time.hold_grants_for(1'000'000);
+  for (int i = 0; i < 20; ++i) {
+    work(i % 2 == 0 ? kS : kT);
+    time.request_grant();
+  }
+  REQUIRE(time.wait_for_all());
+  work(kS);
+  REQUIRE_FALSE(time.request_grant());
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  work(kS);
+  time.advance(false);
+  CHECK(time.request_grant());
 }
 
 TEST_CASE_METHOD(World,
@@ -293,6 +311,7 @@ TEST_CASE_METHOD(
   driver.fail_record = driver::kNotSupported;
   driver.fail_synchronize = driver::kNotSupported;
   CHECK_FALSE(time.before_submit(kT));
+  CHECK(time.refusal() == driver::kNotSupported);
   CHECK_FALSE(time.is_safe(stamp));
   driver.fail_record = driver.fail_synchronize = driver::kSuccess;
   CHECK(time.before_submit(kT));

@@ -167,6 +167,36 @@ TEST_CASE_METHOD(World, "a guard is ordered before a capture begins, for none ca
   CHECK(driver.orders == 1);
 }
 
+TEST_CASE("a capture that begins while a submission waits for the device does not get it refused") {
+  struct OldDriver final : test::FakeDriver {
+    bool has_context_events() const override { return false; }
+    driver::Status synchronize(driver::Context) override { return driver::kSuccess; }
+  } driver;
+  order::Timeline time{&driver};
+  time.join(kFirst);
+  std::atomic<int> refused{0}, running{2};
+  const auto submit = [&](Lane lane) {
+    for (int i = 0; i < 5000; ++i) {
+      if (!time.before_submit(lane)) ++refused;
+      time.after_submit(lane);
+      time.request_grant();
+      std::this_thread::yield();
+      if (i % 4 == 0) time.wait_for_all();
+    }
+    --running;
+  };
+  std::thread first(submit, kS), second(submit, kT);
+  while (running != 0) {
+    time.begin_capture();
+    for (int i = 0; i < 4; ++i) std::this_thread::yield();
+    time.end_capture();
+    std::this_thread::yield();
+  }
+  first.join();
+  second.join();
+  CHECK(refused == 0);
+}
+
 TEST_CASE_METHOD(World, "memory that was safe before a capture can still be handed out during it") {
   const Epoch stamp = time.open();
   REQUIRE(time.barrier());

@@ -1,4 +1,7 @@
 // Memory that is never cut: managed memory, and all of it with CUPOOL_SPLIT=0.
+#include <chrono>
+#include <functional>
+#include <thread>
 #include <vector>
 
 #include "pool_world.hpp"
@@ -179,4 +182,34 @@ TEST_CASE_METHOD(WholeWorld, "a block that the driver will not take does not hol
   CHECK(pools.release_everything() == 7 * kMiB);
   CHECK(pools.owns(address));
   CHECK_FALSE(pools.owns(other));
+}
+
+namespace {
+
+// While one thread gives memory back another ends the context, and the driver then refuses.
+struct EndingDriver final : FakeDriver {
+  std::function<void()> meanwhile;
+  driver::Status release_in(driver::Context context, driver::Address start) override {
+    if (!meanwhile) return FakeDriver::release_in(context, start);
+    std::thread other(std::exchange(meanwhile, nullptr));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    others.push_back(std::move(other));
+    return driver::kInvalidContext;
+  }
+  std::vector<std::thread> others;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(BasicPoolWorld<EndingDriver>,
+                 "memory that was on its way back when its context ended serves no other context") {
+  if (GENERATE(false, true)) pools.use_whole_allocations();
+  free(allocate(64 * kMiB));
+  driver.meanwhile = [this] { pools.close(context); };
+  CHECK(pools.release_everything() == 0);
+  driver.others.front().join();
+  driver.others.clear();
+  CHECK(pools.releasable_bytes(context) == 0);
+  allocate(64 * kMiB);
+  CHECK(driver.allocations == 2);
 }

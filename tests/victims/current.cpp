@@ -26,6 +26,21 @@ void allocate(const char* after) {
   }
 }
 
+// Attached to once more, a context stays when it is detached from. Deprecated, but there.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+void attach(CUcontext current) {
+  CUdeviceptr small = 0, large = 0;
+  CUcontext same = nullptr;
+  cuMemAlloc(&small, 4096);
+  cuMemAlloc(&large, size_t{8} << 20);
+  std::printf("attach: %d\n", static_cast<int>(cuCtxAttach(&same, 0)));
+  std::printf("detach: %d\n", static_cast<int>(cuCtxDetach(current)));
+  allocate("detached");
+  std::printf("free: %d %d\n", static_cast<int>(cuMemFree(small)), static_cast<int>(cuMemFree(large)));
+}
+#pragma GCC diagnostic pop
+
 }  // namespace
 
 int main() {
@@ -56,8 +71,15 @@ int main() {
   allocate("set");
   std::thread([&] { cuCtxDestroy(second); }).join();
   allocate("destroyed by another thread");
+  std::thread([&] {
+    cuCtxCreate(&second, nullptr, 0, device);
+    allocate("perhaps with the old handle");
+  }).join();
+  allocate("still destroyed");
+  cuCtxDestroy(second);
   cuCtxSetCurrent(first);
   allocate("set once more");
+  attach(first);
   cuCtxDestroy(first);
   allocate("destroyed");
   cuCtxSetCurrent(primary);
