@@ -70,13 +70,18 @@ void set_up_aids() {
 
 void fill_new_block(CUdeviceptr block, size_t bytes, First first) {
   const int value = new_value.load(std::memory_order_relaxed);
-  if (value == kNone || !pools.order().barrier()) return;
-  write_over(current_context(), block, bytes, value);
-  if (first == First::kHost) {
-    pools.order().wait_for_all();
-  } else {
-    pools.order().barrier();
+  // A capture that began between the write and the barrier after it would forbid the barrier, and the write
+  // could come after the program's own.
+  if (value == kNone || !pools.order().begin_call()) return;
+  if (pools.order().barrier()) {
+    write_over(current_context(), block, bytes, value);
+    if (first == First::kHost) {
+      pools.order().wait_for_all();
+    } else {
+      pools.order().barrier();
+    }
   }
+  pools.order().end_call();
 }
 
 void fill_old_block(CUdeviceptr block) {
