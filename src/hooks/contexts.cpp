@@ -2,9 +2,9 @@
 // along, so what we know of it is dropped before the driver acts; what outlives it is freed only after. Every
 // context is told to order/ when the program gets it: work of one can touch memory of another, so a fence
 // must cover them all.
+#include <unistd.h>
+
 #include <algorithm>
-#include <chrono>
-#include <mutex>
 #include <vector>
 
 #include "hooks/captures.hpp"
@@ -24,17 +24,24 @@ namespace {
 // not be the last, and a primary context that has ended is dropped before anybody gets it anew. Not for what
 // the driver does on its own behalf, and not in a forked child. It is held across the
 // driver's call, which may wait for the program's own work and host functions, so nobody waits for ever.
-constinit std::timed_mutex primaries;
-constexpr auto kLongestWait = std::chrono::seconds(2);
+constinit cupool::Lock primaries;
+constexpr uint64_t kLongestWaitNs = 2'000'000'000;
 
 class Primaries {
  public:
-  Primaries() : hold_(primaries, std::defer_lock) {
-    if (is_serving() && !cupool::Reentry::inside()) static_cast<void>(hold_.try_lock_for(kLongestWait));
+  Primaries() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+    if (!is_serving() || cupool::Reentry::inside()) return;
+    const uint64_t begin = cupool::stats::now_ns();
+    while (!(held_ = primaries.try_lock()) && cupool::stats::now_ns() - begin < kLongestWaitNs) usleep(50);
   }
+  ~Primaries() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+    if (held_) primaries.unlock();
+  }
+  Primaries(const Primaries&) = delete;
+  Primaries& operator=(const Primaries&) = delete;
 
  private:
-  std::unique_lock<std::timed_mutex> hold_;
+  bool held_ = false;
 };
 
 Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
