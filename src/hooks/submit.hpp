@@ -30,7 +30,7 @@ inline CUresult forbidden() {
 }
 
 // A call that failed may have submitted something all the same: the note is made in any case.
-inline void after_submit(order::Lane lane, CUresult result) {
+[[gnu::always_inline]] inline void after_submit(order::Lane lane, CUresult result) {
   pools.order().after_submit(lane);
   stats::count(stats::Counter::submissions);
   note_result(result);

@@ -44,7 +44,7 @@ inline constinit std::array<std::atomic<uint64_t>, kEvents> events{};
 Block* register_thread();  // null when there is no memory: this count is lost
 }  // namespace detail
 
-inline void count(Counter counter, uint64_t amount = 1) {
+[[gnu::always_inline]] inline void count(Counter counter, uint64_t amount = 1) {
   Block* block = detail::own_block;
   if (block == nullptr) [[unlikely]] {
     block = detail::register_thread();
