@@ -1,6 +1,7 @@
 // The driver's private tables of functions, which the CUDA runtime and its libraries ask for by number. Those
-// that they do ask for were seen to leave the current context alone (docs/gpu-runs.md); of another table we
-// cannot know that, so contexts are not remembered once it was handed out. Changes no answer, owns nothing.
+// that they do ask for leave the current context alone, as far as we have seen (docs/gpu-runs.md); of another
+// table we cannot know that, so contexts are not remembered once it was handed out. Changes no answer, owns
+// nothing.
 #include <array>
 #include <cstring>
 

@@ -11,7 +11,6 @@
 
 namespace cupool::pool {
 
-using driver::kInvalidContext;
 using driver::kSuccess;
 
 namespace {
@@ -91,7 +90,7 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
     return allocate_carefully(context, bytes, out);
   if (hand_out_kept(*cache, order_, bytes, out)) [[likely]]
     return kSuccess;
-  return allocate_from_pool(*cache, bytes, out);
+  return allocate_from_pool(*cache, context, bytes, out);
 }
 
 // Not this thread's last pool, or only memory that is safe may be handed out.
@@ -103,15 +102,15 @@ Status Pools::allocate_carefully(driver::Context context, uint64_t bytes, Addres
   }
   order_.prefer_grant();
   if (hand_out_kept(*cache, order_, bytes, out)) return kSuccess;
-  return allocate_from_pool(*cache, bytes, out);
+  return allocate_from_pool(*cache, context, bytes, out);
 }
 
-Status Pools::allocate_from_pool(ThreadCache& cache, uint64_t bytes, Address* out) {
+Status Pools::allocate_from_pool(ThreadCache& cache, driver::Context context, uint64_t bytes, Address* out) {
   Pool& pool = *cache.pool();
   const unsigned size_class = cache.sizes().of(bytes);
   Entry entry;
   const Status status = pool.find_block(cache, size_class, bytes, &entry);
-  if (status != kSuccess) return allocate_at_last(pool, pool.context(), bytes, status, out);
+  if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
   hand_out(cache, size_class, entry, bytes, out);
   return kSuccess;
 }

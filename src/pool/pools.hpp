@@ -103,7 +103,7 @@ class Pools {
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
   Status allocate_carefully(driver::Context context, uint64_t bytes, Address* out);
-  Status allocate_from_pool(ThreadCache& cache, uint64_t bytes, Address* out);
+  Status allocate_from_pool(ThreadCache& cache, driver::Context context, uint64_t bytes, Address* out);
   Freed free_slowly(Returned block);
   static Freed take_back(ThreadCache& cache, Returned block);
   Status allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out);

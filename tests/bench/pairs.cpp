@@ -241,6 +241,7 @@ int main(int count, char** words) {
   Device device;
   Report report("pairs", options);
   hit_pairs(report, options);
+  mixed(report, options, "mixed 256 B - 32 KiB, 64 live", 32 * kKiB);
   mixed(report, options, "mixed 256 B - 1 MiB, 64 live", kMiB);
   mixed(report, options, "mixed 256 B - 64 MiB, 64 live", 64 * kMiB);
   threads(device, report, options);
