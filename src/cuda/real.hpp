@@ -74,7 +74,7 @@ struct Real {
 #include "cuda/api.def"
 };
 
-extern constinit Real real;
+[[gnu::visibility("hidden")]] extern constinit Real real;
 
 #define CUPOOL_ROW(kind, symbol, like, place) \
   inline const Entry<decltype(&::like)>& entries::symbol::entry() { return real.symbol; }

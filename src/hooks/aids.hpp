@@ -12,7 +12,7 @@
 namespace cupool::hooks {
 
 namespace detail {
-extern constinit std::atomic<bool> fills;
+[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> fills;
 }
 
 // Once, at the first use of CUDA: what the options say.

@@ -14,8 +14,8 @@ struct KnownContext {
   driver::Context context = nullptr;
   uint64_t turn = 0;  // of `context_turn` when the driver said so; 0: not known
 };
-extern constinit thread_local KnownContext known_context;
-extern constinit std::atomic<uint64_t> context_turn;
+[[gnu::visibility("hidden")]] extern constinit thread_local KnownContext known_context;
+[[gnu::visibility("hidden")]] extern constinit std::atomic<uint64_t> context_turn;
 driver::Context ask_current_context();
 }  // namespace detail
 
@@ -25,6 +25,12 @@ inline driver::Context current_context() {
   if (known.turn == detail::context_turn.load(std::memory_order_acquire)) [[likely]]
     return known.context;
   return detail::ask_current_context();
+}
+
+// The same without asking: null also when it is not known.
+inline driver::Context known_current_context() {
+  const detail::KnownContext& known = detail::known_context;
+  return known.turn == detail::context_turn.load(std::memory_order_acquire) ? known.context : nullptr;
 }
 
 // This thread's context changes.

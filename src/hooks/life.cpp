@@ -27,7 +27,7 @@ constinit std::atomic<Life> life{Life::kUnused};
 
 void forget_everything() {
   life.store(Life::kForked, std::memory_order_relaxed);
-  hooks::detail::serving.store(false, std::memory_order_relaxed);
+  hooks::set_serving(false);
   hooks::pools.forget_after_fork();
   hooks::forget_captures_after_fork();
   hooks::imports.forget_after_fork();
@@ -85,7 +85,7 @@ void cuda::on_first_use() {
   const bool native_first = options.backend == config::Backend::kNative;
   if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);
   if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
-  hooks::detail::serving.store(options.backend != config::Backend::kOff, std::memory_order_relaxed);
+  hooks::set_serving(options.backend != config::Backend::kOff);
 }
 
 void hooks::before_the_driver_ends() {

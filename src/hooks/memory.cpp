@@ -5,6 +5,7 @@
 #include "hooks/forward.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
+#include "pool/hot_path.hpp"
 
 using cupool::cuda::real;
 using cupool::hooks::DefaultStream;
@@ -14,6 +15,7 @@ using cupool::hooks::pools;
 using cupool::hooks::submit;
 using cupool::hooks::with_room;
 using cupool::pool::Freed;
+using cupool::pool::Kept;
 using cupool::stats::Counter;
 
 namespace {
@@ -66,7 +68,7 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
       !pools.order().is_capturing()) {
     if (const cupool::driver::Context context = cupool::hooks::current_context()) {
       cupool::driver::Address address;
-      const cupool::driver::Status status = pools.allocate(context, bytes, &address);
+      const cupool::driver::Status status = pools.allocate_carefully(context, bytes, &address);
       if (status == cupool::driver::kSuccess) [[likely]] {
         if (cupool::hooks::fills()) [[unlikely]]
           cupool::hooks::fill_new_block(address, bytes, cupool::hooks::First::kWork);
@@ -87,28 +89,70 @@ CUresult free_elsewhere(CUdeviceptr pointer) {
   return allowed == CUDA_SUCCESS ? answer(pools.free(pointer)) : allowed;
 }
 
-}  // namespace
+// The thread keeps no such block.
+[[gnu::noinline]] CUresult allocate_missed(CUdeviceptr* pointer, cupool::driver::Context context,
+                                           size_t bytes) {
+  cupool::driver::Address address = 0;  // as the driver does, if it fails
+  const CUresult result = cupool::hooks::to_result(pools.allocate_missed(context, bytes, &address));
+  *pointer = address;
+  count_failure(result, Counter::failed_allocations);
+  return result;
+}
 
-CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
+// All that an allocation can be besides.
+[[gnu::noinline]] CUresult allocate_slowly(CUdeviceptr* pointer, size_t bytes) {
   const CUresult result = allocate(pointer, bytes);
   count_failure(result, Counter::failed_allocations);
   return result;
 }
 
-CUresult cuMemFree_v2(CUdeviceptr pointer) {
+// What a free still has to do after the pool said `freed`.
+CUresult finish_free(CUdeviceptr pointer, Freed freed) {
+  const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
+  if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer, freed);
+  count_failure(result, Counter::failed_frees);
+  return result;
+}
+[[gnu::noinline]] CUresult finish_free(CUdeviceptr pointer, cupool::pool::Unkept why, uint64_t asked) {
+  return finish_free(pointer, pools.finish_free(pointer, why, asked));
+}
+
+// A free that is more than that, or that the pool has no part in.
+[[gnu::noinline]] CUresult free_slowly(CUdeviceptr pointer) {
   Freed freed = Freed::kNotOurs;
   // The driver frees without a current context too. An address of ours never reaches it: it may be a whole
   // segment's.
-  if (cupool::hooks::is_serving() && !pools.order().is_capturing()) [[likely]] {
-    if (cupool::hooks::fills()) [[unlikely]]
-      cupool::hooks::fill_old_block(pointer);
+  if (cupool::hooks::is_serving() && !pools.order().is_capturing()) {
+    if (cupool::hooks::fills()) cupool::hooks::fill_old_block(pointer);
     freed = pools.free(pointer);
   }
-  const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
-  if (result != CUDA_SUCCESS) [[unlikely]]
-    cupool::hooks::note_bad_free(pointer, freed);
-  count_failure(result, Counter::failed_frees);
-  return result;
+  return finish_free(pointer, freed);
+}
+
+// Whether a block has only to be handed out, or taken back.
+bool is_plain() { return cupool::hooks::serves_plainly() && !pools.order().is_capturing(); }
+
+}  // namespace
+
+CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
+  if (pointer != nullptr && is_plain()) [[likely]] {
+    const cupool::driver::Context context = cupool::hooks::known_current_context();
+    if (context != nullptr) [[likely]] {
+      const Kept kept = pools.allocate_kept(context, bytes, pointer);
+      if (kept == Kept::kTaken) [[likely]]
+        return CUDA_SUCCESS;
+      if (kept == Kept::kNone) return allocate_missed(pointer, context, bytes);
+    }
+  }
+  return allocate_slowly(pointer, bytes);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr pointer) {
+  if (!is_plain()) [[unlikely]]
+    return free_slowly(pointer);
+  uint64_t asked = 0;
+  const cupool::pool::Unkept why = pools.free_kept(pointer, &asked);
+  return why == cupool::pool::Unkept::kNot ? CUDA_SUCCESS : finish_free(pointer, why, asked);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height,

@@ -7,6 +7,7 @@
 #include "config/options.hpp"
 #include "cuda/cuda_driver.hpp"
 #include "cuda/native_driver.hpp"
+#include "hooks/aids.hpp"
 #include "hooks/life.hpp"
 
 namespace cupool::hooks {
@@ -44,6 +45,12 @@ bool is_sticky(CUresult result) {
 
 constinit NoDestroy<pool::Pools> detail::pools(&cuda_driver);
 constinit std::atomic<bool> detail::serving{false};
+constinit std::atomic<bool> detail::serving_plainly{false};
+
+void set_serving(bool serves) {
+  detail::serving.store(serves, std::memory_order_relaxed);
+  detail::serving_plainly.store(serves && !fills(), std::memory_order_relaxed);
+}
 
 bool detail::start_serving() {
   if (Reentry::inside()) return false;

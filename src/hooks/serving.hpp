@@ -15,8 +15,10 @@
 namespace cupool::hooks {
 
 namespace detail {
-extern constinit NoDestroy<pool::Pools> pools;
-extern constinit std::atomic<bool> serving;
+// Hidden in the declaration too, or every hook would look up where they are.
+[[gnu::visibility("hidden")]] extern constinit NoDestroy<pool::Pools> pools;
+[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> serving;
+[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> serving_plainly;
 bool start_serving();
 }  // namespace detail
 
@@ -25,8 +27,15 @@ inline constexpr pool::Pools& pools = detail::pools.value;
 // Whether the pool serves this call: not when the user switched it off, not in a forked child, not when the
 // driver itself called back into us.
 inline bool is_serving() { return detail::serving.load(std::memory_order_relaxed) && !Reentry::inside(); }
+// The same, and nothing is to be done to a block but to hand it out and to take it back.
+inline bool serves_plainly() {
+  return detail::serving_plainly.load(std::memory_order_relaxed) && !Reentry::inside();
+}
 // The same at an allocation, which may be the program's first call of all.
 inline bool serves_allocation() { return is_serving() || detail::start_serving(); }
+
+// From now on it serves, or does not.
+void set_serving(bool serves);
 
 inline CUresult to_result(driver::Status status) { return static_cast<CUresult>(status); }
 

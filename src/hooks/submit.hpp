@@ -43,6 +43,18 @@ CUresult forward_counted(Call&& call) {
   return call();
 }
 
+// Makes a submission that nothing stands in the way of any more.
+template <typename Call>
+[[gnu::always_inline]] inline CUresult submit_now(order::Lane lane, Call&& call) {
+  CUresult result;
+  {
+    const Reentry guard;
+    result = call();
+  }
+  after_submit(lane, result);
+  return result;
+}
+
 // `stream` is named already; `call` makes the real call.
 // `overlaps`: the work may start before what precedes it in the stream has ended.
 template <typename Call>
@@ -52,13 +64,7 @@ inline CUresult submit(CUstream stream, Call&& call, bool overlaps = false) {
   const order::Lane lane = lane_of(stream);
   if (!before_submit(overlaps ? order::Lane::kOverlapping : lane)) [[unlikely]]
     return forbidden();
-  CUresult result;
-  {
-    const Reentry guard;
-    result = call();
-  }
-  after_submit(lane, result);
-  return result;
+  return submit_now(lane, call);
 }
 
 inline bool overlaps(const CUlaunchConfig* config) {
@@ -79,12 +85,24 @@ struct SubmitHook;
 
 template <cuda::Kind kind, int place, typename Self, typename... Args>
 struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
+  // What nearly every submission is, looked at first: then the arguments need not be kept for later, and no
+  // more is done than two loads before the call and one after it.
   static CUresult call(Args... args) {
+    const CUstream stream = stream_of(args...);
+    if (is_serving() && stream != CU_STREAM_PER_THREAD && !may_overlap(args...)) [[likely]] {
+      const order::Lane lane = order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
+      if (pools.order().may_submit(lane)) [[likely]]
+        return submit_now(lane, [&] { return Self::entry()(args...); });
+    }
+    return call_with_care(args...);
+  }
+
+ private:
+  [[gnu::noinline]] static CUresult call_with_care(Args... args) {
     return submit(
         stream_of(args...), [&] { return Self::entry()(args...); }, may_overlap(args...));
   }
 
- private:
   static constexpr DefaultStream kZero = kind == cuda::Kind::kStreamPerThread ||
                                                  kind == cuda::Kind::kConfigPerThread ||
                                                  kind == cuda::Kind::kDefaultPerThread

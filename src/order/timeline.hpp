@@ -42,9 +42,11 @@ class Timeline {
 
   // Around every call that submits work to `lane`. False: the work must not be submitted, for what it may
   // touch can neither be ordered nor waited for. No driver that still works does that.
-  [[nodiscard]] bool before_submit(Lane lane) {
+  [[nodiscard]] bool before_submit(Lane lane) { return may_submit(lane) || leave_guarded_lane(lane); }
+  // Whether there is nothing to do before.
+  bool may_submit(Lane lane) const {
     const Lane guard = guard_.load(std::memory_order_acquire);
-    return guard == Lane::kNone || guard == lane || !kGuard || leave_guarded_lane(lane);
+    return guard == Lane::kNone || guard == lane || !kGuard;
   }
   // The driver's answer to the wait that failed: what it would have said to the submission too.
   driver::Status refusal() const { return refusal_.load(std::memory_order_relaxed); }

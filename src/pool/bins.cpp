@@ -5,27 +5,6 @@
 
 namespace cupool::pool {
 
-void Bins::insert(Range* range) {
-  const size_t bin = bin_of(range->bytes);
-  range->bin_prev = nullptr;
-  range->bin_next = heads_[bin];
-  if (heads_[bin] != nullptr) heads_[bin]->bin_prev = range;
-  heads_[bin] = range;
-  filled_[bin / 64] |= uint64_t{1} << (bin % 64);
-}
-
-void Bins::remove(Range* range) {
-  const size_t bin = bin_of(range->bytes);
-  if (range->bin_prev != nullptr) {
-    range->bin_prev->bin_next = range->bin_next;
-  } else {
-    heads_[bin] = range->bin_next;
-  }
-  if (range->bin_next != nullptr) range->bin_next->bin_prev = range->bin_prev;
-  if (heads_[bin] == nullptr) filled_[bin / 64] &= ~(uint64_t{1} << (bin % 64));
-  range->bin_prev = range->bin_next = nullptr;
-}
-
 size_t Bins::next_bin(size_t from) const {
   if (from >= kBins) return kBins;
   size_t word = from / 64;

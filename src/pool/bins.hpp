@@ -14,8 +14,28 @@ class Bins {
  public:
   constexpr Bins() = default;
 
-  void insert(Range* range);
-  void remove(Range* range);
+  void insert(Range* range) {
+    const size_t bin = bin_of(range->bytes);
+    Range* const next = heads_[bin];
+    range->bin = static_cast<uint16_t>(bin);
+    range->bin_prev = nullptr;
+    range->bin_next = next;
+    if (next != nullptr) next->bin_prev = range;
+    heads_[bin] = range;
+    filled_[bin / 64] |= uint64_t{1} << (bin % 64);
+  }
+  void remove(Range* range) {
+    Range* const prev = range->bin_prev;
+    Range* const next = range->bin_next;
+    if (next != nullptr) next->bin_prev = prev;
+    if (prev != nullptr) {
+      prev->bin_next = next;
+    } else {
+      const size_t bin = range->bin;
+      heads_[bin] = next;
+      if (next == nullptr) filled_[bin / 64] &= ~(uint64_t{1} << (bin % 64));
+    }
+  }
   // The smallest range of at least `bytes`, and at most `most`, whose stamp is at most `limit`; of equals,
   // the lowest.
   Range* best_fit(uint64_t bytes, uint64_t most, Epoch limit) const;

@@ -24,10 +24,15 @@ class ObjectStore {
 
   // A default-constructed object, or null when the host has no memory.
   T* take() {
+    T* const object = take_as_it_is();
+    if (object != nullptr) object->reset();
+    return object;
+  }
+  // The same with whatever it held last, for one who sets it all.
+  T* take_as_it_is() {
     if (idle_ != nullptr) {
       T* object = idle_;
       idle_ = object->next_idle;
-      object->reset();
       return object;
     }
     if (left_ == 0) {

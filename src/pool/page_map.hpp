@@ -94,6 +94,6 @@ class PageMap {
 };
 
 // The one map of the process.
-extern constinit PageMap page_map;
+[[gnu::visibility("hidden")]] extern constinit PageMap page_map;
 
 }  // namespace cupool::pool

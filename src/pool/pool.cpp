@@ -32,6 +32,14 @@ Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::D
       slabs_(sizes_),
       ranges_(this, stats_) {
   ranges_.set_split_limit(settings_.split_max);
+  set_max_cached(settings_.max_cached);
+}
+
+void Pool::set_max_cached(uint64_t bytes) {
+  max_cached_.store(bytes, std::memory_order_relaxed);
+  const bool keeps =
+      settings_.thread_cache != 0 && bytes > ThreadCache::kLargestKept && settings_.decay_ms == 0;
+  most_kept_large_.store(keeps ? ThreadCache::kLargestKept : 0, std::memory_order_relaxed);
 }
 
 Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out) {
@@ -75,7 +83,7 @@ bool Pool::take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out) 
 }
 
 bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search) {
-  if (bytes > uint64_t{1} << 48) {
+  if (bytes > stats::kMostBytes) {
     search->status = kOutOfMemory;
     return false;
   }
@@ -85,7 +93,10 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
   }
   Range* range = find_range(cache, size_class, sizes_.rounded(bytes), search);
   if (range == nullptr) return false;
-  range->size_class.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
+  // Without host memory for the rest's record a block may have been left larger than its class.
+  const bool fits = size_class == SizeClasses::kNotKept || range->bytes == sizes_.bytes(size_class);
+  range->size_class.store(static_cast<uint8_t>(fits ? size_class : SizeClasses::kNotKept),
+                          std::memory_order_relaxed);
   *out = {range->start, range, range->stamp, nullptr};
   return true;
 }
@@ -266,6 +277,7 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
 void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order_); }
 
 bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
+  if (size_class == SizeClasses::kNotKept) return false;
   cache.enter();
   cache.prepare(size_class);
   const bool kept = cache.put(size_class, entry, order_);
@@ -282,11 +294,7 @@ void Pool::merge_large(ThreadCache& cache) {
 
 void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
   Entry other = entry;
-  // Not where the user keeps an eye on what is cached: a block in here is hidden from the limits.
-  const bool may_keep = settings_.thread_cache != 0 &&
-                        max_cached_.load(std::memory_order_relaxed) > ThreadCache::kLargestKept &&
-                        settings_.decay_ms == 0;
-  if (may_keep && entry.range->bytes <= ThreadCache::kLargestKept) {
+  if (entry.range->bytes <= most_kept_large()) {
     cache.enter();
     other = cache.swap_large(entry);
     cache.exit();
@@ -297,7 +305,8 @@ void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
 void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   if (size_class == SizeClasses::kNotKept) {
     take_back_large(cache, entry);
-  } else if (!make_room(cache, size_class) || !keep(cache, size_class, entry)) {
+  } else if ((order_.is_granted() || !keep(cache, size_class, entry)) &&
+             (!make_room(cache, size_class) || !keep(cache, size_class, entry))) {
     give_blocks(size_class, &entry, 1);
     cache.enter();
     const unsigned other = cache.next_to_empty(size_class);

@@ -58,6 +58,8 @@ class Pool {
   // A block that the thread's cache does not keep, or has no room for.
   void take_back(ThreadCache& cache, unsigned size_class, const Entry& entry);
 
+  // Into the thread's cache, if there is room.
+  bool keep(ThreadCache& cache, unsigned size_class, const Entry& entry);
   // Past any cache, to slabs and ranges.
   void give_blocks(unsigned size_class, const Entry* entries, size_t count);
 
@@ -68,7 +70,10 @@ class Pool {
   uint64_t release_free_segments(uint64_t keep);
   // The same after emptying the threads' caches.
   uint64_t trim(uint64_t keep);
-  void set_max_cached(uint64_t bytes) { max_cached_.store(bytes, std::memory_order_relaxed); }
+  void set_max_cached(uint64_t bytes);
+  // The largest block of which a thread keeps one. None where the user keeps an eye on what is cached: such a
+  // block is hidden from the limits.
+  uint64_t most_kept_large() const { return most_kept_large_.load(std::memory_order_relaxed); }
   // All that can be done to find room: what fences released, waiting, thread caches, free segments.
   uint64_t release_everything();
   void empty_thread_caches();
@@ -167,7 +172,6 @@ class Pool {
   void take_back_large(ThreadCache& cache, const Entry& entry);
   void merge_large(ThreadCache& cache);
   bool make_room(ThreadCache& cache, unsigned size_class);
-  bool keep(ThreadCache& cache, unsigned size_class, const Entry& entry);
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
 
   std::atomic<driver::Context> context_;
@@ -189,7 +193,8 @@ class Pool {
 
   Lock caches_lock_;
   ThreadCache* caches_ CUPOOL_GUARDED_BY(caches_lock_) = nullptr;
-  std::atomic<uint64_t> max_cached_{settings_.max_cached};
+  std::atomic<uint64_t> max_cached_{0};
+  std::atomic<uint64_t> most_kept_large_{0};
   std::atomic<uint64_t> decayed_at_{0};
   std::atomic<uint64_t> allocated_segments_{0};
   std::atomic<uint64_t> released_segments_{0};

@@ -1,11 +1,12 @@
-// The hot path of allocation and free, the caches of the calling thread, and the table of pools. The table
-// grows under `lock_` and is read without it; the hot path takes no lock and makes no call.
+// What the hot path (hot_path.hpp) leaves over, the caches of the calling thread, and the table of pools. The
+// table grows under `lock_` and is read without it.
 #include "pool/pools.hpp"
 
 #include <pthread.h>
 
 #include <algorithm>
 
+#include "pool/hot_path.hpp"
 #include "pool/page_map.hpp"
 #include "stats/counters.hpp"
 
@@ -13,36 +14,15 @@ namespace cupool::pool {
 
 using driver::kSuccess;
 
-namespace {
-
-// The caches of this thread: the one used last, and all of them.
-struct ThisThread {
-  ThreadCache* last = nullptr;
-  ThreadCache* all = nullptr;
-};
 constinit thread_local ThisThread this_thread;
+
+namespace {
 
 pthread_key_t thread_key;
 void on_thread_end(void*) { Pools::end_thread(); }
 
-// From now on the application holds this block.
-inline void hand_out(ThreadCache& cache, unsigned size_class, const Entry& entry, uint64_t asked,
-                     Address* out) {
-  uint64_t block_bytes;
-  if (entry.tag != nullptr) {
-    block_bytes = cache.sizes().bytes(size_class);
-    entry.tag->store(Slab::tag_of(block_bytes, asked), std::memory_order_relaxed);
-  } else {
-    block_bytes = entry.range->bytes;
-    entry.range->asked.store(asked, std::memory_order_relaxed);
-  }
-  cache.holdings().give(asked, block_bytes);
-  *out = entry.address;
-}
-
 // Hands out a block that this thread keeps, if one of them may be; false: none.
-[[gnu::always_inline]] inline bool hand_out_kept(ThreadCache& cache, const order::Timeline& order,
-                                                 uint64_t asked, Address* out) {
+bool hand_out_kept(ThreadCache& cache, const order::Timeline& order, uint64_t asked, Address* out) {
   const unsigned size_class = cache.sizes().of(asked);
   Entry entry;
   cache.enter();
@@ -50,47 +30,35 @@ inline void hand_out(ThreadCache& cache, unsigned size_class, const Entry& entry
                        ? cache.take(size_class, order, &entry)
                        : cache.take_large(cache.sizes().rounded(asked), order, &entry);
   cache.exit();
-  if (hit) hand_out(cache, size_class, entry, asked, out);
+  if (hit) hand_out(cache, entry, asked, cache.kept_bytes(size_class, entry), out);
   return hit;
 }
 
-// Takes the block that starts at this address from the application. Whoever takes the tag, or the size, has
-// freed the block; a second free finds nothing. False: nobody holds such a block.
-inline bool take_from_application(Owner owner, Address address, Pools::Returned* out) {
+// A block that the application gave back, and what the records say of it.
+struct Returned {
+  Entry entry;
+  Pool* pool;
+  uint64_t block_bytes;
+  unsigned size_class;
+};
+Returned describe(Address address) {
+  const Owner owner = page_map.find(address);
   if (owner.is_slab()) {
     Slab* const slab = owner.slab();
-    const uint32_t index = slab->index_of(address);
-    if (index == slab->blocks) return false;
-    const uint16_t tag = slab->tags()[index].exchange(0, std::memory_order_relaxed);
-    *out = {{address, slab->range, 0, slab->tags() + index},
-            slab->pool,
-            slab->asked(tag),
-            slab->block_bytes,
-            slab->size_class,
-            (tag & kMarkedTag) != 0};
-    return tag != 0;
+    Tag* const tag = slab->tags() + slab->index_of(address);
+    return {{address, slab->range, 0, tag}, slab->pool, slab->block_bytes, slab->size_class};
   }
-  Range* range = owner.plain_range();
-  if (range->start != address) return false;
-  const uint64_t asked = range->asked.exchange(0, std::memory_order_relaxed);
-  *out = {{address, range, 0, nullptr},
-          range->pool,
-          asked & ~kMarkedAsked,
-          range->bytes,
-          range->size_class.load(std::memory_order_relaxed),
-          (asked & kMarkedAsked) != 0};
-  return asked != 0;
+  Range* const range = owner.plain_range();
+  const unsigned size_class = range->size_class.load(std::memory_order_relaxed);
+  return {{address, range, 0, nullptr}, range->pool, range->bytes, size_class};
 }
 
 }  // namespace
 
 Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
-  ThreadCache* cache = this_thread.last;
-  if (cache == nullptr || cache->pool()->context() != context || !order_.is_granted()) [[unlikely]]
-    return allocate_carefully(context, bytes, out);
-  if (hand_out_kept(*cache, order_, bytes, out)) [[likely]]
-    return kSuccess;
-  return allocate_from_pool(*cache, context, bytes, out);
+  const Kept kept = allocate_kept(context, bytes, out);
+  if (kept == Kept::kTaken) return kSuccess;
+  return kept == Kept::kNone ? allocate_missed(context, bytes, out) : allocate_carefully(context, bytes, out);
 }
 
 // Not this thread's last pool, or only memory that is safe may be handed out.
@@ -101,56 +69,46 @@ Status Pools::allocate_carefully(driver::Context context, uint64_t bytes, Addres
     if (cache == nullptr) return allocate_past_the_pool(context, bytes, out);
   }
   order_.prefer_grant();
-  if (hand_out_kept(*cache, order_, bytes, out)) return kSuccess;
-  return allocate_from_pool(*cache, context, bytes, out);
+  // For small blocks the pool looks there itself.
+  const bool small = cache->sizes().is_small(cache->sizes().of(bytes));
+  if (!small && hand_out_kept(*cache, order_, bytes, out)) return kSuccess;
+  return allocate_missed(context, bytes, out);
 }
 
-Status Pools::allocate_from_pool(ThreadCache& cache, driver::Context context, uint64_t bytes, Address* out) {
+// pre: the thread's last cache is the one of the context.
+Status Pools::allocate_missed(driver::Context context, uint64_t bytes, Address* out) {
+  ThreadCache& cache = *this_thread.last;
   Pool& pool = *cache.pool();
   const unsigned size_class = cache.sizes().of(bytes);
   Entry entry;
   const Status status = pool.find_block(cache, size_class, bytes, &entry);
   if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
-  hand_out(cache, size_class, entry, bytes, out);
+  const bool small = entry.tag != nullptr;
+  hand_out(cache, entry, bytes, small ? cache.sizes().bytes(size_class) : entry.range->bytes, out);
   return kSuccess;
 }
 
 Freed Pools::free(Address address) {
-  const Owner owner = page_map.find(address);
-  if (!owner) return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address);
-  Returned block;
-  if (!take_from_application(owner, address, &block)) return Freed::kNobodys;
-
-  ThreadCache* cache = this_thread.last;
-  if (cache == nullptr || cache->pool() != block.pool || block.marked || block.pool->frees_specially())
-      [[unlikely]]
-    return free_slowly(block);
-  block.entry.stamp = order_.open();
-  cache->holdings().take_back(block.asked, block.block_bytes);
-  bool kept = false;
-  if (block.size_class != SizeClasses::kNotKept) {
-    cache->enter();
-    kept = cache->put(block.size_class, block.entry, order_);
-    cache->exit();
-  }
-  return kept ? Freed::kDone : take_back(*cache, block);
+  uint64_t asked = 0;
+  const Unkept why = free_kept(address, &asked);
+  return why == Unkept::kNot ? Freed::kDone : finish_free(address, why, asked);
 }
 
-// Not this thread's last pool, or a block or a pool with something special about it.
-Freed Pools::free_slowly(Returned block) {
+Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
+  if (why == Unkept::kNobodys) return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address);
+  Returned block = describe(address);
   Pool& pool = *block.pool;
   if (pool.context() == nullptr) return Freed::kNotOurs;
-  ThreadCache* cache = find_cache(&pool);
+  ThreadCache* cache = this_thread.last;
+  if (cache == nullptr || cache->pool() != &pool) cache = find_cache(&pool);
   block.entry.stamp = order_.open();
   if (pool.settings().free_waits) order_.wait_for_all();
-  if (cache != nullptr) cache->holdings().take_back(block.asked, block.block_bytes);
-  if (cache != nullptr && !block.marked) return take_back(*cache, block);
-  pool.take_back_marked(block.size_class, block.entry);
-  return Freed::kDone;
-}
-
-Freed Pools::take_back(ThreadCache& cache, Returned block) {
-  block.pool->take_back(cache, block.size_class, block.entry);
+  if (cache != nullptr) cache->holdings().take_back(asked & ~kMarkedAsked, block.block_bytes);
+  if (cache == nullptr || (asked & kMarkedAsked) != 0) {
+    pool.take_back_marked(block.size_class, block.entry);
+  } else if (why == Unkept::kNoRoom || !pool.keep(*cache, block.size_class, block.entry)) {
+    pool.take_back(*cache, block.size_class, block.entry);
+  }
   return Freed::kDone;
 }
 

@@ -1,5 +1,5 @@
 // The process's memory: one timeline, one pool per context, one cache per thread and pool. What hooks call.
-// The hot path of an allocation and of a free is in pools.cpp, a page long. A context that ends takes its
+// The hot path of an allocation and of a free is in hot_path.hpp, a page long. A context that ends takes its
 // pool out of the table; the same handle seen again gets a new pool.
 #pragma once
 
@@ -13,23 +13,28 @@
 
 namespace cupool::pool {
 
+// Whether a thread had a block to hand out.
+enum class Kept { kTaken, kNone, kUnknown };
+// Why a thread did not keep a block that was freed: it did; nobody held it; it has no room; there is
+// something special about the block or its pool.
+enum class Unkept { kNot, kNobodys, kNoRoom, kSpecial };
+
 class Pools {
  public:
   constexpr explicit Pools(driver::Driver* driver) : driver_(driver), order_(driver) {}
 
-  // A block that the application gives back, and what the records said of it.
-  struct Returned {
-    Entry entry;
-    Pool* pool;
-    uint64_t asked;
-    uint64_t block_bytes;
-    unsigned size_class;
-    bool marked;
-  };
-
   // `bytes` > 0 in the current context, which is `context`. The driver's status.
   Status allocate(driver::Context context, uint64_t bytes, Address* out);
+  // The same in two steps: a block that this thread keeps; else allocate_missed() if it has none, and
+  // allocate_carefully() if that is not known. `out` is an address.
+  template <typename Word>
+  Kept allocate_kept(driver::Context context, uint64_t bytes, Word* out);
+  Status allocate_missed(driver::Context context, uint64_t bytes, Address* out);
+  Status allocate_carefully(driver::Context context, uint64_t bytes, Address* out);
   Freed free(Address address);
+  // The same in two steps: if the thread did not keep the block, finish_free() must follow with the answers.
+  Unkept free_kept(Address address, uint64_t* asked);
+  Freed finish_free(Address address, Unkept why, uint64_t asked);
   // The same for memory of another source, which is never cut.
   Status allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
   // From now on no block is cut from a segment: each is an allocation of the driver's.
@@ -102,10 +107,6 @@ class Pools {
   static constexpr size_t kMostPools = 256;
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
-  Status allocate_carefully(driver::Context context, uint64_t bytes, Address* out);
-  Status allocate_from_pool(ThreadCache& cache, driver::Context context, uint64_t bytes, Address* out);
-  Freed free_slowly(Returned block);
-  static Freed take_back(ThreadCache& cache, Returned block);
   Status allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out);
   Status allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out);
   Freed free_whole(Address address);

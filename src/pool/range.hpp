@@ -43,7 +43,8 @@ struct alignas(64) Range {
   std::atomic<uint64_t> asked{0};      // a block: the bytes the application asked for; 0: nobody holds it
   std::atomic<uint8_t> size_class{0};  // of a block that thread caches may keep
   Use use = Use::kFree;
-  Epoch stamp = 0;  // free: when its last block was freed
+  uint16_t bin = 0;  // free: where bins.hpp has put it
+  Epoch stamp = 0;   // free: when its last block was freed
   Segment* segment = nullptr;
   Range* before = nullptr;  // neighbours in the segment
   Range* after = nullptr;

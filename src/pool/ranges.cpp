@@ -45,8 +45,11 @@ void Ranges::hand_out_locked(Range* range) {
 // The upper part becomes a free range of its own. Without host memory for its record the block keeps all of
 // it.
 void Ranges::cut_locked(Range* range, uint64_t bytes) {
-  Range* rest = range_store_.take();
+  Range* rest = range_store_.take_as_it_is();
   if (rest == nullptr) return;
+  rest->slab.store(nullptr, std::memory_order_relaxed);
+  rest->asked.store(0, std::memory_order_relaxed);
+  rest->use = Use::kFree;
   rest->pool = pool_;
   rest->segment = range->segment;
   rest->start = range->start + bytes;

@@ -18,7 +18,8 @@ SizeClasses::SizeClasses(uint64_t min_block, uint64_t small_limit, uint64_t roun
   }
   small_limit_ = bytes_[count_ - 1];
   size_t size_class = 0;
-  for (size_t unit = 0; unit * kUnit <= small_limit_; ++unit) {
+  small_[0] = static_cast<uint8_t>(kNotKept);
+  for (size_t unit = 1; unit * kUnit <= small_limit_; ++unit) {
     while (bytes_[size_class] < unit * kUnit) ++size_class;
     small_[unit] = static_cast<uint8_t>(size_class);
   }

@@ -14,32 +14,35 @@ namespace cupool::pool {
 class SizeClasses {
  public:
   static constexpr size_t kMostSmall = 64;
-  static constexpr size_t kMostClasses = kMostSmall + 64 + 1;
+  static constexpr size_t kMostClasses = kMostSmall + 64;
   static constexpr uint64_t kUnit = 256;
   static constexpr uint64_t kLargestSmall = 256 << 10;  // a block's slack must fit 16 bits
   static constexpr uint64_t kLargestMinimum = 16 << 10;
   static constexpr uint64_t kLargestKept = 1 << 20;
-  static constexpr unsigned kNotKept = 255;  // too large: never in a thread's cache
+  static constexpr unsigned kNotKept = 255;  // too large, or nothing at all: never in a thread's cache
 
   // pre: min_block is a power of two, above kUnit and at most kLargestMinimum; small_limit at most
   // kLargestSmall.
   SizeClasses(uint64_t min_block, uint64_t small_limit, uint64_t round);
 
-  // The class of a block of `bytes`, or kNotKept. pre: bytes > 0.
+  // The class of a block of `bytes`, or kNotKept.
   unsigned of(uint64_t bytes) const {
     if (bytes <= small_limit_) return small_[(bytes + kUnit - 1) / kUnit];
+    if (bytes > kLargestKept) return kNotKept;
     const uint64_t taken = rounded(bytes);
-    return taken <= kLargestKept ? static_cast<unsigned>(kMostSmall + (taken >> kGranuleShift)) : kNotKept;
+    return taken <= kLargestKept ? static_cast<unsigned>(kFirstRange + (taken >> kGranuleShift)) : kNotKept;
   }
   bool is_small(unsigned size_class) const { return size_class < kMostSmall; }
   uint64_t bytes(unsigned size_class) const {
-    return is_small(size_class) ? bytes_[size_class] : (size_class - kMostSmall) << kGranuleShift;
+    return is_small(size_class) ? bytes_[size_class] : (size_class - kFirstRange) << kGranuleShift;
   }
   size_t small_classes() const { return count_; }
   // What a block that is a range of its own takes.
   uint64_t rounded(uint64_t bytes) const { return (bytes + round_ - 1) & ~(round_ - 1); }
 
  private:
+  static constexpr size_t kFirstRange = kMostSmall - 1;  // the class of a range without granules
+
   std::array<uint8_t, kLargestSmall / kUnit + 1> small_{};
   std::array<uint64_t, kMostSmall> bytes_{};
   size_t count_ = 0;

@@ -14,11 +14,12 @@
 
 namespace cupool::pool {
 
-bool ThreadCache::heavy_ = true;
+bool ThreadCache::has_membarrier_ = false;
 
 void prepare_thread_caches() {
 #if !defined(__SANITIZE_THREAD__)
-  ThreadCache::heavy_ = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
+  ThreadCache::has_membarrier_ =
+      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 #endif
 }
 
@@ -26,8 +27,8 @@ uint32_t ThreadCache::prepare(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
   if (shelf.room != 0) return shelf.room;
   const uint64_t block = sizes_.bytes(size_class);
-  if (block > (is_range(size_class) ? most_ranges_ : most_bytes_)) return 0;
-  const uint64_t fewest = is_range(size_class) ? kFewestRanges : 2;
+  if (block > most_[is_range(size_class)]) return 0;
+  const uint64_t fewest = is_range(size_class) != 0 ? kFewestRanges : 2;
   const uint32_t room =
       static_cast<uint32_t>(std::clamp<uint64_t>(kMostShelfBytes / block, fewest, kMostBlocks));
   // Shelves are never taken down: threads end, but their caches are taken over by new ones.
@@ -36,13 +37,14 @@ uint32_t ThreadCache::prepare(unsigned size_class) {
   shelf.ring = ring;
   shelf.block_bytes = static_cast<uint32_t>(block);
   shelf.room = std::bit_ceil(room);
+  shelf.mask = shelf.room - 1;
   return shelf.room;
 }
 
 bool ThreadCache::widen(unsigned size_class, const order::Timeline& order) {
   Shelf& shelf = shelves_[size_class];
-  if (!is_range(size_class) || order.is_granted() || shelf.count < shelf.room || shelf.room >= kMostKept ||
-      shelf.room == 0)
+  if (is_range(size_class) == 0 || order.is_granted() || shelf.count < shelf.room ||
+      shelf.room >= kMostKept || shelf.room == 0)
     return false;
   Entry* ring = static_cast<Entry*>(calloc(size_t{shelf.room} * 2, sizeof(Entry)));
   if (ring == nullptr) return false;
@@ -51,6 +53,7 @@ bool ThreadCache::widen(unsigned size_class, const order::Timeline& order) {
   shelf.ring = ring;
   shelf.first = 0;
   shelf.room *= 2;
+  shelf.mask = shelf.room - 1;
   return true;
 }
 
@@ -71,8 +74,8 @@ size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out
 unsigned ThreadCache::next_to_empty(unsigned size_class) {
   constexpr unsigned kMisfitsATurn = 8;
   if (++misfits_ % kMisfitsATurn != 0) return SizeClasses::kNotKept;
-  const unsigned first = is_range(size_class) ? SizeClasses::kMostSmall : 0;
-  const unsigned end = is_range(size_class) ? SizeClasses::kMostClasses : SizeClasses::kMostSmall;
+  const unsigned first = is_range(size_class) != 0 ? SizeClasses::kMostSmall : 0;
+  const unsigned end = is_range(size_class) != 0 ? SizeClasses::kMostClasses : SizeClasses::kMostSmall;
   unsigned& cursor = cursors_[is_range(size_class)];
   for (unsigned looked = first; looked < end; ++looked) {
     cursor = cursor + 1 < end ? std::max(cursor + 1, first) : first;
@@ -82,8 +85,8 @@ unsigned ThreadCache::next_to_empty(unsigned size_class) {
 }
 
 void ThreadCache::stop() {
-  stop_.store(true, std::memory_order_seq_cst);
-  if (heavy_) {
+  const bool heavy = stop_.fetch_or(kStop, std::memory_order_seq_cst) == kHeavy;
+  if (heavy) {
     // The owner's fence alone does not keep our own load behind our store.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   } else {
@@ -91,18 +94,19 @@ void ThreadCache::stop() {
   }
   while (busy_.load(std::memory_order_acquire)) sched_yield();
   // What the owner wrote before it left is seen after this.
-  if (!heavy_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  if (!heavy && !kStoresInOrder) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
-void ThreadCache::start() { stop_.store(false, std::memory_order_release); }
+void ThreadCache::start() { stop_.fetch_and(static_cast<uint8_t>(~kStop), std::memory_order_release); }
 
-void ThreadCache::wait_until_started() {
-  do {
-    busy_.store(false, std::memory_order_release);
-    while (stop_.load(std::memory_order_acquire)) sched_yield();
+void ThreadCache::enter_slowly() {
+  for (;;) {
+    while ((stop_.load(std::memory_order_acquire) & kStop) != 0) sched_yield();
     busy_.store(true, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-  } while (stop_.load(std::memory_order_acquire));
+    if ((stop_.load(std::memory_order_acquire) & kStop) == 0) return;
+    exit();
+  }
 }
 
 }  // namespace cupool::pool

@@ -1,7 +1,8 @@
 // What one thread keeps of one pool: per size class a ring of freed blocks, oldest first. A block has no
 // owner thread; whoever frees it keeps it, up to a bound. Used by its own thread without a lock. Another
 // thread may empty it (out of memory, end of the thread) through stop(): the owner announces itself with
-// plain stores, and the one who stops pays for the ordering with a membarrier.
+// plain stores, and the one who stops pays for the ordering with a membarrier. Where there is none, the owner
+// always goes the long way through enter() and pays itself.
 #pragma once
 
 #include <algorithm>
@@ -17,24 +18,25 @@
 namespace cupool::pool {
 
 // Freed blocks of one class. Stamps do not decrease from the oldest to the newest.
-struct Shelf {
+struct alignas(32) Shelf {
   Entry* ring = nullptr;
   uint32_t first = 0;
   uint32_t count = 0;
   uint32_t room = 0;  // a power of two, or 0 before the first use
+  uint32_t mask = 0;  // one less
   uint32_t block_bytes = 0;
 
-  Entry& at(uint32_t i) { return ring[(first + i) & (room - 1)]; }
+  Entry& at(uint32_t i) { return ring[(first + i) & mask]; }
   Entry pop_newest() { return at(--count); }
   Entry pop_oldest() {
     const Entry entry = at(0);
-    first = (first + 1) & (room - 1);
+    first = (first + 1) & mask;
     --count;
     return entry;
   }
   void push_newest(const Entry& entry) { at(count++) = entry; }
   void push_oldest(const Entry& entry) {
-    first = (first - 1) & (room - 1);
+    first = (first - 1) & mask;
     ring[first] = entry;
     ++count;
   }
@@ -53,49 +55,78 @@ class alignas(128) ThreadCache {
   // Between these two calls the cache belongs to the calling thread, which must be its owner. Outside them
   // not even a count on a shelf may be read: another thread may be emptying it.
   void enter() {
-    busy_.store(true, std::memory_order_relaxed);
-    order_for_stop();
-    if (stop_.load(std::memory_order_acquire)) wait_until_started();
+    if (!try_enter()) enter_slowly();
   }
-  // Nor does this order anything: who stops pays for that too.
-  void exit() {
-    std::atomic_signal_fence(std::memory_order_release);
-    busy_.store(false, heavy_ ? std::memory_order_release : std::memory_order_relaxed);
+  // Orders nothing either, unless the machine does so by itself: who stops pays for that too.
+  [[gnu::always_inline]] void exit() {
+    if (kStoresInOrder || stop_.load(std::memory_order_relaxed) != kGo) {
+      busy_.store(false, std::memory_order_release);
+    } else {
+      std::atomic_signal_fence(std::memory_order_release);
+      busy_.store(false, std::memory_order_relaxed);
+    }
+  }
+  // False: somebody else has it, or may have it. Then nothing was entered.
+  [[gnu::always_inline]] bool try_enter() {
+    busy_.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (stop_.load(std::memory_order_acquire) == kGo) [[likely]]
+      return true;
+    exit();
+    return false;
   }
 
+  // The newest block of a class; false when there is none. pre: it may be handed out, whatever its stamp.
+  [[gnu::always_inline]] bool take_newest(unsigned size_class, Entry* out) {
+    Shelf& shelf = shelves_[size_class];
+    if (shelf.count == 0) [[unlikely]]
+      return false;
+    *out = shelf.pop_newest();
+    bytes_of(size_class) -= shelf.block_bytes;
+    return true;
+  }
   // A block that may be handed out now; false when there is none.
   bool take(unsigned size_class, const order::Timeline& order, Entry* out) {
+    if (order.is_granted()) return take_newest(size_class, out);
     Shelf& shelf = shelves_[size_class];
-    if (shelf.count == 0) return false;
-    if (order.is_granted()) {
-      *out = shelf.pop_newest();
-    } else {
-      if (!order.is_safe(shelf.at(0).stamp)) return false;
-      *out = shelf.pop_oldest();
-    }
+    if (shelf.count == 0 || !order.is_safe(shelf.at(0).stamp)) return false;
+    *out = shelf.pop_oldest();
     bytes_of(size_class) -= shelf.block_bytes;
     return true;
   }
   // False: the shelf is full, or all shelves of its kind together hold what they may.
+  [[gnu::always_inline]] bool put(unsigned size_class, const Entry& entry) {
+    return put_within(most_[is_range(size_class)], size_class, entry);
+  }
+  // The same where more may be kept. What cannot be handed out at once cannot be merged to any use either:
+  // under many streams a thread keeps more of it.
   bool put(unsigned size_class, const Entry& entry, const order::Timeline& order) {
-    Shelf& shelf = shelves_[size_class];
-    uint64_t& bytes = bytes_of(size_class);
-    if (shelf.count == shelf.room || bytes + shelf.block_bytes > most_of(size_class, order)) return false;
-    shelf.push_newest(entry);
-    bytes += shelf.block_bytes;
-    return true;
+    const bool more = is_range(size_class) != 0 && !order.is_granted();
+    return put_within(more ? most_unsafe_ : most_[is_range(size_class)], size_class, entry);
   }
   // The one large block that is kept: the last one freed, for a loop will ask for just that size again.
   // Whoever asks for another size has it merged first.
-  bool take_large(uint64_t bytes, const order::Timeline& order, Entry* out) {
+  [[gnu::always_inline]] bool take_large(uint64_t bytes, Entry* out) {
     if (large_.range == nullptr || large_.range->bytes != bytes) return false;
-    if (!order.is_granted() && !order.is_safe(large_.stamp)) return false;
     *out = large_;
     large_.range = nullptr;
     return true;
   }
+  bool take_large(uint64_t bytes, const order::Timeline& order, Entry* out) {
+    return (order.is_granted() || order.is_safe(large_.stamp)) && take_large(bytes, out);
+  }
+  // False: one is kept already, or this one is larger than `most`.
+  [[gnu::always_inline]] bool put_large(uint64_t most, const Entry& entry) {
+    if (large_.range != nullptr || entry.range->bytes > most) return false;
+    large_ = entry;
+    return true;
+  }
   // Keeps `entry`, and returns the one that was kept till now; its range is null if there was none.
   Entry swap_large(const Entry& entry) { return std::exchange(large_, entry); }
+  // The size of a block that is kept, or was until now.
+  uint64_t kept_bytes(unsigned size_class, const Entry& entry) const {
+    return size_class != SizeClasses::kNotKept ? shelves_[size_class].block_bytes : entry.range->bytes;
+  }
   // Blocks that came from a slab: older than all that are kept.
   void put_oldest(unsigned size_class, const Entry* entries, size_t count);
   // How many blocks of this class it is worth fetching at once when one is needed; the others fit.
@@ -141,10 +172,10 @@ class alignas(128) ThreadCache {
   void start();
 
   ThreadCache(Pool* pool, const SizeClasses& sizes, const Settings& settings, stats::Device& device)
-      : pool_(pool),
-        most_bytes_(settings.thread_cache),
-        most_ranges_(most_bytes_ / 4),
-        most_unsafe_(std::max(most_bytes_, settings.many_budget / 32) * 4),
+      : stop_(has_membarrier_ ? kGo : kHeavy),
+        pool_(pool),
+        most_{settings.thread_cache, settings.thread_cache / 4},
+        most_unsafe_(std::max(settings.thread_cache, settings.many_budget / 32) * 4),
         holdings_(device),
         sizes_(sizes) {
     device.enlist(holdings_);
@@ -155,36 +186,38 @@ class alignas(128) ThreadCache {
   bool abandoned = false;                 // its thread has ended; under the pool's cache lock
 
  private:
-  static void order_for_stop() {
-    if (heavy_) {
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-    } else {
-      std::atomic_signal_fence(std::memory_order_seq_cst);
-    }
+  void enter_slowly();
+  // Small blocks and ranges apart: one range of a megabyte must not push out all small ones.
+  static size_t is_range(unsigned size_class) { return size_class / SizeClasses::kMostSmall; }
+  uint64_t& bytes_of(unsigned size_class) { return bytes_[is_range(size_class)]; }
+  [[gnu::always_inline]] bool put_within(uint64_t most, unsigned size_class, const Entry& entry) {
+    Shelf& shelf = shelves_[size_class];
+    const uint64_t bytes = bytes_of(size_class) + shelf.block_bytes;
+    if (shelf.count == shelf.room || bytes > most) return false;
+    shelf.push_newest(entry);
+    bytes_of(size_class) = bytes;
+    return true;
   }
-  void wait_until_started();
 
   friend void prepare_thread_caches();
-  static bool heavy_;  // no membarrier on this system: the owner orders its own stores
+  static bool has_membarrier_;
+
+#if defined(__x86_64__)
+  static constexpr bool kStoresInOrder = true;
+#else
+  static constexpr bool kStoresInOrder = false;
+#endif
+  static constexpr uint8_t kGo = 0;
+  static constexpr uint8_t kStop = 1;   // while another thread has it
+  static constexpr uint8_t kHeavy = 2;  // always: no membarrier on this system
 
   std::atomic<bool> busy_{false};
-  std::atomic<bool> stop_{false};
+  std::atomic<uint8_t> stop_;
   uint64_t sealed_frees_ = 0;
   uint64_t sealed_bytes_ = 0;
   Pool* pool_;
-  // Small blocks and ranges apart: one range of a megabyte must not push out all small ones.
-  bool is_range(unsigned size_class) const { return size_class >= SizeClasses::kMostSmall; }
-  uint64_t& bytes_of(unsigned size_class) { return bytes_[is_range(size_class)]; }
-  // What cannot be handed out at once cannot be merged to any use either: under many streams a thread keeps
-  // more of it.
-  uint64_t most_of(unsigned size_class, const order::Timeline& order) const {
-    if (!is_range(size_class)) return most_bytes_;
-    return order.is_granted() ? most_ranges_ : most_unsafe_;
-  }
-
-  std::array<uint64_t, 2> bytes_{};
-  uint64_t most_bytes_;
-  uint64_t most_ranges_;
+  std::array<uint64_t, 2> bytes_{};  // kept: small blocks, ranges
+  std::array<uint64_t, 2> most_;
   uint64_t most_unsafe_;
   std::array<unsigned, 2> cursors_{};
   unsigned misfits_ = 0;

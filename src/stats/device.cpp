@@ -53,7 +53,7 @@ void Holdings::drop() {
 
 void Holdings::drop(uint64_t asked, uint64_t block_bytes) {
   dropped_.fetch_add(static_cast<int64_t>(asked), std::memory_order_relaxed);
-  move(-static_cast<int64_t>(block_bytes));
+  give_up(block_bytes);
 }
 
 void Holdings::tell() {
@@ -61,6 +61,7 @@ void Holdings::tell() {
   const int64_t now = live();
   if (bound == 0) {
     high_.store(std::numeric_limits<int64_t>::min(), std::memory_order_relaxed);
+    low_.store(std::numeric_limits<int64_t>::max(), std::memory_order_relaxed);
     device_.told_all(now - std::exchange(told_, now));
     return;
   }

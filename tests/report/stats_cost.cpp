@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fake_driver.hpp"
+#include "pool/hot_path.hpp"
 #include "pool/pools.hpp"
 
 using namespace cupool;

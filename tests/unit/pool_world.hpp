@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "fake_driver.hpp"
+#include "pool/hot_path.hpp"
 #include "pool/page_map.hpp"
 #include "pool/pools.hpp"
 

@@ -1,9 +1,11 @@
 // Victim: one thread takes the primary context, uses its memory and gives the context back, with the memory
 // in it, over and over; another makes and destroys contexts of its own. Every call must succeed.
+// primaries [rounds].
 #include <cuda.h>
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 namespace {
@@ -43,13 +45,14 @@ void use_primary(CUdevice device, bool frees) {
 
 }  // namespace
 
-int main() {
+int main(int count, char** words) {
+  const int rounds = count > 1 ? std::atoi(words[1]) : 100;
   CUdevice device = 0;
   MUST(cuInit(0));
   MUST(cuDeviceGet(&device, 0));
   std::atomic<bool> over{false};
   std::thread other([&] { make_contexts(device, over); });
-  for (int round = 0; round < 100; ++round) use_primary(device, round % 2 == 0);
+  for (int round = 0; round < rounds; ++round) use_primary(device, round % 2 == 0);
   over = true;
   other.join();
   std::printf("%d calls failed\n", failures.load());
