@@ -82,6 +82,25 @@ bool Pool::take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out) 
   return hit;
 }
 
+void Pool::merge_large(ThreadCache& cache) {
+  cache.enter();
+  const Entry large = cache.swap_large({});
+  cache.exit();
+  if (large.range != nullptr) give_range(large.range, large.stamp);
+}
+
+inline Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
+  search->how = how;
+  return ranges_.take(bytes, order_);
+}
+
+// A range of `bytes`: one that may be handed out, or one that can be made so.
+inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
+  merge_large(cache);
+  if (Range* range = take_range(bytes, How::kRange, search)) return range;
+  return make_range(cache, size_class, bytes, search);
+}
+
 bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search) {
   if (bytes > stats::kMostBytes) {
     search->status = kOutOfMemory;
@@ -152,11 +171,6 @@ bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Sear
   return true;
 }
 
-Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
-  search->how = how;
-  return ranges_.take(bytes, order_);
-}
-
 // One that the thread keeps itself, or that lies with all ranges.
 Range* Pool::take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   if (size_class != SizeClasses::kNotKept) {
@@ -170,10 +184,8 @@ Range* Pool::take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t b
   return take_range(bytes, How::kAfterWait, search);
 }
 
-// A range of `bytes`: one that may be handed out; else find out what stands in the way, time or room.
-Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
-  merge_large(cache);
-  if (Range* range = take_range(bytes, How::kRange, search)) return range;
+// Finds out what stands in the way, time or room.
+Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   if (order_.request_grant()) {
     if (Range* range = take_range(bytes, How::kRange, search)) return range;
   } else {
@@ -285,13 +297,6 @@ bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   return kept;
 }
 
-void Pool::merge_large(ThreadCache& cache) {
-  cache.enter();
-  const Entry large = cache.swap_large({});
-  cache.exit();
-  if (large.range != nullptr) give_range(large.range, large.stamp);
-}
-
 void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
   Entry other = entry;
   if (entry.range->bytes <= most_kept_large()) {
@@ -307,13 +312,21 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
     take_back_large(cache, entry);
   } else if ((order_.is_granted() || !keep(cache, size_class, entry)) &&
              (!make_room(cache, size_class) || !keep(cache, size_class, entry))) {
-    give_blocks(size_class, &entry, 1);
-    cache.enter();
-    const unsigned other = cache.next_to_empty(size_class);
-    cache.exit();
-    if (other != SizeClasses::kNotKept) spill(cache, other, 0);
+    if (sizes_.is_small(size_class)) {
+      give_blocks(size_class, &entry, 1);
+    } else {
+      give_range(entry.range, entry.stamp);
+    }
+    if (cache.note_misfit()) empty_another_shelf(cache, size_class);
   }
   trim_to_limit();
+}
+
+void Pool::empty_another_shelf(ThreadCache& cache, unsigned size_class) {
+  cache.enter();
+  const unsigned other = cache.next_to_empty(size_class);
+  cache.exit();
+  if (other != SizeClasses::kNotKept) spill(cache, other, 0);
 }
 
 // A shelf that was not there yet is made; one that is more than half full gives its older half away.

@@ -162,6 +162,7 @@ class Pool {
   bool take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out);
   Range* take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
+  Range* make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* take_range(uint64_t bytes, How how, Search* search);
   Range* grow(uint64_t bytes, Search* search);
   static bool enter_pages(Address start, uint64_t bytes);
@@ -172,6 +173,7 @@ class Pool {
   void take_back_large(ThreadCache& cache, const Entry& entry);
   void merge_large(ThreadCache& cache);
   bool make_room(ThreadCache& cache, unsigned size_class);
+  void empty_another_shelf(ThreadCache& cache, unsigned size_class);
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
 
   std::atomic<driver::Context> context_;

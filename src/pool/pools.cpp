@@ -41,7 +41,7 @@ struct Returned {
   uint64_t block_bytes;
   unsigned size_class;
 };
-Returned describe(Address address) {
+inline Returned describe(Address address) {
   const Owner owner = page_map.find(address);
   if (owner.is_slab()) {
     Slab* const slab = owner.slab();
@@ -94,7 +94,17 @@ Freed Pools::free(Address address) {
   return why == Unkept::kNot ? Freed::kDone : finish_free(address, why, asked);
 }
 
+Freed Pools::free_unkept(Address address, uint64_t asked) {
+  Returned block = describe(address);
+  ThreadCache& cache = *this_thread.last;
+  block.entry.stamp = order_.open();
+  cache.holdings().take_back(asked, block.block_bytes);
+  block.pool->take_back(cache, block.size_class, block.entry);
+  return Freed::kDone;
+}
+
 Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
+  if (why == Unkept::kNoRoom) return free_unkept(address, asked);
   if (why == Unkept::kNobodys) return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address);
   Returned block = describe(address);
   Pool& pool = *block.pool;
@@ -106,7 +116,7 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   if (cache != nullptr) cache->holdings().take_back(asked & ~kMarkedAsked, block.block_bytes);
   if (cache == nullptr || (asked & kMarkedAsked) != 0) {
     pool.take_back_marked(block.size_class, block.entry);
-  } else if (why == Unkept::kNoRoom || !pool.keep(*cache, block.size_class, block.entry)) {
+  } else if (!pool.keep(*cache, block.size_class, block.entry)) {
     pool.take_back(*cache, block.size_class, block.entry);
   }
   return Freed::kDone;

@@ -107,6 +107,7 @@ class Pools {
   static constexpr size_t kMostPools = 256;
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
+  Freed free_unkept(Address address, uint64_t asked);
   Status allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out);
   Status allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out);
   Freed free_whole(Address address);

@@ -72,8 +72,6 @@ size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out
 }
 
 unsigned ThreadCache::next_to_empty(unsigned size_class) {
-  constexpr unsigned kMisfitsATurn = 8;
-  if (++misfits_ % kMisfitsATurn != 0) return SizeClasses::kNotKept;
   const unsigned first = is_range(size_class) != 0 ? SizeClasses::kMostSmall : 0;
   const unsigned end = is_range(size_class) != 0 ? SizeClasses::kMostClasses : SizeClasses::kMostSmall;
   unsigned& cursor = cursors_[is_range(size_class)];

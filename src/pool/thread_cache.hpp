@@ -158,8 +158,13 @@ class alignas(128) ThreadCache {
   // stopped it too.
   size_t remove_oldest(unsigned size_class, uint32_t keep, Entry* out);
 
-  // Every few times a block of this class found no room: another class of its kind that holds blocks, so that
-  // what is not used any more gives way. kNotKept: not this time. The owner's own.
+  // A block found no room. Whether it is time, after a few of them, that another class gives way.
+  bool note_misfit() {
+    constexpr unsigned kMisfitsATurn = 8;
+    return ++misfits_ % kMisfitsATurn == 0;
+  }
+  // Another class of this one's kind that holds blocks, so that what is not used any more gives way;
+  // kNotKept: there is none. The owner's own.
   unsigned next_to_empty(unsigned size_class);
 
   const Shelf& shelf(unsigned size_class) const { return shelves_[size_class]; }
