@@ -34,7 +34,8 @@ bool hand_out_kept(ThreadCache& cache, const order::Timeline& order, uint64_t as
   return hit;
 }
 
-// A block that the application gave back, and what the records say of it.
+// A block that the application gave back, and what the records say of it. No pool: its context has ended
+// meanwhile.
 struct Returned {
   Entry entry;
   Pool* pool;
@@ -48,6 +49,7 @@ inline Returned describe(Address address) {
     Tag* const tag = slab->tags() + slab->index_of(address);
     return {{address, slab->range, 0, tag}, slab->pool, slab->block_bytes, slab->size_class};
   }
+  if (!owner) return {};
   Range* const range = owner.plain_range();
   const unsigned size_class = range->size_class.load(std::memory_order_relaxed);
   return {{address, range, 0, nullptr}, range->pool, range->bytes, size_class};
@@ -97,6 +99,7 @@ Freed Pools::free(Address address) {
 Freed Pools::free_unkept(Address address, uint64_t asked) {
   Returned block = describe(address);
   ThreadCache& cache = *this_thread.last;
+  if (block.pool != cache.pool()) return Freed::kNotOurs;
   block.entry.stamp = order_.open();
   cache.holdings().take_back(asked, block.block_bytes);
   block.pool->take_back(cache, block.size_class, block.entry);
@@ -107,8 +110,8 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   if (why == Unkept::kNoRoom) return free_unkept(address, asked);
   if (why == Unkept::kNobodys) return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address);
   Returned block = describe(address);
+  if (block.pool == nullptr || block.pool->context() == nullptr) return Freed::kNotOurs;
   Pool& pool = *block.pool;
-  if (pool.context() == nullptr) return Freed::kNotOurs;
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool() != &pool) cache = find_cache(&pool);
   block.entry.stamp = order_.open();
