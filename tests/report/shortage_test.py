@@ -39,6 +39,10 @@ class ShortageTest(harness.TestCase):
         self.assertNotIn("error", played.out)
         self.assertEqual("", played.err)
 
+    def test_stream_ordered_memory_finds_the_room_that_the_pool_keeps(self):
+        played = play(f"a:x:{3000 * MIB}", "f:x", f"o:y:{3000 * MIB}")
+        self.assertEqual(("", ""), (played.out, played.err))
+
 
 if __name__ == "__main__":
     harness.main()
