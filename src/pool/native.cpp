@@ -139,10 +139,7 @@ Status Native::allocate(driver::Context context, uint64_t bytes, Address* out) {
     }
   }
   order_.end_call();
-  if (status != kSuccess) {
-    if (status == kOutOfMemory) report_shortage(*source, bytes);
-    return status;
-  }
+  if (status != kSuccess) return status;
   source->live.fetch_add(bytes, std::memory_order_relaxed);
   live_.fetch_add(bytes, std::memory_order_relaxed);
   device.count(DeviceCounter::native_allocations);
@@ -152,7 +149,10 @@ Status Native::allocate(driver::Context context, uint64_t bytes, Address* out) {
   return kSuccess;
 }
 
-void Native::report_shortage(const Source& source, uint64_t bytes) {
+void Native::note_failure(driver::Context context, uint64_t bytes) {
+  Source* const found = source_of(context);
+  if (found == nullptr) return;
+  const Source& source = *found;
   stats::device(source.device).count(DeviceCounter::out_of_memory);
   report::Shortage shortage;
   size_t free = 0;

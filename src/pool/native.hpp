@@ -26,6 +26,8 @@ class Native {
 
   // In the current context, which is `context`. kNotSupported: this driver cannot, and that was said once.
   Status allocate(driver::Context context, uint64_t bytes, Address* out);
+  // It found no memory, and nobody else has any: counts it, and explains it if the user wants that.
+  void note_failure(driver::Context context, uint64_t bytes);
   // False: not a block of this pool.
   bool free(Address address);
   bool owns(Address address);
@@ -84,7 +86,6 @@ class Native {
   Source* find_source(driver::Context context) const CUPOOL_REQUIRES(lock_);
   bool fill(Source* source);
   Status allocate_visible(Source& source, uint64_t bytes, Address* out);
-  void report_shortage(const Source& source, uint64_t bytes);
   void free_ordered(Source& source, Address address);
   void free_deferred();
   void restore(const Orphans& orphans) CUPOOL_REQUIRES(lock_);

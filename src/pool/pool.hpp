@@ -43,7 +43,11 @@ class Pool {
   // The context this pool serves; null once it is closed.
   driver::Context context() const { return context_.load(std::memory_order_relaxed); }
   int device() const { return device_; }
-  uint64_t device_bytes() const { return device_bytes_; }
+  // Whether `bytes` more could be had, with `besides` that count too: they are neither more than the device
+  // has, nor more than the user allows.
+  bool may_take(uint64_t bytes, uint64_t besides = 0) const {
+    return bytes <= device_bytes_ && ranges_.reserved() + besides + bytes <= settings_.limit;
+  }
   // Whether a free is more than a note: the context has ended, or the user wants every free to wait.
   bool frees_specially() const { return context() == nullptr || settings_.free_waits; }
   const SizeClasses& sizes() const { return sizes_; }

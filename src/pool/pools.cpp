@@ -109,7 +109,10 @@ Status Pools::allocate_from_pool(ThreadCache& cache, driver::Context context, ui
   Pool& pool = *cache.pool();
   const unsigned size_class = cache.sizes().of(bytes);
   Entry entry;
-  const Status status = pool.find_block(cache, size_class, bytes, &entry);
+  Status status = pool.find_block(cache, size_class, bytes, &entry);
+  // The pool gave back what it could; others may keep memory on the same device.
+  if (status == driver::kOutOfMemory && pool.may_take(bytes) && release_everything(pool.device()) != 0)
+    status = pool.find_block(cache, size_class, bytes, &entry);
   if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
   hand_out(cache, size_class, entry, bytes, out);
   return kSuccess;
@@ -154,9 +157,17 @@ Freed Pools::take_back(ThreadCache& cache, Returned block) {
   return Freed::kDone;
 }
 
+Status Pools::allocate_native(driver::Context context, uint64_t bytes, Address* out) {
+  const Status status = native()->allocate(context, bytes, out);
+  if (status != driver::kOutOfMemory) return status;
+  const Status again = release_everything() != 0 ? native()->allocate(context, bytes, out) : status;
+  if (again == driver::kOutOfMemory) native()->note_failure(context, bytes);
+  return again;
+}
+
 Status Pools::allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out) {
   if (native_first_.load(std::memory_order_relaxed)) {
-    const Status status = native()->allocate(context, bytes, out);
+    const Status status = allocate_native(context, bytes, out);
     if (status != driver::kNotSupported) return status;
     native_first_.store(false, std::memory_order_relaxed);
     return allocate(context, bytes, out);
@@ -171,11 +182,10 @@ Status Pools::allocate_past_the_pool(driver::Context context, uint64_t bytes, Ad
 Status Pools::allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status,
                                Address* out) {
   if (status != driver::kOutOfMemory) return status;
-  const uint64_t limit = pool.settings().limit;
   Native* const last = native();
-  if (last != nullptr && bytes <= pool.device_bytes() &&
-      pool.ranges().reserved() + last->live() + bytes <= limit) {
+  if (last != nullptr && pool.may_take(bytes, last->live())) {
     const Status served = last->allocate(context, bytes, out);
+    if (served == driver::kOutOfMemory) last->note_failure(context, bytes);
     if (served == kSuccess) stats::device(pool.device()).count(stats::DeviceCounter::fallback_allocations);
     if (served != driver::kNotSupported) return served;
   }
@@ -286,10 +296,12 @@ void Pools::fail(driver::Context context) {
 
 Pool* Pools::pool_at(Address address) { return page_map.pool_of(address); }
 
-uint64_t Pools::release_everything() {
+uint64_t Pools::release_everything(int device) {
   uint64_t released = release_whole();
   if (Native* const one = native(); one != nullptr && !order_.is_capturing()) released += one->trim(0);
-  for_each([&](Pool& pool) { released += pool.release_everything(); });
+  for_each([&](Pool& pool) {
+    if (device == kEveryDevice || device == pool.device()) released += pool.release_everything();
+  });
   return released;
 }
 

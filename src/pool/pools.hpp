@@ -65,8 +65,10 @@ class Pools {
   void fail(driver::Context context);
   // The pool of a context, or null.
   Pool* pool_of(driver::Context context);
-  // Gives back all that can be: somebody else needs the memory. How many bytes went back.
-  uint64_t release_everything();
+  // Gives back all that can be: somebody else needs the memory. How many bytes went back. Of pools that cut
+  // their memory, those of one device, or of all.
+  static constexpr int kEveryDevice = -1;
+  uint64_t release_everything(int device = kEveryDevice);
   // What the driver would have more of after that, for the current context's device.
   uint64_t releasable_bytes(driver::Context context);
 
@@ -106,6 +108,7 @@ class Pools {
   Status allocate_from_pool(ThreadCache& cache, driver::Context context, uint64_t bytes, Address* out);
   Freed free_slowly(Returned block);
   static Freed take_back(ThreadCache& cache, Returned block);
+  Status allocate_native(driver::Context context, uint64_t bytes, Address* out);
   Status allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out);
   Status allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out);
   Freed free_whole(Address address);

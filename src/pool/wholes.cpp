@@ -37,7 +37,7 @@ Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_
   }
   uint64_t before = stats::now_ns();
   Status status = source.allocate(bytes, out);
-  if (status == kOutOfMemory && !order_.is_capturing() && release(source.is_host_visible(), 0) != 0) {
+  if (status == kOutOfMemory && !order_.is_capturing() && release(false, 0) + release(true, 0) != 0) {
     before = stats::now_ns();
     status = source.allocate(bytes, out);
   }
