@@ -64,6 +64,7 @@ class Native {
     driver::Event freed = nullptr;
     uint64_t max_bytes = 0;
     std::atomic<uint64_t> live{0};
+    std::atomic<uint64_t> frees_made{0};
     std::atomic<int> freeing{0};  // threads that make deferred frees, or trim
     stats::Holdings* holdings = nullptr;
     driver::NativeUsage seen;  // what the driver last said
@@ -85,6 +86,7 @@ class Native {
   Source* open(driver::Context context);
   Source* find_source(driver::Context context) const CUPOOL_REQUIRES(lock_);
   bool fill(Source* source);
+  Status allocate_after_frees(Source& source, uint64_t bytes, Address* out);
   Status allocate_visible(Source& source, uint64_t bytes, Address* out);
   void free_ordered(Source& source, Address address);
   void free_deferred();

@@ -138,6 +138,8 @@ class Pool {
 
  private:
   // How a block was found, for the statistics, and what the driver said if none was.
+  // How often memory is looked for while other threads give and take it under our hands.
+  static constexpr int kMostTries = 16;
   enum class How { kThread, kSlab, kRange, kAfterWait, kMiss };
   struct Search {
     Status status = driver::kSuccess;
@@ -150,6 +152,8 @@ class Pool {
   // Around everything that takes segments out to give them back: the context does not end meanwhile.
   // False: it has ended, or is about to.
   bool begin_release();
+  // What other threads are giving back is the driver's from then on.
+  void wait_for_releases() const;
   void end_release() { releasing_.fetch_sub(1, std::memory_order_release); }
   // To the driver. False: the driver refused.
   bool give_back(Segment* segment);

@@ -35,6 +35,10 @@ bool Pool::begin_release() {
   return false;
 }
 
+void Pool::wait_for_releases() const {
+  while (releasing_.load(std::memory_order_acquire) != 0) sched_yield();
+}
+
 bool Pool::give_back(Segment* segment) {
   // The driver's free waits for all work, which proves as much as the program's own wait would.
   const Epoch epoch = order_.begin_wait(order::Lane::kMany);
