@@ -42,9 +42,10 @@ Status Pools::allocate_whole(driver::Context context, driver::Driver& source, ui
 
 Freed Pools::free_whole(Address address) {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  const Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address);
+  Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address);
   if (Native* const one = native(); freed == Freed::kNotOurs && one != nullptr && one->free(address))
-    return Freed::kDone;
+    freed = Freed::kDone;
+  if (freed == Freed::kDone && config::options().free == config::FreeMode::kSync) order_.wait_for_all();
   return freed;
 }
 
