@@ -54,6 +54,25 @@ class Pool {
   const Settings& settings() const { return settings_; }
   order::Timeline& order() { return order_; }
 
+  // Around the search for a block until the application has it: meanwhile the context does not end.
+  class Use {
+   public:
+    explicit Use(Pool& pool) : pool_(pool) {
+      // This store and load against those of close(): one of the two sees the other.
+      pool_.uses_.fetch_add(1, std::memory_order_seq_cst);
+      open_ = pool_.context_.load(std::memory_order_seq_cst) != nullptr;
+    }
+    ~Use() { pool_.uses_.fetch_sub(1, std::memory_order_release); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    // False: it has ended, or is about to.
+    bool is_open() const { return open_; }
+
+   private:
+    Pool& pool_;
+    bool open_;
+  };
+
   // A block of `bytes`, when the thread's cache had none that may be handed out. Not yet marked as held.
   Status find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out);
   // No block of `bytes` was found, and nobody else had one: counts it, and explains it if the user wants
@@ -131,8 +150,11 @@ class Pool {
     return context_.load(std::memory_order_relaxed) == context ||
            failed_.load(std::memory_order_relaxed) == context;
   }
-  // The context is going away: nothing is ours any more. The driver frees the memory itself.
-  void close();
+  // The context is going away: nothing is ours any more. The driver frees the memory itself. `number` rises
+  // with every pool that is closed.
+  void close(uint64_t number);
+  // That number; 0: it is not closed.
+  uint64_t closed_at() const { return closed_at_; }
   // Serves another context of the same device. False: it is not closed, or the device is another.
   bool reopen(driver::Context context, int device);
 
@@ -181,6 +203,8 @@ class Pool {
   std::atomic<driver::Context> context_;
   std::atomic<driver::Context> failed_{nullptr};
   std::atomic<int> releasing_{0};
+  std::atomic<int> uses_{0};
+  uint64_t closed_at_ = 0;  // under the lock of all pools
   const int device_;
   stats::Device& stats_;
   const uint64_t device_bytes_;

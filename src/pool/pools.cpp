@@ -107,6 +107,9 @@ Status Pools::allocate_carefully(driver::Context context, uint64_t bytes, Addres
 
 Status Pools::allocate_from_pool(ThreadCache& cache, driver::Context context, uint64_t bytes, Address* out) {
   Pool& pool = *cache.pool();
+  // The context does not end while a block of it is on its way to the program.
+  const Pool::Use use(pool);
+  if (!use.is_open()) return driver_->allocate(bytes, out);
   const unsigned size_class = cache.sizes().of(bytes);
   Entry entry;
   Status status = pool.find_block(cache, size_class, bytes, &entry);
@@ -158,6 +161,8 @@ Freed Pools::take_back(ThreadCache& cache, Returned block) {
 }
 
 Status Pools::allocate_native(driver::Context context, uint64_t bytes, Address* out) {
+  const Arrival arrival(*this, context);
+  if (!arrival.is_welcome()) return driver_->allocate(bytes, out);
   const Status status = native()->allocate(context, bytes, out);
   if (status != driver::kOutOfMemory) return status;
   const Status again = release_everything() != 0 ? native()->allocate(context, bytes, out) : status;
@@ -244,13 +249,14 @@ Pool* Pools::open(driver::Context context) {
   if (driver_->memory(&free, &total) != kSuccess || driver_->device(&device) != kSuccess) return nullptr;
   Guard hold(lock_);
   if (Pool* pool = pool_of(context)) return pool;
-  if (std::find(failed_.begin(), failed_.end(), context) != failed_.end()) return nullptr;
+  if (is_off_locked(context)) return nullptr;
+  Pool* const rested = rested_pool_locked(device);
+  if (rested != nullptr && rested->reopen(context, device)) {
+    order_.join(context);
+    return rested;
+  }
   for (auto& slot : pools_) {
-    if (Pool* pool = slot.load(std::memory_order_relaxed)) {
-      if (!pool->reopen(context, device)) continue;
-      order_.join(context);
-      return pool;
-    }
+    if (slot.load(std::memory_order_relaxed) != nullptr) continue;
     if (&slot == pools_.data()) {
       prepare_thread_caches();
       pthread_key_create(&thread_key, on_thread_end);
@@ -264,27 +270,6 @@ Pool* Pools::open(driver::Context context) {
     return pool;
   }
   return nullptr;
-}
-
-uint64_t Pools::close(driver::Context context) {
-  // Its work may still touch another context's memory, and nobody will be able to ask its events.
-  if (order_.contexts() > 1) driver_->synchronize(context);
-  order_.leave(context);
-  {
-    Guard hold(lock_);
-    for (auto& slot : pools_) {
-      Pool* pool = slot.load(std::memory_order_relaxed);
-      if (pool != nullptr && pool->belongs_to(context)) pool->close();
-    }
-    if (Wholes* wholes = wholes_.load(std::memory_order_acquire)) wholes->close(context);
-    std::erase(failed_, context);
-  }
-  Native* const one = native();
-  return one == nullptr ? 0 : one->close(context);
-}
-
-void Pools::closed(uint64_t ending, bool gone) {
-  if (Native* const one = native()) one->closed(ending, gone);
 }
 
 void Pools::fail(driver::Context context) {
@@ -339,6 +324,8 @@ uint64_t Pools::largest_free(int device, bool wait) {
 void Pools::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   lock_.reset_after_fork();
   failed_.clear();
+  ending_.clear();
+  arriving_.clear();
   wholes_.store(nullptr, std::memory_order_relaxed);
   this_thread = {};
   for (auto& slot : pools_) slot.store(nullptr, std::memory_order_relaxed);

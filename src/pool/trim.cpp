@@ -188,11 +188,13 @@ void Pool::abandon_cache(ThreadCache* cache) {
   cache->abandoned = true;
 }
 
-void Pool::close() {
+void Pool::close(uint64_t number) {
   context_.store(nullptr, std::memory_order_seq_cst);
   // A segment that another thread is giving back: once the context is gone its address may be somebody
-  // else's, and a segment that the driver refuses would be kept for the next context.
-  while (releasing_.load(std::memory_order_seq_cst) != 0) sched_yield();
+  // else's, and a segment that the driver refuses would be kept for the next context. So would one that
+  // another thread is just taking from the driver.
+  while (releasing_.load(std::memory_order_seq_cst) != 0 || uses_.load(std::memory_order_seq_cst) != 0)
+    sched_yield();
   failed_.store(nullptr, std::memory_order_relaxed);
   std::array<Entry, ThreadCache::kMostKept> entries;
   Guard hold(caches_lock_);
@@ -208,11 +210,12 @@ void Pool::close() {
   tainted_segments_.store(0, std::memory_order_relaxed);
   Guard hold_marks(marks_lock_);
   marks_.clear();
+  closed_at_ = number;
 }
 
 bool Pool::reopen(driver::Context context, int device) {
-  if (this->context() != nullptr || failed_.load(std::memory_order_relaxed) != nullptr || device != device_)
-    return false;
+  if (closed_at_ == 0 || device != device_) return false;
+  closed_at_ = 0;
   allocated_segments_.store(0, std::memory_order_relaxed);
   released_segments_.store(0, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);

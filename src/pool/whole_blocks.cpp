@@ -28,13 +28,9 @@ Wholes* Pools::wholes() {
 Status Pools::allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out) {
   size_t free = 0;
   size_t total = 0;
-  bool failed;
-  {
-    Guard hold(lock_);
-    failed = std::find(failed_.begin(), failed_.end(), context) != failed_.end();
-  }
+  const Arrival arrival(*this, context);
   Wholes* table = wholes();
-  if (failed || table == nullptr || driver_->memory(&free, &total) != kSuccess)
+  if (!arrival.is_welcome() || table == nullptr || driver_->memory(&free, &total) != kSuccess)
     return source.allocate(bytes, out);
   order_.join(context);
   return table->allocate(context, source, bytes, Settings::from(config::options(), total), out);
