@@ -67,14 +67,15 @@ CUresult switches(Call&& call) {
 uint64_t drop(CUcontext context) {
   if (!is_serving() || context == nullptr) return 0;
   cupool::hooks::captures_ended_with(ours(context));
-  const uint64_t ending = pools.close(ours(context));
+  const uint64_t ending = pools.begin_end(ours(context));
   cupool::hooks::imports.forget(context);
   return ending;
 }
 
-// `gone` false: the driver refused.
-void end_with(uint64_t ending, bool gone) {
-  if (ending != 0) pools.closed(ending, gone);
+// `gone` false: the driver refused. Whoever remembers the context asks anew first.
+void end_with(CUcontext context, uint64_t ending, bool gone) {
+  cupool::hooks::forget_current_contexts();
+  if (is_serving() && context != nullptr) pools.closed(ours(context), ending, gone);
 }
 
 // How often each context was attached to: as often, detaching does not end it.
@@ -130,7 +131,7 @@ CUresult releases(CUdevice device, Call&& call) {
   // Until it is dropped the driver may give its addresses to somebody else.
   const cupool::pool::Ending ending;
   const CUresult result = call();
-  if (context != nullptr && !primary_is_active(device)) end_with(drop(context), true);
+  if (context != nullptr && !primary_is_active(device)) end_with(context, drop(context), true);
   cupool::hooks::forget_current_contexts();
   return result;
 }
@@ -148,9 +149,8 @@ CUresult destroys(CUcontext context, Call&& call) {
     return releases(pool->device(), call);
   const uint64_t ending = drop(context);
   const CUresult result = call();
-  end_with(ending, result == CUDA_SUCCESS);
+  end_with(context, ending, result == CUDA_SUCCESS);
   if (result == CUDA_SUCCESS && is_serving()) attached.forget(context);
-  cupool::hooks::forget_current_contexts();
   return result;
 }
 
@@ -162,8 +162,7 @@ CUresult resets(CUdevice device, Call&& call) {
   const uint64_t ending = drop(context);
   const CUresult result = call();
   // An error may be that of earlier work, told on the way.
-  end_with(ending, result == CUDA_SUCCESS || !primary_is_active(device));
-  cupool::hooks::forget_current_contexts();
+  end_with(context, ending, result == CUDA_SUCCESS || !primary_is_active(device));
   return result;
 }
 

@@ -33,6 +33,12 @@ CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, Call&& ca
   return result;
 }
 
+// Room is made outside of the submission: inside it, every call is taken for the driver's own.
+template <typename Call>
+CUresult allocate_ordered(CUstream stream, DefaultStream zero, Call&& call) {
+  return with_room([&] { return ordered(stream, zero, Counter::async_allocations, call); });
+}
+
 // Whether this thread may free memory at all while something captures. The driver's own answer to a like
 // call, which also does to the capture what that call would have done.
 CUresult ask_capture() {
@@ -188,27 +194,24 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
-  return ordered(stream, DefaultStream::kLegacy, Counter::async_allocations,
-                 [&] { return with_room([&] { return real.cuMemAllocAsync(pointer, bytes, stream); }); });
+  return allocate_ordered(stream, DefaultStream::kLegacy,
+                          [&] { return real.cuMemAllocAsync(pointer, bytes, stream); });
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
-  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations, [&] {
-    return with_room([&] { return real.cuMemAllocAsync_ptsz(pointer, bytes, stream); });
-  });
+  return allocate_ordered(stream, DefaultStream::kPerThread,
+                          [&] { return real.cuMemAllocAsync_ptsz(pointer, bytes, stream); });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  return ordered(stream, DefaultStream::kLegacy, Counter::async_allocations, [&] {
-    return with_room([&] { return real.cuMemAllocFromPoolAsync(pointer, bytes, pool, stream); });
-  });
+  return allocate_ordered(stream, DefaultStream::kLegacy,
+                          [&] { return real.cuMemAllocFromPoolAsync(pointer, bytes, pool, stream); });
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
-  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations, [&] {
-    return with_room([&] { return real.cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream); });
-  });
+  return allocate_ordered(stream, DefaultStream::kPerThread,
+                          [&] { return real.cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream); });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {

@@ -120,6 +120,20 @@ Status Native::allocate_visible(Source& source, uint64_t bytes, Address* out) {
   return status == kSuccess ? kSuccess : native_.synchronize_stream(source.allocates);
 }
 
+// What was freed may still wait for its work, and what other threads free meanwhile, too.
+Status Native::allocate_after_frees(Source& source, uint64_t bytes, Address* out) {
+  constexpr int kMostTries = 16;
+  Status status = kOutOfMemory;
+  for (int i = 0; i < kMostTries && status == kOutOfMemory; ++i) {
+    const uint64_t frees = source.frees_made.load(std::memory_order_acquire);
+    native_.synchronize_stream(source.frees);
+    native_.trim(source.pool, 0);
+    status = allocate_visible(source, bytes, out);
+    if (frees == source.frees_made.load(std::memory_order_acquire)) break;
+  }
+  return status;
+}
+
 Status Native::allocate(driver::Context context, uint64_t bytes, Address* out) {
   Source* const source = open(context);
   if (source == nullptr) return kNotSupported;
@@ -131,18 +145,12 @@ Status Native::allocate(driver::Context context, uint64_t bytes, Address* out) {
   if (source->max_bytes == 0 || source->live.load(std::memory_order_relaxed) + bytes <= source->max_bytes) {
     status = allocate_visible(*source, bytes, out);
     if (status == kOutOfMemory) {
-      // What was freed may still wait for its work.
       device.count(DeviceCounter::out_of_memory_retries);
-      native_.synchronize_stream(source->frees);
-      native_.trim(source->pool, 0);
-      status = allocate_visible(*source, bytes, out);
+      status = allocate_after_frees(*source, bytes, out);
     }
   }
   order_.end_call();
-  if (status != kSuccess) {
-    if (status == kOutOfMemory) report_shortage(*source, bytes);
-    return status;
-  }
+  if (status != kSuccess) return status;
   source->live.fetch_add(bytes, std::memory_order_relaxed);
   live_.fetch_add(bytes, std::memory_order_relaxed);
   device.count(DeviceCounter::native_allocations);
@@ -152,7 +160,10 @@ Status Native::allocate(driver::Context context, uint64_t bytes, Address* out) {
   return kSuccess;
 }
 
-void Native::report_shortage(const Source& source, uint64_t bytes) {
+void Native::note_failure(driver::Context context, uint64_t bytes) {
+  Source* const found = source_of(context);
+  if (found == nullptr) return;
+  const Source& source = *found;
   stats::device(source.device).count(DeviceCounter::out_of_memory);
   report::Shortage shortage;
   size_t free = 0;
@@ -177,6 +188,7 @@ void Native::free_ordered(Source& source, Address address) {
                        native_.free_on(source.frees, address) == kSuccess;
   // The driver's plain free takes such memory too, and waits.
   if (!ordered) driver_.release_in(source.context, address);
+  source.frees_made.fetch_add(1, std::memory_order_release);
 }
 
 void Native::free_deferred() {

@@ -26,6 +26,8 @@ class Native {
 
   // In the current context, which is `context`. kNotSupported: this driver cannot, and that was said once.
   Status allocate(driver::Context context, uint64_t bytes, Address* out);
+  // It found no memory, and nobody else has any: counts it, and explains it if the user wants that.
+  void note_failure(driver::Context context, uint64_t bytes);
   // False: not a block of this pool.
   bool free(Address address);
   bool owns(Address address);
@@ -62,6 +64,7 @@ class Native {
     driver::Event freed = nullptr;
     uint64_t max_bytes = 0;
     std::atomic<uint64_t> live{0};
+    std::atomic<uint64_t> frees_made{0};
     std::atomic<int> freeing{0};  // threads that make deferred frees, or trim
     stats::Holdings* holdings = nullptr;
     driver::NativeUsage seen;  // what the driver last said
@@ -83,8 +86,8 @@ class Native {
   Source* open(driver::Context context);
   Source* find_source(driver::Context context) const CUPOOL_REQUIRES(lock_);
   bool fill(Source* source);
+  Status allocate_after_frees(Source& source, uint64_t bytes, Address* out);
   Status allocate_visible(Source& source, uint64_t bytes, Address* out);
-  void report_shortage(const Source& source, uint64_t bytes);
   void free_ordered(Source& source, Address address);
   void free_deferred();
   void restore(const Orphans& orphans) CUPOOL_REQUIRES(lock_);

@@ -133,7 +133,8 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
     }
   }
   Range* range = find_range(cache, SizeClasses::kNotKept, slabs_.slab_bytes(size_class), search);
-  if (range == nullptr) return false;
+  // Without room for a slab one block may do, which another thread has freed meanwhile.
+  if (range == nullptr) return fetch_small(cache, size_class, out, search);
   std::array<Entry, ThreadCache::kMostKept> entries;
   cache.enter();
   const size_t wanted = cache.batch(size_class);
@@ -240,12 +241,21 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
   if (search->status != kOutOfMemory) return nullptr;
   stats_.count(stats::DeviceCounter::out_of_memory_retries);
   if (Range* range = add_segment(round_up(bytes, kPageBytes), bytes, search)) return range;
-  if (order_.is_capturing()) return nullptr;
-  order_.wait_for_all();
-  empty_thread_caches();
-  if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
-  release_free_segments(0);
-  return add_segment(round_up(bytes, kPageBytes), bytes, search);
+  for (int i = 0; i < kMostTries && !order_.is_capturing() && search->status == kOutOfMemory; ++i) {
+    order_.wait_for_all();
+    empty_thread_caches();
+    const uint64_t gives = ranges_.gives();
+    const uint64_t segments = allocated_segments_.load(std::memory_order_relaxed);
+    if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
+    release_free_segments(0);
+    wait_for_releases();
+    if (Range* range = add_segment(round_up(bytes, kPageBytes), bytes, search)) return range;
+    // It was for nothing only if no other thread gave or took anything meanwhile: what it freed, or what it
+    // got of ours, was not to be had in that moment.
+    empty_thread_caches();
+    if (gives == ranges_.gives() && segments == allocated_segments_.load(std::memory_order_relaxed)) break;
+  }
+  return nullptr;
 }
 
 // What another pool still has there belongs to a context that has ended: it will leave in a moment.

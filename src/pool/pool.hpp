@@ -43,12 +43,35 @@ class Pool {
   // The context this pool serves; null once it is closed.
   driver::Context context() const { return context_.load(std::memory_order_relaxed); }
   int device() const { return device_; }
-  uint64_t device_bytes() const { return device_bytes_; }
+  // Whether `bytes` more could be had, with `besides` that count too: they are neither more than the device
+  // has, nor more than the user allows.
+  bool may_take(uint64_t bytes, uint64_t besides = 0) const {
+    return bytes <= device_bytes_ && ranges_.reserved() + besides + bytes <= settings_.limit;
+  }
   // Whether a free is more than a note: the context has ended, or the user wants every free to wait.
   bool frees_specially() const { return context() == nullptr || settings_.free_waits; }
   const SizeClasses& sizes() const { return sizes_; }
   const Settings& settings() const { return settings_; }
   order::Timeline& order() { return order_; }
+
+  // Around the search for a block until the application has it: meanwhile the context does not end.
+  class Use {
+   public:
+    Use(const Pool& pool, ThreadCache& cache) : cache_(cache) {
+      // This store and load against those of close(): one of the two sees the other.
+      cache_.begin_use();
+      open_ = pool.context_.load(std::memory_order_acquire) != nullptr;
+    }
+    ~Use() { cache_.end_use(); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    // False: it has ended, or is about to.
+    bool is_open() const { return open_; }
+
+   private:
+    ThreadCache& cache_;
+    bool open_;
+  };
 
   // A block of `bytes`, when the thread's cache had none that may be handed out. Not yet marked as held.
   Status find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out);
@@ -132,12 +155,17 @@ class Pool {
     return context_.load(std::memory_order_relaxed) == context ||
            failed_.load(std::memory_order_relaxed) == context;
   }
-  // The context is going away: nothing is ours any more. The driver frees the memory itself.
-  void close();
+  // The context is going away: nothing is ours any more. The driver frees the memory itself. `number` rises
+  // with every pool that is closed.
+  void close(uint64_t number);
+  // That number; 0: it is not closed.
+  uint64_t closed_at() const { return closed_at_; }
   // Serves another context of the same device. False: it is not closed, or the device is another.
   bool reopen(driver::Context context, int device);
 
  private:
+  // How often memory is looked for while other threads give and take it under our hands.
+  static constexpr int kMostTries = 16;
   // How a block was found, for the statistics, and what the driver said if none was.
   enum class How { kThread, kSlab, kRange, kAfterWait, kMiss };
   struct Search {
@@ -151,6 +179,9 @@ class Pool {
   // Around everything that takes segments out to give them back: the context does not end meanwhile.
   // False: it has ended, or is about to.
   bool begin_release();
+  // What other threads are giving back is the driver's from then on.
+  void wait_for_releases() const;
+  bool is_in_use() CUPOOL_EXCLUDES(caches_lock_);
   void end_release() { releasing_.fetch_sub(1, std::memory_order_release); }
   // To the driver. False: the driver refused.
   bool give_back(Segment* segment);
@@ -179,6 +210,7 @@ class Pool {
   std::atomic<driver::Context> context_;
   std::atomic<driver::Context> failed_{nullptr};
   std::atomic<int> releasing_{0};
+  uint64_t closed_at_ = 0;  // under the lock of all pools
   const int device_;
   stats::Device& stats_;
   const uint64_t device_bytes_;

@@ -81,9 +81,15 @@ Status Pools::allocate_carefully(driver::Context context, uint64_t bytes, Addres
 Status Pools::allocate_missed(driver::Context context, uint64_t bytes, Address* out) {
   ThreadCache& cache = *this_thread.last;
   Pool& pool = *cache.pool();
+  // The context does not end while a block of it is on its way to the program.
+  const Pool::Use use(pool, cache);
+  if (!use.is_open()) return forward(bytes, out);
   const unsigned size_class = cache.sizes().of(bytes);
   Entry entry;
-  const Status status = pool.find_block(cache, size_class, bytes, &entry);
+  Status status = pool.find_block(cache, size_class, bytes, &entry);
+  // The pool gave back what it could; others may keep memory on the same device.
+  if (status == driver::kOutOfMemory && pool.may_take(bytes) && release_everything(pool.device()) != 0)
+    status = pool.find_block(cache, size_class, bytes, &entry);
   if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
   const bool small = entry.tag != nullptr;
   hand_out(cache, entry, bytes, small ? cache.sizes().bytes(size_class) : entry.range->bytes, out);
@@ -125,14 +131,28 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   return Freed::kDone;
 }
 
+Status Pools::allocate_native(driver::Context context, uint64_t bytes, Address* out) {
+  const Arrival arrival(*this, context);
+  if (!arrival.is_welcome()) return forward(bytes, out);
+  const Status status = native()->allocate(context, bytes, out);
+  if (status != driver::kOutOfMemory) return status;
+  const Status again = release_everything() != 0 ? native()->allocate(context, bytes, out) : status;
+  if (again == driver::kOutOfMemory) native()->note_failure(context, bytes);
+  return again;
+}
+
 Status Pools::allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out) {
   if (native_first_.load(std::memory_order_relaxed)) {
-    const Status status = native()->allocate(context, bytes, out);
+    const Status status = allocate_native(context, bytes, out);
     if (status != driver::kNotSupported) return status;
     native_first_.store(false, std::memory_order_relaxed);
     return allocate(context, bytes, out);
   }
   if (whole_only_.load(std::memory_order_relaxed)) return allocate_whole(context, *driver_, bytes, out);
+  return forward(bytes, out);
+}
+
+Status Pools::forward(uint64_t bytes, Address* out) {
   const Status status = driver_->allocate(bytes, out);
   if (status == kSuccess) stats::count(stats::Counter::forwarded_allocations);
   return status;
@@ -142,11 +162,10 @@ Status Pools::allocate_past_the_pool(driver::Context context, uint64_t bytes, Ad
 Status Pools::allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status,
                                Address* out) {
   if (status != driver::kOutOfMemory) return status;
-  const uint64_t limit = pool.settings().limit;
   Native* const last = native();
-  if (last != nullptr && bytes <= pool.device_bytes() &&
-      pool.ranges().reserved() + last->live() + bytes <= limit) {
+  if (last != nullptr && pool.may_take(bytes, last->live())) {
     const Status served = last->allocate(context, bytes, out);
+    if (served == driver::kOutOfMemory) last->note_failure(context, bytes);
     if (served == kSuccess) stats::device(pool.device()).count(stats::DeviceCounter::fallback_allocations);
     if (served != driver::kNotSupported) return served;
   }
@@ -205,13 +224,14 @@ Pool* Pools::open(driver::Context context) {
   if (driver_->memory(&free, &total) != kSuccess || driver_->device(&device) != kSuccess) return nullptr;
   Guard hold(lock_);
   if (Pool* pool = pool_of(context)) return pool;
-  if (std::find(failed_.begin(), failed_.end(), context) != failed_.end()) return nullptr;
+  if (is_off_locked(context)) return nullptr;
+  Pool* const rested = rested_pool_locked(device);
+  if (rested != nullptr && rested->reopen(context, device)) {
+    order_.join(context);
+    return rested;
+  }
   for (auto& slot : pools_) {
-    if (Pool* pool = slot.load(std::memory_order_relaxed)) {
-      if (!pool->reopen(context, device)) continue;
-      order_.join(context);
-      return pool;
-    }
+    if (slot.load(std::memory_order_relaxed) != nullptr) continue;
     if (&slot == pools_.data()) {
       prepare_thread_caches();
       pthread_key_create(&thread_key, on_thread_end);
@@ -227,27 +247,6 @@ Pool* Pools::open(driver::Context context) {
   return nullptr;
 }
 
-uint64_t Pools::close(driver::Context context) {
-  // Its work may still touch another context's memory, and nobody will be able to ask its events.
-  if (order_.contexts() > 1) driver_->synchronize(context);
-  order_.leave(context);
-  {
-    Guard hold(lock_);
-    for (auto& slot : pools_) {
-      Pool* pool = slot.load(std::memory_order_relaxed);
-      if (pool != nullptr && pool->belongs_to(context)) pool->close();
-    }
-    if (Wholes* wholes = wholes_.load(std::memory_order_acquire)) wholes->close(context);
-    std::erase(failed_, context);
-  }
-  Native* const one = native();
-  return one == nullptr ? 0 : one->close(context);
-}
-
-void Pools::closed(uint64_t ending, bool gone) {
-  if (Native* const one = native()) one->closed(ending, gone);
-}
-
 void Pools::fail(driver::Context context) {
   order_.leave(context);
   Guard hold(lock_);
@@ -257,10 +256,12 @@ void Pools::fail(driver::Context context) {
 
 Pool* Pools::pool_at(Address address) { return page_map.pool_of(address); }
 
-uint64_t Pools::release_everything() {
+uint64_t Pools::release_everything(int device) {
   uint64_t released = release_whole();
   if (Native* const one = native(); one != nullptr && !order_.is_capturing()) released += one->trim(0);
-  for_each([&](Pool& pool) { released += pool.release_everything(); });
+  for_each([&](Pool& pool) {
+    if (device == kEveryDevice || device == pool.device()) released += pool.release_everything();
+  });
   return released;
 }
 
@@ -298,6 +299,8 @@ uint64_t Pools::largest_free(int device, bool wait) {
 void Pools::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   lock_.reset_after_fork();
   failed_.clear();
+  ending_.clear();
+  arriving_.clear();
   wholes_.store(nullptr, std::memory_order_relaxed);
   this_thread = {};
   for (auto& slot : pools_) slot.store(nullptr, std::memory_order_relaxed);

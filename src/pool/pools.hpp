@@ -61,17 +61,22 @@ class Pools {
   // Whether an address lies in memory that the pool got from the driver.
   bool owns(Address address) const;
 
-  // Before a context goes away. What to tell closed() when the call that was to end it has returned; `gone`
-  // false: the driver refused, and the context goes on.
-  uint64_t close(driver::Context context);
-  void closed(uint64_t ending, bool gone);
+  // Before a context goes away: what there is of it is dropped, and until closed() what other threads
+  // allocate there is the driver's business. What to tell closed() when the call that was to end it has
+  // returned; `gone` false: the driver refused, and the context goes on.
+  uint64_t begin_end(driver::Context context);
+  void closed(driver::Context context, uint64_t ending, bool gone);
+  // The same for one that has ended already, or is part of another.
+  void close(driver::Context context);
   // The context is of no use any more, but the program still holds it: all its memory is the driver's
   // business from now on.
   void fail(driver::Context context);
   // The pool of a context, or null.
   Pool* pool_of(driver::Context context);
-  // Gives back all that can be: somebody else needs the memory. How many bytes went back.
-  uint64_t release_everything();
+  // Gives back all that can be: somebody else needs the memory. How many bytes went back. Of pools that cut
+  // their memory, those of one device, or of all.
+  static constexpr int kEveryDevice = -1;
+  uint64_t release_everything(int device = kEveryDevice);
   // What the driver would have more of after that, for the current context's device.
   uint64_t releasable_bytes(driver::Context context);
 
@@ -105,9 +110,20 @@ class Pools {
 
  private:
   static constexpr size_t kMostPools = 256;
+  // A thread may still be in the middle of a call on a pool that was closed. It must not find another
+  // context's memory there, so the last few to be closed rest.
+  static constexpr size_t kResting = 8;
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
   Freed free_unkept(Address address, uint64_t asked);
+  // While one of these lives its context does not end. `welcome` false: it does, or has failed.
+  class Arrival;
+  // A closed pool of a device that may serve another context: the one that was closed first.
+  Pool* rested_pool_locked(int device) const CUPOOL_REQUIRES(lock_);
+  bool is_off_locked(driver::Context context) const CUPOOL_REQUIRES(lock_);
+  bool has_arrivals(driver::Context context) CUPOOL_EXCLUDES(lock_);
+  Status allocate_native(driver::Context context, uint64_t bytes, Address* out);
+  Status forward(uint64_t bytes, Address* out);
   Status allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out);
   Status allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out);
   Freed free_whole(Address address);
@@ -124,10 +140,27 @@ class Pools {
   std::array<std::atomic<Pool*>, kMostPools> pools_{};
   std::atomic<uint64_t> max_cached_{kFromOptions};
   std::vector<driver::Context> failed_ CUPOOL_GUARDED_BY(lock_);
+  uint64_t closings_ CUPOOL_GUARDED_BY(lock_) = 0;
+  std::vector<driver::Context> ending_ CUPOOL_GUARDED_BY(lock_);
+  std::vector<driver::Context> arriving_ CUPOOL_GUARDED_BY(lock_);
   std::atomic<bool> whole_only_{false};
   std::atomic<bool> native_first_{false};
   std::atomic<Native*> native_{nullptr};
   std::atomic<Wholes*> wholes_{nullptr};  // made when the first one is asked for, then there for good
+};
+
+class Pools::Arrival {
+ public:
+  Arrival(Pools& pools, driver::Context context);
+  ~Arrival();
+  Arrival(const Arrival&) = delete;
+  Arrival& operator=(const Arrival&) = delete;
+  bool is_welcome() const { return welcome_; }
+
+ private:
+  Pools& pools_;
+  const driver::Context context_;
+  bool welcome_;
 };
 
 }  // namespace cupool::pool

@@ -67,6 +67,7 @@ void Ranges::cut_locked(Range* range, uint64_t bytes) {
 
 void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order) {
   Guard hold(lock_);
+  gives_.store(gives() + 1, std::memory_order_relaxed);
   range->stamp = stamp;
   if (range->segment->tainted.load(std::memory_order_relaxed)) {
     // Only the driver gets it, and the driver waits.

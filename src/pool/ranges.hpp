@@ -59,6 +59,8 @@ class Ranges {
 
   uint64_t reserved() const { return reserved_.load(std::memory_order_relaxed); }
   uint64_t free_bytes() const { return free_.load(std::memory_order_relaxed); }
+  // How many ranges were ever given back: whoever found nothing sees whether it is worth another look.
+  uint64_t gives() const { return gives_.load(std::memory_order_relaxed); }
   Figures figures();
   // Without waiting: 0 when somebody holds the lock.
   uint64_t largest_free(bool wait);
@@ -85,6 +87,7 @@ class Ranges {
   uint64_t split_limit_ = ~uint64_t{0};
   std::atomic<uint64_t> reserved_{0};
   std::atomic<uint64_t> free_{0};
+  std::atomic<uint64_t> gives_{0};
   Lock lock_;
   Bins bins_ CUPOOL_GUARDED_BY(lock_);
   Range* pending_first_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // freed, not yet safe; in order of stamps

@@ -23,6 +23,12 @@ void prepare_thread_caches() {
 #endif
 }
 
+void order_for_owners() {
+  // An owner's own fence alone does not keep our loads behind our stores.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (ThreadCache::has_membarrier_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
 uint32_t ThreadCache::prepare(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
   if (shelf.room != 0) return shelf.room;
@@ -83,16 +89,10 @@ unsigned ThreadCache::next_to_empty(unsigned size_class) {
 }
 
 void ThreadCache::stop() {
-  const bool heavy = stop_.fetch_or(kStop, std::memory_order_seq_cst) == kHeavy;
-  if (heavy) {
-    // The owner's fence alone does not keep our own load behind our store.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  } else {
-    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-  }
+  stop_.fetch_or(kStop, std::memory_order_seq_cst);
+  order_for_owners();
   while (busy_.load(std::memory_order_acquire)) sched_yield();
-  // What the owner wrote before it left is seen after this.
-  if (!heavy && !kStoresInOrder) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  if (!kStoresInOrder) order_for_owners();
 }
 
 void ThreadCache::start() { stop_.fetch_and(static_cast<uint8_t>(~kStop), std::memory_order_release); }

@@ -85,6 +85,19 @@ class alignas(128) ThreadCache {
     bytes_of(size_class) -= shelf.block_bytes;
     return true;
   }
+  // Around a longer use of the pool by the owner, which its end waits for. Whoever waits calls
+  // order_for_owners() before it asks.
+  void begin_use() {
+    in_use_.store(true, std::memory_order_relaxed);
+    if ((stop_.load(std::memory_order_relaxed) & kHeavy) != 0) {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    } else {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+  }
+  void end_use() { in_use_.store(false, std::memory_order_release); }
+  bool is_in_use() const { return in_use_.load(std::memory_order_acquire); }
+
   // A block that may be handed out now; false when there is none.
   bool take(unsigned size_class, const order::Timeline& order, Entry* out) {
     if (order.is_granted()) return take_newest(size_class, out);
@@ -205,6 +218,7 @@ class alignas(128) ThreadCache {
   }
 
   friend void prepare_thread_caches();
+  friend void order_for_owners();
   static bool has_membarrier_;
 
 #if defined(__x86_64__)
@@ -217,6 +231,7 @@ class alignas(128) ThreadCache {
   static constexpr uint8_t kHeavy = 2;  // always: no membarrier on this system
 
   std::atomic<bool> busy_{false};
+  std::atomic<bool> in_use_{false};
   std::atomic<uint8_t> stop_;
   uint64_t sealed_frees_ = 0;
   uint64_t sealed_bytes_ = 0;
@@ -231,6 +246,9 @@ class alignas(128) ThreadCache {
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
   const SizeClasses sizes_;  // its own: one step less to the shelf
 };
+
+// What the owners of all caches have done before is seen after this, and they see what was done before it.
+void order_for_owners();
 
 // Once, before the first cache: asks the kernel for membarrier.
 void prepare_thread_caches();

@@ -35,6 +35,10 @@ bool Pool::begin_release() {
   return false;
 }
 
+void Pool::wait_for_releases() const {
+  while (releasing_.load(std::memory_order_acquire) != 0) sched_yield();
+}
+
 bool Pool::give_back(Segment* segment) {
   // The driver's free waits for all work, which proves as much as the program's own wait would.
   const Epoch epoch = order_.begin_wait(order::Lane::kMany);
@@ -184,11 +188,22 @@ void Pool::abandon_cache(ThreadCache* cache) {
   cache->abandoned = true;
 }
 
-void Pool::close() {
+// Not under the lock for longer: whoever uses the pool may need it.
+bool Pool::is_in_use() {
+  Guard hold(caches_lock_);
+  for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    if (cache->is_in_use()) return true;
+  }
+  return false;
+}
+
+void Pool::close(uint64_t number) {
   context_.store(nullptr, std::memory_order_seq_cst);
   // A segment that another thread is giving back: once the context is gone its address may be somebody
-  // else's, and a segment that the driver refuses would be kept for the next context.
-  while (releasing_.load(std::memory_order_seq_cst) != 0) sched_yield();
+  // else's, and a segment that the driver refuses would be kept for the next context. So would one that
+  // another thread is just taking from the driver.
+  order_for_owners();
+  while (releasing_.load(std::memory_order_seq_cst) != 0 || is_in_use()) sched_yield();
   failed_.store(nullptr, std::memory_order_relaxed);
   std::array<Entry, ThreadCache::kMostKept> entries;
   Guard hold(caches_lock_);
@@ -204,11 +219,12 @@ void Pool::close() {
   tainted_segments_.store(0, std::memory_order_relaxed);
   Guard hold_marks(marks_lock_);
   marks_.clear();
+  closed_at_ = number;
 }
 
 bool Pool::reopen(driver::Context context, int device) {
-  if (this->context() != nullptr || failed_.load(std::memory_order_relaxed) != nullptr || device != device_)
-    return false;
+  if (closed_at_ == 0 || device != device_) return false;
+  closed_at_ = 0;
   allocated_segments_.store(0, std::memory_order_relaxed);
   released_segments_.store(0, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);

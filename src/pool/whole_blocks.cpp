@@ -28,13 +28,9 @@ Wholes* Pools::wholes() {
 Status Pools::allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out) {
   size_t free = 0;
   size_t total = 0;
-  bool failed;
-  {
-    Guard hold(lock_);
-    failed = std::find(failed_.begin(), failed_.end(), context) != failed_.end();
-  }
+  const Arrival arrival(*this, context);
   Wholes* table = wholes();
-  if (failed || table == nullptr || driver_->memory(&free, &total) != kSuccess)
+  if (!arrival.is_welcome() || table == nullptr || driver_->memory(&free, &total) != kSuccess)
     return source.allocate(bytes, out);
   order_.join(context);
   return table->allocate(context, source, bytes, Settings::from(config::options(), total), out);
@@ -42,9 +38,10 @@ Status Pools::allocate_whole(driver::Context context, driver::Driver& source, ui
 
 Freed Pools::free_whole(Address address) {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  const Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address);
+  Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address);
   if (Native* const one = native(); freed == Freed::kNotOurs && one != nullptr && one->free(address))
-    return Freed::kDone;
+    freed = Freed::kDone;
+  if (freed == Freed::kDone && config::options().free == config::FreeMode::kSync) order_.wait_for_all();
   return freed;
 }
 

@@ -36,9 +36,12 @@ Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_
     }
   }
   uint64_t before = stats::now_ns();
+  uint64_t seen = gone_.load(std::memory_order_acquire);
   Status status = source.allocate(bytes, out);
-  if (status == kOutOfMemory && !order_.is_capturing() && release(source.is_host_visible(), 0) != 0) {
+  for (int i = 0; i < kMostTries && status == kOutOfMemory && !order_.is_capturing() && make_room(seen);
+       ++i) {
     before = stats::now_ns();
+    seen = gone_.load(std::memory_order_acquire);
     status = source.allocate(bytes, out);
   }
   if (status != kSuccess) return status;
@@ -75,6 +78,19 @@ bool Wholes::take(const Key& key, uint64_t bytes, Address* out) {
   }
   *out = start;
   return true;
+}
+
+bool Wholes::make_room(uint64_t seen) {
+  release(false, 0);
+  release(true, 0);
+  for (bool leaves = true; leaves;) {
+    {
+      Guard hold(lock_);
+      leaves = !leaving_.empty();
+    }
+    if (leaves) sched_yield();
+  }
+  return gone_.load(std::memory_order_acquire) != seen || idle_bytes_[0] != 0 || idle_bytes_[1] != 0;
 }
 
 stats::Holdings* Wholes::holdings_of(driver::Driver& source) {
@@ -155,7 +171,10 @@ bool Wholes::give_back(Address start, const Whole& whole) {
 void Wholes::settle(Address start, const Whole& whole, bool gone) {
   Guard hold(lock_);
   leaving_.erase(std::find(leaving_.begin(), leaving_.end(), whole.context));
-  if (gone) return;
+  if (gone) {
+    gone_.fetch_add(1, std::memory_order_release);
+    return;
+  }
   table_[start] = whole;
   const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
   idle_[{whole.context, whole.source, key_bytes}].push_front(start);

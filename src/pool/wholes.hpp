@@ -72,6 +72,9 @@ class Wholes {
   stats::Holdings* holdings_of(driver::Driver& source) CUPOOL_REQUIRES(lock_);
   bool take(const Key& key, uint64_t bytes, Address* out);
   bool has_idle(const Key& key);
+  // All idle memory goes back, and what other threads are giving back. False: none has
+  // gone since `seen` was read of gone_, and none has come.
+  bool make_room(uint64_t seen);
   Table::iterator containing(Address address) CUPOOL_REQUIRES(lock_);
   Whole* held_at(Address address) CUPOOL_REQUIRES(lock_);
   bool remove_oldest(bool host_visible, Address* start, Whole* out);
@@ -83,12 +86,16 @@ class Wholes {
   void forget_range(Address start, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   Table::iterator forget(Table::iterator entry) CUPOOL_REQUIRES(lock_);
 
+  // How often memory is looked for while other threads give and take it under our hands.
+  static constexpr int kMostTries = 16;
+
   order::Timeline& order_;
   Lock lock_;
   Table table_ CUPOOL_GUARDED_BY(lock_);
   std::map<int, stats::Holdings*> holdings_ CUPOOL_GUARDED_BY(lock_);
   std::map<Key, std::deque<Address>> idle_ CUPOOL_GUARDED_BY(lock_);  // oldest first
   std::vector<driver::Context> leaving_ CUPOOL_GUARDED_BY(lock_);  // of blocks between give_back and settle
+  std::atomic<uint64_t> gone_{0};                                  // blocks that went back to the driver
   std::atomic<uint64_t> idle_bytes_[2] = {};                       // device memory, host-visible memory
 };
 

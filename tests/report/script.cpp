@@ -2,6 +2,7 @@
 // happened:
 //   a:NAME:BYTES  allocate     f:NAME  free              m:NAME:STREAM  memset on stream 1, 2 …
 //   s             synchronise  n:MS    let time pass     g:NAME:BYTES  allocate managed memory
+//   o:NAME:BYTES  allocate stream-ordered memory         C  a context of its own is made and used
 //   t:THREADS:BYTES:COUNT  that many pairs in each thread
 //   h:THREADS:BYTES:COUNT  blocks for all, allocated here; each thread frees that many, all at once
 //   p:NAME        print one of cupool's statistics       r  reset cupool's peaks
@@ -100,6 +101,13 @@ CUresult reset() {
   return result;
 }
 
+CUresult create_context() {
+  CUdevice device = 0;
+  cuCtxGetDevice(&device);
+  streams.clear();
+  return cuCtxCreate(&context, nullptr, 0, device);
+}
+
 void print_stat(const std::string& name) {
   using Stat = int (*)(const char*, unsigned long long*);
   const auto stat = reinterpret_cast<Stat>(dlsym(RTLD_DEFAULT, "cupool_stat"));
@@ -140,6 +148,8 @@ CUresult take(const Step& step) {
   }
   if (verb == "f") return cuMemFree(blocks[step.at(1)]);
   if (verb == "g") return cuMemAllocManaged(&blocks[step.at(1)], step.number(2), CU_MEM_ATTACH_GLOBAL);
+  if (verb == "o") return cuMemAllocAsync(&blocks[step.at(1)], step.number(2), nullptr);
+  if (verb == "C") return create_context();
   if (verb == "w") return cuMemFree(CUdeviceptr{16});
   if (verb == "c") return print_byte(step.at(1));
   if (verb == "m") return work(step);

@@ -39,6 +39,22 @@ class ShortageTest(harness.TestCase):
         self.assertNotIn("error", played.out)
         self.assertEqual("", played.err)
 
+    def test_stream_ordered_memory_finds_the_room_that_the_pool_keeps(self):
+        played = play(f"a:x:{3000 * MIB}", "f:x", f"o:y:{3000 * MIB}")
+        self.assertEqual(("", ""), (played.out, played.err))
+
+    def test_one_context_finds_the_room_that_is_kept_for_another(self):
+        for settings in ({}, {"split": 0}, {"backend": "native"}):
+            with self.subTest(settings=settings):
+                played = play(f"a:x:{3000 * MIB}", "f:x", "C", f"a:y:{3000 * MIB}", **settings)
+                self.assertEqual(("", ""), (played.out, played.err))
+
+    def test_device_memory_finds_the_room_that_is_kept_for_managed_memory(self):
+        for settings in ({}, {"split": 0}, {"backend": "native"}):
+            with self.subTest(settings=settings):
+                played = play(f"g:x:{3000 * MIB}", "f:x", f"a:y:{3000 * MIB}", **settings)
+                self.assertEqual(("", ""), (played.out, played.err))
+
 
 if __name__ == "__main__":
     harness.main()

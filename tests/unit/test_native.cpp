@@ -20,6 +20,7 @@ class FakeNativeDriver final : public driver::NativeDriver {
   std::map<driver::Address, driver::MemoryPool> blocks;
   uint64_t pools = 0, destroyed = 0;
   std::function<void()> on_free = [] {};
+  std::function<driver::Status()> on_allocate = [] { return driver::kSuccess; };
 
   bool has_native_pools() override { return true; }
   driver::Status create_pool(int, const driver::NativeSettings&, driver::MemoryPool* out) override {
@@ -39,6 +40,7 @@ class FakeNativeDriver final : public driver::NativeDriver {
   }
   driver::Status synchronize_stream(driver::Stream) override { return driver::kSuccess; }
   driver::Status allocate_on(driver::MemoryPool pool, driver::Stream, size_t, driver::Address* out) override {
+    if (const driver::Status status = on_allocate(); status != driver::kSuccess) return status;
     *out = next_ += 0x1000;
     blocks[*out] = pool;
     return driver::kSuccess;
@@ -150,4 +152,21 @@ TEST_CASE_METHOD(NativeWorld, "a context ends after the frees that another threa
   closing.join();
   CHECK(closed);
   CHECK(native.blocks.count(block) == 0);
+}
+
+TEST_CASE_METHOD(NativeWorld, "a block that another thread frees while the last try fails is waited for") {
+  const auto block = allocate(first);
+  int tries = 0;
+  native.on_allocate = [&] {
+    if (++tries == 2) CHECK(pool.free(block));
+    return tries <= 2 ? driver::kOutOfMemory : driver::kSuccess;
+  };
+  allocate(first);
+  CHECK(tries == 3);
+  // And where nobody frees anything the answer comes at once.
+  tries = 0;
+  native.on_allocate = [&] { return ++tries, driver::kOutOfMemory; };
+  driver::Address address = 0;
+  CHECK(pool.allocate(first, 1000, &address) == driver::kOutOfMemory);
+  CHECK(tries == 2);
 }

@@ -9,6 +9,27 @@ using namespace cupool::test;
 
 namespace {
 const bool environment_is_set = setenv("CUPOOL_FREE", "sync", 1) == 0;
+
+struct HostVisible final : FakeDriver {
+  bool is_host_visible() const override { return true; }
+};
+struct ManagedDriver {
+  HostVisible managed;
+};
+struct WholeWorld : ManagedDriver, PoolWorld {
+  WholeWorld() { pools.use_whole_allocations(); }
+
+  void expect_wait(driver::Address address) {
+    work(kS);
+    work(kT);
+    const uint64_t before = driver.synchronisations;
+    const order::Epoch stamp = pools.order().open();
+    free(address);
+    CHECK(driver.synchronisations == before + 1);
+    CHECK(pools.order().is_completed(stamp));
+  }
+};
+
 }  // namespace
 
 TEST_CASE_METHOD(PoolWorld,
@@ -30,4 +51,15 @@ TEST_CASE_METHOD(PoolWorld,
     CHECK(driver.calls() == calls + 1);
   }
   CHECK(driver.records == 0);
+}
+
+TEST_CASE_METHOD(WholeWorld, "in strict mode a free of a whole block and of managed memory waits too") {
+  expect_wait(allocate(5000));
+  driver::Address address = 0;
+  REQUIRE(pools.allocate_whole(context, managed, 5000, &address) == driver::kSuccess);
+  expect_wait(address);
+  // What the pool does not know is the driver's to wait for.
+  const uint64_t before = driver.synchronisations;
+  CHECK(pools.free(0x1234) == pool::Freed::kNotOurs);
+  CHECK(driver.synchronisations == before);
 }

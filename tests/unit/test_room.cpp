@@ -1,0 +1,123 @@
+// The last steps before an allocation fails, while other threads give and take memory under its hands: what
+// would have been there without the pool is found. The other thread's part is played where the driver
+// refuses, or in the middle of a release.
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "pool_world.hpp"
+
+using namespace cupool;
+using namespace cupool::test;
+
+namespace {
+
+constexpr uint64_t kDevice = 64 * kMiB;
+constexpr uint64_t kBlock = 60 * kMiB;
+const bool environment_is_set = setenv("CUPOOL_LOG", "quiet", 1) == 0;
+
+struct CrowdedDriver : FakeDriver {
+  std::function<void(int)> on_refusal = [](int) {};
+  std::function<void()> on_release = [] {};
+  std::atomic<int> refusals{0};
+
+  CrowdedDriver() { capacity = kDevice; }
+  driver::Status allocate(size_t bytes, driver::Address* out) override {
+    const driver::Status status = FakeDriver::allocate(bytes, out);
+    if (status == driver::kOutOfMemory) on_refusal(++refusals);
+    return status;
+  }
+  driver::Status release_in(driver::Context context, driver::Address start) override {
+    on_release();
+    return FakeDriver::release_in(context, start);
+  }
+};
+
+struct CrowdedWorld : BasicPoolWorld<CrowdedDriver> {
+  // Allocates in another thread, which is under way when this returns.
+  std::thread allocate_elsewhere(driver::Status* result) {
+    std::thread other([this, result] {
+      driver::Address address = 0;
+      *result = pools.allocate(context, kBlock, &address);
+      done = true;
+    });
+    // It fails now, if it does not wait for us.
+    while (driver.refusals < 1) std::this_thread::yield();
+    for (int i = 0; i < 2000 && !done; ++i) std::this_thread::yield();
+    return other;
+  }
+
+  void expect_room_during_a_release() {
+    free(allocate(kBlock));
+    driver::Status result = driver::kUnknown;
+    std::thread other;
+    driver.on_release = [&] {
+      if (!other.joinable()) other = allocate_elsewhere(&result);
+    };
+    pools.release_everything();
+    other.join();
+    driver.on_release = [] {};
+    CHECK(result == driver::kSuccess);
+  }
+
+  std::atomic<bool> done{false};
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(CrowdedWorld, "a block that is freed while the driver refuses is found, however late") {
+  for (int late = 1; late <= 3; ++late) {
+    const auto block = allocate(kBlock);
+    driver.refusals = 0;
+    driver.on_refusal = [&](int count) {
+      if (count == late) free(block);
+    };
+    const auto next = allocate(kBlock);
+    driver.on_refusal = [](int) {};
+    free(next);
+  }
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "a small block that is freed while the driver refuses is found") {
+  const auto large = allocate(kBlock);
+  std::vector<driver::Address> small;
+  driver::Address address = 0;
+  while (pools.allocate(context, 30000, &address) == driver::kSuccess) small.push_back(address);
+  driver.refusals = 0;
+  driver.on_refusal = [&](int count) {
+    if (count != 3) return;
+    free(small.back());
+    pool().empty_thread_caches();
+  };
+  allocate(30000);
+  free(large);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "where nobody frees anything the driver is not asked again and again") {
+  allocate(kBlock);
+  driver.refusals = 0;
+  driver::Address address = 0;
+  CHECK(pools.allocate(context, kBlock, &address) == driver::kOutOfMemory);
+  CHECK(driver.refusals == 3);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "a segment that another thread is giving back is waited for") {
+  expect_room_during_a_release();
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "a whole block that another thread is giving back is waited for") {
+  pools.use_whole_allocations();
+  expect_room_during_a_release();
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "a whole block that went back just after the driver refused is seen") {
+  pools.use_whole_allocations();
+  const auto block = allocate(kBlock);
+  driver.on_refusal = [&](int count) {
+    if (count != 1) return;
+    free(block);
+    pools.release_everything();
+  };
+  allocate(kBlock - kMiB);
+  CHECK(driver.refusals == 1);
+}
