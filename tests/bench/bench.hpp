@@ -148,9 +148,9 @@ class Device {
   CUdevice device() const { return device_; }
 
   // One thread of the GPU that is busy for so many nanoseconds.
-  void spin(unsigned long long ns, CUstream stream) {
+  void spin(unsigned long long ns, CUstream stream, decltype(&cuLaunchKernel) launch = &cuLaunchKernel) {
     void* parameters[] = {&ns};
-    BENCH_CHECK(cuLaunchKernel(spin_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr));
+    BENCH_CHECK(launch(spin_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr));
   }
 
  private:

@@ -1,14 +1,15 @@
 // What memory costs a program that has work on the GPU: allocate, launch a kernel of about 10 us, free; on
 // one stream and on several threads with a stream each. Three ways take turns within one run: launch alone,
 // cuMemAlloc/cuMemFree (the driver's, or cupool's when preloaded) and the driver's stream-ordered
-// cuMemAllocAsync/cuMemFreeAsync. Also the bare cost of a call that submits work, to hold a preloaded run
-// against one without.
+// cuMemAllocAsync/cuMemFreeAsync. Also the cost of a call that submits work, in turns with the driver's own
+// function behind it.
 #include <atomic>
 #include <barrier>
 #include <functional>
 #include <thread>
 
 #include "bench.hpp"
+#include "past_hooks.hpp"
 
 namespace {
 
@@ -118,29 +119,63 @@ void kernels(Device& device, Report& report, const Options& options, size_t thre
 }
 
 // The host's time in a call that submits work, with room in the queue: never a wait.
+class Submissions {
+ public:
+  explicit Submissions(Report& report) : report_(report) {
+    BENCH_CHECK(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+  }
+  ~Submissions() { cuStreamDestroy(stream_); }
+  Submissions(const Submissions&) = delete;
+  Submissions& operator=(const Submissions&) = delete;
+
+  CUstream stream() const { return stream_; }
+
+  // `call` with the name that the program uses and with the driver's own function, in turns.
+  template <typename Function>
+  void measure(const char* name, Function hooked, const char* symbol, size_t calls, size_t batches,
+               const std::function<void(Function)>& call) {
+    const Function behind = past_hooks(hooked, symbol);
+    std::vector<double> values, values_behind;
+    for (size_t i = 0; i < batches; ++i) {
+      values.push_back(batch(calls, hooked, call));
+      if (behind != nullptr) values_behind.push_back(batch(calls, behind, call));
+    }
+    report_.add(name, "ns", spread_of(values));
+    if (behind != nullptr) report_.add(std::string(name) + ", past any hook", "ns", spread_of(values_behind));
+  }
+
+ private:
+  template <typename Function>
+  double batch(size_t calls, Function function, const std::function<void(Function)>& call) {
+    const double begin = now_ns();
+    for (size_t k = 0; k < calls; ++k) call(function);
+    const double took = (now_ns() - begin) / double(calls);
+    BENCH_CHECK(cuStreamSynchronize(stream_));
+    return took;
+  }
+
+  Report& report_;
+  CUstream stream_ = nullptr;
+};
+
+#define BENCH_NAME_(name) #name
+#define BENCH_NAME(name) BENCH_NAME_(name)
+
 void submission(Device& device, Report& report, const Options& options) {
   if (!options.wants("submission")) return;
-  CUstream stream = nullptr;
-  BENCH_CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  Submissions submissions(report);
+  const CUstream stream = submissions.stream();
   const CUdeviceptr p = allocate(4096);
-  const auto measure = [&](const char* name, size_t calls, size_t batches,
-                           const std::function<void()>& call) {
-    std::vector<double> values;
-    for (size_t i = 0; i < batches; ++i) {
-      const double begin = now_ns();
-      for (size_t k = 0; k < calls; ++k) call();
-      values.push_back((now_ns() - begin) / double(calls));
-      BENCH_CHECK(cuStreamSynchronize(stream));
-    }
-    report.add(name, "ns", spread_of(values));
-  };
   const bool smoke = options.smoke;
-  measure("submission: launch of an empty kernel", 128, smoke ? 2 : 1000, [&] { device.spin(0, stream); });
+  using Launch = decltype(&cuLaunchKernel);
+  submissions.measure<Launch>("submission: launch of an empty kernel", &cuLaunchKernel,
+                              BENCH_NAME(cuLaunchKernel), 128, smoke ? 2 : 1000,
+                              [&](Launch launch) { device.spin(0, stream, launch); });
   // The driver does nothing for no bytes, so what a hook adds to a call stands out.
-  measure("submission: copy of no bytes", 1000, smoke ? 1 : 300,
-          [&] { BENCH_CHECK(cuMemcpyDtoDAsync(p, p, 0, stream)); });
+  using Copy = decltype(&cuMemcpyDtoDAsync);
+  submissions.measure<Copy>("submission: copy of no bytes", &cuMemcpyDtoDAsync, BENCH_NAME(cuMemcpyDtoDAsync),
+                            1000, smoke ? 1 : 1000, [&](Copy copy) { BENCH_CHECK(copy(p, p, 0, stream)); });
   release(p);
-  BENCH_CHECK(cuStreamDestroy(stream));
 }
 
 }  // namespace
