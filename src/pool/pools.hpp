@@ -80,7 +80,7 @@ class Pools {
   // What the driver would have more of after that, for the current context's device.
   uint64_t releasable_bytes(driver::Context context);
 
-  // Keeps at most `keep` free bytes in each pool; how many went back.
+  // Keeps at most `keep` free bytes of each kind in each pool; how many went back.
   uint64_t trim(uint64_t keep);
   // In place of CUPOOL_MAX_CACHED, for pools to come too.
   void set_max_cached(uint64_t bytes);
@@ -128,6 +128,7 @@ class Pools {
   Status allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out);
   Freed free_whole(Address address);
   uint64_t release_whole();
+  uint64_t trim_whole(uint64_t keep);
   Wholes* wholes();
   static Pool* pool_at(Address address);
   ThreadCache* cache_of(driver::Context context);

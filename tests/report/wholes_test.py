@@ -1,0 +1,75 @@
+"""Memory that is never cut, CUPOOL_SPLIT=0 and managed memory, keeps to the same limits and is counted as truly as any other."""
+
+import harness
+from lab import MIB, drain, fill, play
+
+
+def fill_managed(count, size, name="g"):
+    return [f"g:{name}{i}:{size}" for i in range(count)]
+
+
+class LimitTest(harness.TestCase):
+    def test_whole_blocks_keep_to_the_limit(self):
+        played = play(f"a:x:{60 * MIB}", f"a:y:{60 * MIB}", f"a:z:{40 * MIB}", split="no", limit="100M", oom_reports=0)
+        self.assertEqual(f"a:y:{60 * MIB} error 2", played.out.strip())
+        self.assertEqual(100 * MIB, played.device["peak_bytes"])
+
+    def test_idle_whole_blocks_go_back_before_the_limit_refuses_and_no_more_than_must(self):
+        played = play(*fill(4, 20 * MIB), *drain(3), f"a:z:{30 * MIB}", split="no", limit="100M")
+        self.assertEqual(("", ""), (played.out, played.err))
+        self.assertEqual((90 * MIB, 1), (played.device["current_bytes"], played.counters["segments_released"]))
+
+    def test_more_than_the_limit_costs_nobody_an_idle_block(self):
+        played = play(f"a:x:{60 * MIB}", "f:x", f"a:y:{101 * MIB}", split="no", limit="100M", oom_reports=0)
+        self.assertIn("error 2", played.out)
+        self.assertEqual(60 * MIB, played.counters["cached_bytes"])
+
+    def test_contexts_share_the_limit_of_their_device(self):
+        played = play(f"a:x:{60 * MIB}", "C", f"a:y:{60 * MIB}", split="no", limit="100M", oom_reports=0)
+        self.assertIn("error 2", played.out)
+
+    def test_managed_memory_does_not_count_towards_the_limit(self):
+        for split in ("no", "yes"):
+            played = play(f"g:x:{90 * MIB}", f"a:y:{90 * MIB}", f"g:z:{90 * MIB}", split=split, limit="100M")
+            self.assertEqual(("", ""), (played.out, played.err), split)
+
+
+class CachedTest(harness.TestCase):
+    def test_whole_blocks_above_the_threshold_go_back_when_they_are_freed(self):
+        played = play(*fill(6, 10 * MIB), *drain(6), split="no", max_cached="25M")
+        self.assertEqual((20 * MIB, 4), (played.counters["cached_bytes"], played.counters["segments_released"]))
+        self.assertEqual(20 * MIB, played.device["current_bytes"])
+        self.assertEqual(4, played.counters["trims"])
+
+    def test_managed_blocks_above_the_threshold_go_back_when_they_are_freed(self):
+        played = play(*fill_managed(6, 10 * MIB), *drain(6, "g"), max_cached="25M")
+        self.assertEqual(20 * MIB, played.device["current_bytes"])
+
+    def test_the_oldest_idle_block_goes_first(self):
+        played = play(*fill(3, 10 * MIB), *drain(2), f"a:o:{12 * MIB}", "f:o", "f:b2", f"a:p:{12 * MIB}", split="no",
+                      max_cached="25M")
+        self.assertEqual(1, played.counters["range_hits"])
+
+    def test_trimming_reaches_whole_and_managed_blocks(self):
+        steps = [*fill(3, 10 * MIB), *fill_managed(3, 10 * MIB), *drain(3), *drain(3, "g")]
+        played = play(*steps, f"T:{20 * MIB}", "T:0", split="no")
+        self.assertEqual([20 * MIB, 40 * MIB], played.printed("trimmed"))
+        self.assertEqual(0, played.device["current_bytes"])
+
+    def test_a_threshold_set_by_the_program_holds_for_whole_and_managed_blocks(self):
+        for early in (True, False):
+            steps = [*fill(3, 10 * MIB), *fill_managed(3, 10 * MIB)]
+            steps.insert(0 if early else len(steps), f"M:{15 * MIB}")
+            played = play(*steps, *drain(3), *drain(3, "g"), split="no")
+            self.assertEqual(20 * MIB, played.device["current_bytes"], early)
+
+    def test_blocks_that_are_idle_for_long_go_back_at_a_quiet_moment(self):
+        steps = [*fill(3, 10 * MIB), *fill_managed(2, 10 * MIB), "f:b0", "f:b1", "f:g0"]
+        decayed = play(*steps, "n:12", "s", split="no", decay_ms=8)
+        self.assertEqual((20 * MIB, 2), (decayed.device["current_bytes"], decayed.counters["decays"]))
+        early = play(*steps, "s", split="no", decay_ms=80000)
+        self.assertEqual((50 * MIB, 0), (early.device["current_bytes"], early.counters["decays"]))
+
+
+if __name__ == "__main__":
+    harness.main()
