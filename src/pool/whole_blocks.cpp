@@ -36,6 +36,7 @@ Status Pools::allocate_whole(driver::Context context, driver::Driver& source, ui
   // It gave back what it could; others may keep memory on the same device.
   if (status == driver::kOutOfMemory && table->may_take(context, source, bytes) && release_everything() != 0)
     status = table->allocate(context, source, bytes, out);
+  if (status == driver::kOutOfMemory) table->note_failure(context, source, bytes);
   return status;
 }
 

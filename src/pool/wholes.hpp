@@ -39,6 +39,8 @@ class Wholes {
   // Whether `bytes` more could be had: they are neither more than the device has, nor more than the user
   // allows.
   bool may_take(driver::Context context, driver::Driver& source, uint64_t bytes);
+  // It found no memory, and nobody else has any: counts it, and explains it if the user wants that.
+  void note_failure(driver::Context context, driver::Driver& source, uint64_t bytes);
   Freed free(Address address);
 
   bool owns(Address address);

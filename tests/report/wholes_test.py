@@ -71,5 +71,38 @@ class CachedTest(harness.TestCase):
         self.assertEqual((50 * MIB, 0), (early.device["current_bytes"], early.counters["decays"]))
 
 
+class ShortageTest(harness.TestCase):
+    def test_a_failed_whole_allocation_is_explained_once_with_its_figures(self):
+        played = play(*fill(7, 500 * MIB), f"a:z:{1500 * MIB}", f"a:z:{1500 * MIB}", split="no")
+        self.assertEqual((2, 2), (played.out.count("error 2"), played.counters["out_of_memory"]))
+        self.assertEqual(1, played.err.count("out of memory on device 0: 1.5 GiB asked; the device has 596 MiB free of 4 GiB"),
+                         played.err)
+        self.assertRegex(played.err, r"reserved 3\.4 GiB: live 3\.4 GiB, cached 0 B \(fragmentation 0 %\)")
+        self.assertIn("not given back: nothing, all that was free went back", played.err)
+        self.assertRegex(played.err, r"(?m)^cupool:   512 MiB +7 +3\.4 GiB")
+        self.assertNotIn("CUPOOL_LIMIT", played.err)
+
+    def test_the_limit_is_named_when_it_refused_a_whole_block(self):
+        played = play(f"a:x:{90 * MIB}", f"a:y:{90 * MIB}", split="no", limit="100M")
+        self.assertIn("CUPOOL_LIMIT allows 100 MiB", played.err)
+        self.assertEqual(1, played.counters["out_of_memory"])
+
+    def test_a_failed_managed_allocation_is_explained_once(self):
+        for split in ("yes", "no"):
+            played = play(f"g:x:{3000 * MIB}", f"g:y:{3000 * MIB}", split=split)
+            self.assertEqual((1, 1), (played.out.count("error 2"), played.counters["out_of_memory"]))
+            self.assertEqual(1, played.err.count("out of memory on device 0: 2.9 GiB of managed memory asked"), played.err)
+            self.assertRegex(played.err, r"reserved 2\.9 GiB: live 2\.9 GiB")
+
+    def test_nothing_is_said_where_another_kind_of_memory_made_room(self):
+        played = play(f"a:x:{3000 * MIB}", "f:x", f"g:y:{3000 * MIB}", "f:y", f"a:z:{3000 * MIB}")
+        self.assertEqual(("", "", 0), (played.out, played.err, played.counters["out_of_memory"]))
+
+    def test_more_than_the_device_ever_had_is_no_shortage_of_whole_blocks(self):
+        played = play(f"a:x:{MIB}", "f:x", f"a:x:{1 << 40}", f"a:x:{1 << 50}", split="no")
+        self.assertEqual((2, ""), (played.out.count("error 2"), played.err))
+        self.assertEqual(MIB, played.counters["cached_bytes"])
+
+
 if __name__ == "__main__":
     harness.main()
