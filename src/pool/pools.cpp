@@ -291,7 +291,8 @@ void Pools::decay() {
 }
 
 uint64_t Pools::largest_free(int device, bool wait) {
-  uint64_t largest = 0;
+  Wholes* const wholes = wholes_.load(std::memory_order_acquire);
+  uint64_t largest = wholes == nullptr ? 0 : wholes->largest_idle(device, wait);
   for_each([&](Pool& pool) {
     if (pool.device() == device) largest = std::max(largest, pool.ranges().largest_free(wait));
   });

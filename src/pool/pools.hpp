@@ -90,7 +90,7 @@ class Pools {
   // such a question.
   void release_idle_managed();
 
-  // The largest free range of a device; without waiting, 0 when somebody holds the lock.
+  // The largest free range or block of a device; without waiting, 0 when somebody holds the lock.
   uint64_t largest_free(int device, bool wait);
 
   order::Timeline& order() { return order_; }

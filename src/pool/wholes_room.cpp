@@ -134,6 +134,22 @@ uint64_t Wholes::releasable_bytes(driver::Context context) {
   return context == nullptr ? 0 : idle_bytes({.context = context});
 }
 
+uint64_t Wholes::largest_idle(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  if (wait) {
+    lock_.lock();
+  } else if (!lock_.try_lock()) {
+    return 0;
+  }
+  uint64_t largest = 0;
+  for (const auto& [name, account] : accounts_) {
+    if (account.host_visible || account.device != device) continue;
+    for (const auto& [age, start] : account.by_age)
+      largest = std::max(largest, table_.find(start)->second.bytes);
+  }
+  lock_.unlock();
+  return largest;
+}
+
 // ---- To the driver.
 
 bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {

@@ -104,5 +104,61 @@ class ShortageTest(harness.TestCase):
         self.assertEqual(MIB, played.counters["cached_bytes"])
 
 
+class AccountTest(harness.TestCase):
+    def assert_account(self, played):
+        """The simulated driver saw exactly the calls and bytes that cupool says it made."""
+        c, device = played.counters, played.device
+        self.assertEqual(device["alloc_calls"], c["segments_allocated"] + c["driver_refusals"])
+        self.assertEqual(device["free_calls"], c["segments_released"])
+        self.assertEqual(device["current_bytes"], c["reserved_bytes"])
+        self.assertEqual(c["cached_bytes"], c["reserved_bytes"] - c["live_bytes"])
+        kinds = sum(c[k] for k in ("thread_hits", "range_hits", "hits_after_wait", "misses"))
+        self.assertEqual((c["allocations"], 0), (kinds + c["forwarded_allocations"], c["thread_hits"]))
+
+    def test_one_thread_is_counted_truly(self):
+        played = play(*fill(8, 4 * MIB), *drain(6), *fill(3, 4 * MIB, "c"), *fill(2, 6 * MIB, "d"), split="no",
+                      stats_exact="yes")
+        c = played.counters
+        self.assert_account(played)
+        self.assertEqual((13, 6, 3, 10), (c["allocations"], c["frees"], c["range_hits"], c["misses"]))
+        self.assertEqual((32 * MIB, 24 * MIB), (c["peak_live_bytes"], c["peak_cached_bytes"]))
+        self.assertEqual(played.device["peak_bytes"], c["peak_reserved_bytes"])
+        self.assertEqual(4 * MIB, c["largest_free_range"])
+
+    def test_threads_are_counted_truly(self):
+        for steps in (["t:4:4194304:200"], ["h:4:2097152:20"] * 2, ["t:4:4194304:50", "h:3:4194304:9"]):
+            played = play(*steps, split="no", max_cached="10M")
+            self.assert_account(played)
+            self.assertEqual(played.counters["allocations"], played.counters["frees"])
+            self.assertEqual(0, played.counters["live_bytes"])
+
+    def test_a_parent_is_counted_truly_after_a_fork(self):
+        played = play(*fill(3, 4 * MIB), "f:b0", "k", "a:x:4194304", "f:b1", "T:0", split="no")
+        self.assert_account(played)
+        self.assertEqual((4, 2, 8 * MIB), tuple(played.counters[k] for k in ("allocations", "frees", "live_bytes")))
+
+    def test_a_reset_leaves_nothing_reserved(self):
+        played = play(*fill(3, 4 * MIB), "f:b0", "R", "p:reserved_bytes", *fill(2, 4 * MIB, "c"), "f:c0", split="no")
+        self.assert_account(played)
+        self.assertEqual([0], played.printed("reserved_bytes"))
+        self.assertEqual((4 * MIB, 4 * MIB), (played.counters["live_bytes"], played.counters["cached_bytes"]))
+
+    def test_running_out_of_memory_is_counted_truly(self):
+        alone = play(*fill(9, 500 * MIB), *drain(4), f"a:z:{1400 * MIB}", f"a:y:{3000 * MIB}", split="no", oom_reports=0)
+        self.assertGreater(alone.counters["driver_refusals"], 2)
+        together = play(*fill(7, 500 * MIB), f"t:4:{400 * MIB}:20", split="no", oom_reports=0)
+        for played in (alone, together):
+            self.assert_account(played)
+            self.assertEqual(played.counters["failed_allocations"], played.counters["out_of_memory"])
+
+    def test_blocks_that_had_to_be_waited_for_are_counted_as_that(self):
+        steps = []
+        for i in range(30):
+            steps += [f"a:n{i}:4194304", f"m:n{i}:{i % 3 + 1}", f"f:n{i}"]
+        played = play(*steps, split="no", streams="fences", many_budget=0)
+        self.assert_account(played)
+        self.assertGreater(played.counters["hits_after_wait"], 0)
+
+
 if __name__ == "__main__":
     harness.main()
