@@ -71,6 +71,8 @@ class Pools {
   // The context is of no use any more, but the program still holds it: all its memory is the driver's
   // business from now on.
   void fail(driver::Context context);
+  // The device of a context whose memory is pooled; false: none is.
+  bool device_of(driver::Context context, int* device);
   // The pool of a context, or null.
   Pool* pool_of(driver::Context context);
   // Gives back all that can be: somebody else needs the memory. How many bytes went back. Of pools that cut

@@ -60,6 +60,15 @@ uint64_t Pools::trim_whole(uint64_t keep) {
   return wholes == nullptr || order_.is_capturing() ? 0 : wholes->trim(keep);
 }
 
+bool Pools::device_of(driver::Context context, int* device) {
+  if (const Pool* pool = pool_of(context)) {
+    *device = pool->device();
+    return true;
+  }
+  Wholes* wholes = wholes_.load(std::memory_order_acquire);
+  return wholes != nullptr && wholes->device_of(context, device);
+}
+
 void Pools::release_idle_managed() {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
   if (wholes != nullptr && !order_.is_capturing()) wholes->release(true, kIdleManaged);

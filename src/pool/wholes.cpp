@@ -196,6 +196,14 @@ bool Wholes::find(Address address, Address* start, uint64_t* bytes, driver::Cont
   return true;
 }
 
+bool Wholes::device_of(driver::Context context, int* device) {
+  Guard hold(lock_);
+  const auto first = accounts_.lower_bound({context, false});
+  if (first == accounts_.end() || first->first.first != context) return false;
+  *device = first->second.device;
+  return true;
+}
+
 bool Wholes::taint(Address address, uint64_t bytes, Taint reason) {
   const uint32_t bit = 1u << static_cast<unsigned>(reason);
   bool any = false;

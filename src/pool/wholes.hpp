@@ -58,6 +58,9 @@ class Wholes {
   // All blocks in a range of addresses that somebody holds; whether there was one.
   bool taint(Address address, uint64_t bytes, Taint reason);
 
+  // The device of a context that was opened.
+  bool device_of(driver::Context context, int* device);
+
   // ---- Giving back (wholes_room.cpp).
 
   // To the driver, oldest first, until at most `keep` idle bytes of this kind are left; how many went.

@@ -9,6 +9,7 @@
 //   c:NAME        print the block's first byte           w  free a wild pointer
 //   k             a child is forked and exits            R  the device's context is reset and taken again
 //   T:BYTES       cupool_trim to so many bytes           M:BYTES  cupool_set_max_cached
+//   D             the context is destroyed, if the driver lets us
 //   x:HOW         end by exit, _exit, quick, abort, term; or usr2, and go on
 // A step that fails prints its argument and the driver's error, and the next one follows.
 #include <cuda.h>
@@ -151,6 +152,7 @@ CUresult take(const Step& step) {
   if (verb == "g") return cuMemAllocManaged(&blocks[step.at(1)], step.number(2), CU_MEM_ATTACH_GLOBAL);
   if (verb == "o") return cuMemAllocAsync(&blocks[step.at(1)], step.number(2), nullptr);
   if (verb == "C") return create_context();
+  if (verb == "D") return cuCtxDestroy(context);
   if (verb == "w") return cuMemFree(CUdeviceptr{16});
   if (verb == "c") return print_byte(step.at(1));
   if (verb == "m") return work(step);

@@ -159,6 +159,13 @@ class AccountTest(harness.TestCase):
         self.assert_account(played)
         self.assertGreater(played.counters["hits_after_wait"], 0)
 
+    def test_a_primary_context_that_the_driver_will_not_destroy_keeps_its_blocks(self):
+        for split in ("yes", "no"):
+            played = play("a:x:4194304", "a:y:4194304", "f:x", "D", "T:0", "f:y", "T:0", split=split)
+            self.assertIn("D error 201", played.out)
+            self.assertEqual(0, played.device["current_bytes"], split)
+            self.assertEqual(0, played.counters["forwarded_frees"])
+
 
 if __name__ == "__main__":
     harness.main()
