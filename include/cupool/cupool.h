@@ -50,8 +50,9 @@ CUPOOL_API void cupool_reset_peaks(void);
 
 /* ---- Memory. */
 
-/* Gives free segments back to the driver until at most `bytes` of each context's free memory are kept.
-   Returns the bytes that went back. The driver waits for all work of the context. */
+/* Gives free segments back to the driver until at most `bytes` of each context's free memory are kept, and
+   as much of its managed memory. Returns the bytes that went back. The driver waits for all work of the
+   context. */
 CUPOOL_API size_t cupool_trim(size_t bytes);
 
 /* As cupool_trim(0). */

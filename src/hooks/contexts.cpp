@@ -144,9 +144,9 @@ bool is_primary(CUcontext context, CUdevice device) {
 template <typename Call>
 CUresult destroys(CUcontext context, Call&& call) {
   // A primary context is not ended like this: the driver may refuse, and then nothing must be lost.
-  if (cupool::pool::Pool* pool = is_serving() ? pools.pool_of(ours(context)) : nullptr;
-      pool != nullptr && context != nullptr && is_primary(context, pool->device()))
-    return releases(pool->device(), call);
+  if (int device = 0; is_serving() && context != nullptr && pools.device_of(ours(context), &device) &&
+                      is_primary(context, device))
+    return releases(device, call);
   const uint64_t ending = drop(context);
   const CUresult result = call();
   end_with(context, ending, result == CUDA_SUCCESS);

@@ -69,8 +69,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
   if (pointer != nullptr && bytes != 0 && source != nullptr && cupool::hooks::serves_allocation() &&
       cupool::config::options().managed && !pools.order().is_capturing()) {
     if (const cupool::driver::Context context = cupool::hooks::current_context()) {
-      const CUresult result =
-          cupool::hooks::with_room([&] { return allocate(pointer, bytes, *source, context); });
+      const CUresult result = allocate(pointer, bytes, *source, context);
       if (result == CUDA_SUCCESS) cupool::stats::count(Counter::managed_allocations);
       return result;
     }

@@ -243,14 +243,8 @@ bool Native::owns(Address address) {
 
 uint64_t Native::trim(uint64_t keep) {
   free_deferred();
-  std::vector<Source*> all;
-  {
-    Guard hold(lock_);
-    all = sources_;
-    for (Source* source : all) source->freeing.fetch_add(1, std::memory_order_relaxed);
-  }
   uint64_t released = 0;
-  for (Source* source : all) {
+  for (Source* source : pinned_sources()) {
     driver::NativeUsage before;
     driver::NativeUsage after;
     native_.usage(source->pool, &before);
@@ -263,20 +257,29 @@ uint64_t Native::trim(uint64_t keep) {
   return released;
 }
 
+std::vector<Native::Source*> Native::pinned_sources() {
+  Guard hold(lock_);
+  for (Source* source : sources_) source->freeing.fetch_add(1, std::memory_order_relaxed);
+  return sources_;
+}
+
 driver::NativeUsage Native::usage(int device) {
   driver::NativeUsage sum;
-  Guard hold(lock_);
-  for (Source* source : sources_) {
+  for (Source* source : pinned_sources()) {
+    driver::NativeUsage one;
+    const bool known = source->device == device && native_.usage(source->pool, &one) == kSuccess;
+    Guard hold(lock_);
+    source->freeing.fetch_sub(1, std::memory_order_release);
     if (source->device != device) continue;
     // A driver that has shut down says nothing any more: then what it said last.
-    driver::NativeUsage one;
-    if (native_.usage(source->pool, &one) != kSuccess) one = source->seen;
+    if (!known) one = source->seen;
     source->seen = one;
     sum.used += one.used;
     sum.peak_used += one.peak_used;
     sum.reserved += one.reserved;
     sum.peak_reserved += one.peak_reserved;
   }
+  Guard hold(lock_);
   if (const auto past = past_.find(device); past != past_.end()) {
     sum.peak_used = std::max(sum.peak_used, past->second.peak_used);
     sum.peak_reserved = std::max(sum.peak_reserved, past->second.peak_reserved);
@@ -285,8 +288,11 @@ driver::NativeUsage Native::usage(int device) {
 }
 
 void Native::reset_peaks() {
+  for (Source* source : pinned_sources()) {
+    native_.reset_peaks(source->pool);
+    source->freeing.fetch_sub(1, std::memory_order_release);
+  }
   Guard hold(lock_);
-  for (const Source* source : sources_) native_.reset_peaks(source->pool);
   past_.clear();
 }
 

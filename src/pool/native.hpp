@@ -2,7 +2,7 @@
 // pool and two private streams per context. A block is allocated on one stream and made visible to all later
 // work by a context event; a free is ordered after all work so far by another and made on the second stream,
 // so an allocation never waits for the work before a free. No host waits. Owns the list of its blocks, under
-// a lock that is held across a driver call only to read how much is used.
+// a lock that is never held across a driver call.
 #pragma once
 
 #include <atomic>
@@ -65,7 +65,7 @@ class Native {
     uint64_t max_bytes = 0;
     std::atomic<uint64_t> live{0};
     std::atomic<uint64_t> frees_made{0};
-    std::atomic<int> freeing{0};  // threads that make deferred frees, or trim
+    std::atomic<int> freeing{0};  // threads that make deferred frees, trim, or ask how much is used
     stats::Holdings* holdings = nullptr;
     driver::NativeUsage seen;  // what the driver last said
   };
@@ -85,6 +85,8 @@ class Native {
   Source* source_of(driver::Context context) CUPOOL_EXCLUDES(lock_);
   Source* open(driver::Context context);
   Source* find_source(driver::Context context) const CUPOOL_REQUIRES(lock_);
+  // All sources, each with one more in `freeing`: its context does not end until the caller takes that back.
+  std::vector<Source*> pinned_sources() CUPOOL_EXCLUDES(lock_);
   bool fill(Source* source);
   Status allocate_after_frees(Source& source, uint64_t bytes, Address* out);
   Status allocate_visible(Source& source, uint64_t bytes, Address* out);

@@ -273,7 +273,7 @@ uint64_t Pools::releasable_bytes(driver::Context context) {
 }
 
 uint64_t Pools::trim(uint64_t keep) {
-  uint64_t released = 0;
+  uint64_t released = trim_whole(keep);
   for_each([&](Pool& pool) { released += pool.trim(keep); });
   if (Native* const one = native(); one != nullptr && !order_.is_capturing()) released += one->trim(keep);
   return released;
@@ -282,14 +282,17 @@ uint64_t Pools::trim(uint64_t keep) {
 void Pools::set_max_cached(uint64_t bytes) {
   max_cached_.store(bytes, std::memory_order_relaxed);
   for_each([&](Pool& pool) { pool.set_max_cached(bytes); });
+  if (Wholes* const wholes = wholes_.load(std::memory_order_acquire)) wholes->set_max_cached(bytes);
 }
 
 void Pools::decay() {
   for_each([](Pool& pool) { pool.decay(); });
+  if (Wholes* const wholes = wholes_.load(std::memory_order_acquire)) wholes->decay();
 }
 
 uint64_t Pools::largest_free(int device, bool wait) {
-  uint64_t largest = 0;
+  Wholes* const wholes = wholes_.load(std::memory_order_acquire);
+  uint64_t largest = wholes == nullptr ? 0 : wholes->largest_idle(device, wait);
   for_each([&](Pool& pool) {
     if (pool.device() == device) largest = std::max(largest, pool.ranges().largest_free(wait));
   });

@@ -71,6 +71,8 @@ class Pools {
   // The context is of no use any more, but the program still holds it: all its memory is the driver's
   // business from now on.
   void fail(driver::Context context);
+  // The device of a context whose memory is pooled; false: none is.
+  bool device_of(driver::Context context, int* device);
   // The pool of a context, or null.
   Pool* pool_of(driver::Context context);
   // Gives back all that can be: somebody else needs the memory. How many bytes went back. Of pools that cut
@@ -80,7 +82,7 @@ class Pools {
   // What the driver would have more of after that, for the current context's device.
   uint64_t releasable_bytes(driver::Context context);
 
-  // Keeps at most `keep` free bytes in each pool; how many went back.
+  // Keeps at most `keep` free bytes of each kind in each pool; how many went back.
   uint64_t trim(uint64_t keep);
   // In place of CUPOOL_MAX_CACHED, for pools to come too.
   void set_max_cached(uint64_t bytes);
@@ -90,7 +92,7 @@ class Pools {
   // such a question.
   void release_idle_managed();
 
-  // The largest free range of a device; without waiting, 0 when somebody holds the lock.
+  // The largest free range or block of a device; without waiting, 0 when somebody holds the lock.
   uint64_t largest_free(int device, bool wait);
 
   order::Timeline& order() { return order_; }
@@ -128,6 +130,7 @@ class Pools {
   Status allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out);
   Freed free_whole(Address address);
   uint64_t release_whole();
+  uint64_t trim_whole(uint64_t keep);
   Wholes* wholes();
   static Pool* pool_at(Address address);
   ThreadCache* cache_of(driver::Context context);

@@ -1,10 +1,12 @@
-// What the pool has to say when an allocation finally failed. Walks all segments under the range lock; tags
-// of slabs are read as they stand, so blocks that other threads free meanwhile may be counted either way.
+// What the pool has to say when an allocation finally failed. Walks all segments under the range lock, or all
+// whole blocks under theirs; tags of slabs are read as they stand, so blocks that other threads free
+// meanwhile may be counted either way.
 #include "report/shortage.hpp"
 
 #include <algorithm>
 
 #include "pool/pool.hpp"
+#include "pool/wholes.hpp"
 
 namespace cupool::pool {
 namespace {
@@ -30,6 +32,25 @@ uint64_t add_range(const Range& range, report::Shortage* out) {
   row.blocks += 1;
   row.live += range.bytes;
   return range.bytes;
+}
+
+void add_whole(uint64_t bytes, uint64_t asked, bool tainted, report::Shortage* out) {
+  report::Shortage::Row& row = out->row_of(bytes);
+  out->reserved += bytes;
+  if (asked != 0) {
+    out->live += bytes;
+    row.blocks += 1;
+    row.live += bytes;
+    return;
+  }
+  row.free += bytes;
+  if (tainted) {
+    out->tainted += bytes;
+    return;
+  }
+  out->largest_free = std::max(out->largest_free, bytes);
+  ++out->free_segments;
+  out->free_segment_bytes += bytes;
 }
 
 }  // namespace
@@ -64,6 +85,34 @@ void Pool::report_shortage(uint64_t asked) {
         ++shortage.shared_segments;
         shortage.free_in_shared += segment->bytes - live;
       }
+    }
+  }
+  report::write_shortage(shortage);
+}
+
+void Wholes::note_failure(driver::Context context, driver::Driver& source, uint64_t bytes) {
+  const Account& account = account_of(context, source);
+  stats::device(account.device).count(stats::DeviceCounter::out_of_memory);
+  // More than there ever was is no shortage; managed memory may be more than the device has.
+  const uint64_t most = account.host_visible ? stats::kMostBytes : account.device_bytes;
+  if (bytes > most || !report::shortage_is_due()) return;
+  report::Shortage shortage;
+  shortage.device = account.device;
+  shortage.asked = bytes;
+  shortage.managed = account.host_visible;
+  shortage.limit = account.host_visible ? kUnlimited : account.settings.limit;
+  shortage.capturing = order_.is_capturing();
+  size_t free = 0;
+  size_t total = 0;
+  if (source.memory(&free, &total) != driver::kSuccess) total = account.device_bytes;
+  shortage.device_free = free;
+  shortage.device_total = total;
+  {
+    Guard hold(lock_);
+    const Choice alike{.host_visible = account.host_visible, .device = account.device};
+    for (const auto& [start, whole] : table_) {
+      if (alike.covers(*whole.account))
+        add_whole(whole.bytes, whole.asked, whole.mark.taints != 0, &shortage);
     }
   }
   report::write_shortage(shortage);

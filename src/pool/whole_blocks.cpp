@@ -9,8 +9,6 @@
 
 namespace cupool::pool {
 
-using driver::kSuccess;
-
 namespace {
 // How far the answer to "how much is free" may be off for managed memory that lies idle.
 constexpr uint64_t kIdleManaged = 64 << 20;
@@ -20,20 +18,26 @@ Wholes* Pools::wholes() {
   if (Wholes* wholes = wholes_.load(std::memory_order_acquire)) return wholes;
   Guard hold(lock_);
   if (wholes_.load(std::memory_order_relaxed) == nullptr) {
-    wholes_.store(new (std::nothrow) Wholes(order_), std::memory_order_release);
+    auto* const made = new (std::nothrow) Wholes(order_);
+    const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
+    if (made != nullptr && max_cached != kFromOptions) made->set_max_cached(max_cached);
+    wholes_.store(made, std::memory_order_release);
   }
   return wholes_.load(std::memory_order_relaxed);
 }
 
 Status Pools::allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out) {
-  size_t free = 0;
-  size_t total = 0;
   const Arrival arrival(*this, context);
   Wholes* table = wholes();
-  if (!arrival.is_welcome() || table == nullptr || driver_->memory(&free, &total) != kSuccess)
-    return source.allocate(bytes, out);
+  if (!arrival.is_welcome() || table == nullptr || !table->open(context, source))
+    return source.is_host_visible() ? source.allocate(bytes, out) : forward(bytes, out);
   order_.join(context);
-  return table->allocate(context, source, bytes, Settings::from(config::options(), total), out);
+  Status status = table->allocate(context, source, bytes, out);
+  // It gave back what it could; others may keep memory on the same device.
+  if (status == driver::kOutOfMemory && table->may_take(context, source, bytes) && release_everything() != 0)
+    status = table->allocate(context, source, bytes, out);
+  if (status == driver::kOutOfMemory) table->note_failure(context, source, bytes);
+  return status;
 }
 
 Freed Pools::free_whole(Address address) {
@@ -49,6 +53,20 @@ uint64_t Pools::release_whole() {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
   if (wholes == nullptr || order_.is_capturing()) return 0;
   return wholes->release(false, 0) + wholes->release(true, 0);
+}
+
+uint64_t Pools::trim_whole(uint64_t keep) {
+  Wholes* wholes = wholes_.load(std::memory_order_acquire);
+  return wholes == nullptr || order_.is_capturing() ? 0 : wholes->trim(keep);
+}
+
+bool Pools::device_of(driver::Context context, int* device) {
+  if (const Pool* pool = pool_of(context)) {
+    *device = pool->device();
+    return true;
+  }
+  Wholes* wholes = wholes_.load(std::memory_order_acquire);
+  return wholes != nullptr && wholes->device_of(context, device);
 }
 
 void Pools::release_idle_managed() {

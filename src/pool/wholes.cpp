@@ -1,13 +1,8 @@
 // Whole allocations kept for the same size: one table under `lock_`, which is never held across a call of a
-// driver.
+// driver. How they go back to it is in wholes_room.cpp.
 #include "pool/wholes.hpp"
 
-#include <sched.h>
-
-#include <algorithm>
-#include <iterator>
 #include <utility>
-#include <vector>
 
 #include "stats/counters.hpp"
 
@@ -15,93 +10,120 @@ namespace cupool::pool {
 
 using driver::kOutOfMemory;
 using driver::kSuccess;
+using stats::DeviceCounter;
 
-namespace {
-// In the place of a size: blocks that serve nobody again.
-constexpr uint64_t kTainted = 0;
-}  // namespace
+bool Wholes::open(driver::Context context, driver::Driver& source) {
+  const std::pair<driver::Context, bool> name{context, source.is_host_visible()};
+  {
+    Guard hold(lock_);
+    if (accounts_.contains(name)) return true;
+  }
+  int device = 0;
+  size_t free = 0;
+  size_t total = 0;
+  if (source.device(&device) != kSuccess || source.memory(&free, &total) != kSuccess) return false;
+  Guard hold(lock_);
+  const auto [entry, is_new] = accounts_.try_emplace(name);
+  if (!is_new) return true;
+  Account& account = entry->second;
+  account.context = context;
+  account.host_visible = source.is_host_visible();
+  account.device = device;
+  account.device_bytes = total;
+  account.settings = Settings::from(config::options(), total);
+  if (account.host_visible) return true;
+  stats::Holdings*& holdings = holdings_[device];
+  if (holdings == nullptr) {
+    holdings = new stats::Holdings(stats::device(device));
+    stats::device(device).enlist(*holdings);
+  }
+  account.holdings = holdings;
+  return true;
+}
 
-Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_t bytes,
-                        const Settings& settings, Address* out) {
+Wholes::Account& Wholes::account_of(driver::Context context, driver::Driver& source) {
+  Guard hold(lock_);
+  return accounts_.find({context, source.is_host_visible()})->second;
+}
+
+Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out) {
+  Account& account = account_of(context, source);
   // For the very same size only: then every handle, every range and every check of a debugging tool is exact.
   const Key key{context, &source, bytes};
-  if (take(key, bytes, out)) return kSuccess;
-  if (has_idle(key) && !order_.is_capturing()) {
-    if (!source.is_host_visible() && order_.request_grant() && take(key, bytes, out)) return kSuccess;
-    order_.advance(true);
-    if (take(key, bytes, out)) return kSuccess;
-    if (idle_bytes_[source.is_host_visible()].load(std::memory_order_relaxed) > settings.many_budget &&
-        order_.wait_for_all() && take(key, bytes, out)) {
-      return kSuccess;
-    }
-  }
-  uint64_t before = stats::now_ns();
+  if (take(key, bytes, DeviceCounter::range_hits, out)) return kSuccess;
+  if (has_idle(key) && !order_.is_capturing() && take_after_wait(account, key, bytes, out)) return kSuccess;
   uint64_t seen = gone_.load(std::memory_order_acquire);
-  Status status = source.allocate(bytes, out);
-  for (int i = 0; i < kMostTries && status == kOutOfMemory && !order_.is_capturing() && make_room(seen);
+  Status status = ask(account, source, bytes, out);
+  if (status == kOutOfMemory) stats::device(account.device).count(DeviceCounter::out_of_memory_retries);
+  for (int i = 0;
+       i < kMostTries && status == kOutOfMemory && !order_.is_capturing() && make_room(account, bytes, seen);
        ++i) {
-    before = stats::now_ns();
     seen = gone_.load(std::memory_order_acquire);
-    status = source.allocate(bytes, out);
+    status = ask(account, source, bytes, out);
   }
-  if (status != kSuccess) return status;
+  return status;
+}
+
+// There are idle blocks of this size, but none that may be handed out.
+bool Wholes::take_after_wait(Account& account, const Key& key, uint64_t bytes, Address* out) {
+  if (!account.host_visible && order_.request_grant() && take(key, bytes, DeviceCounter::range_hits, out))
+    return true;
+  order_.advance(true);
+  if (take(key, bytes, DeviceCounter::hits_after_wait, out)) return true;
+  return idle_bytes({.host_visible = account.host_visible}) > account.settings.many_budget &&
+         order_.wait_for_all() && take(key, bytes, DeviceCounter::hits_after_wait, out);
+}
+
+// A new allocation of the driver's, within the user's limit.
+Status Wholes::ask(Account& account, driver::Driver& source, uint64_t bytes, Address* out) {
+  if (!book(account, bytes)) return kOutOfMemory;
+  const uint64_t before = stats::now_ns();
+  const Status status = source.allocate(bytes, out);
+  const uint64_t took = stats::now_ns() - before;
   Guard hold(lock_);
+  --asking_;
+  if (status != kSuccess) {
+    account.reserved -= bytes;
+    if (account.holdings != nullptr) account.holdings->add(DeviceCounter::driver_refusals);
+    return status;
+  }
   forget_range(*out, bytes);
   Whole& whole = table_[*out];
-  whole = {bytes, bytes, context, &source, 0, {}, holdings_of(source)};
-  if (whole.holdings != nullptr) {
-    whole.holdings->device().reserve(whole.bytes);
-    whole.holdings->add(stats::DeviceCounter::segments_allocated);
-    whole.holdings->add(stats::DeviceCounter::driver_allocate_ns, stats::now_ns() - before);
-    whole.holdings->add(stats::DeviceCounter::misses);
-    whole.holdings->give(bytes, whole.bytes);
+  whole = {};
+  whole.bytes = whole.asked = bytes;
+  whole.account = &account;
+  whole.source = &source;
+  if (stats::Holdings* const holdings = account.holdings) {
+    holdings->device().reserve(bytes);
+    holdings->add(DeviceCounter::segments_allocated);
+    holdings->add(DeviceCounter::driver_allocate_ns, took);
+    holdings->add(DeviceCounter::misses);
+    holdings->give(bytes, bytes);
   }
   return kSuccess;
 }
 
-bool Wholes::take(const Key& key, uint64_t bytes, Address* out) {
+bool Wholes::is_ready(const Whole& whole) const {
+  return whole.stamp <= (whole.account->host_visible ? order_.completed() : order_.newest_usable());
+}
+
+bool Wholes::take(const Key& key, uint64_t bytes, DeviceCounter how, Address* out) {
   Guard hold(lock_);
   const auto list = idle_.find(key);
   if (list == idle_.end() || list->second.empty()) return false;
   const Address start = list->second.front();
   Whole& whole = table_[start];
   // Under the lock, not before: whoever freed it has noted its work first.
-  const bool host_visible = whole.source->is_host_visible();
-  if (whole.stamp > (host_visible ? order_.completed() : order_.newest_usable())) return false;
-  list->second.pop_front();
-  idle_bytes_[host_visible].fetch_sub(whole.bytes, std::memory_order_relaxed);
+  if (!is_ready(whole)) return false;
+  remove_idle(start, whole);
   whole.asked = bytes;
   whole.mark = {};
-  if (whole.holdings != nullptr) {
-    whole.holdings->add(stats::DeviceCounter::range_hits);
-    whole.holdings->give(bytes, whole.bytes);
+  if (stats::Holdings* const holdings = whole.account->holdings) {
+    holdings->add(how);
+    holdings->give(bytes, whole.bytes);
   }
   *out = start;
   return true;
-}
-
-bool Wholes::make_room(uint64_t seen) {
-  release(false, 0);
-  release(true, 0);
-  for (bool leaves = true; leaves;) {
-    {
-      Guard hold(lock_);
-      leaves = !leaving_.empty();
-    }
-    if (leaves) sched_yield();
-  }
-  return gone_.load(std::memory_order_acquire) != seen || idle_bytes_[0] != 0 || idle_bytes_[1] != 0;
-}
-
-stats::Holdings* Wholes::holdings_of(driver::Driver& source) {
-  int number = 0;
-  if (source.is_host_visible() || source.device(&number) != kSuccess) return nullptr;
-  stats::Holdings*& holdings = holdings_[number];
-  if (holdings == nullptr) {
-    holdings = new stats::Holdings(stats::device(number));
-    stats::device(number).enlist(*holdings);
-  }
-  return holdings;
 }
 
 bool Wholes::has_idle(const Key& key) {
@@ -124,61 +146,39 @@ Wholes::Whole* Wholes::held_at(Address address) {
 
 Freed Wholes::free(Address address) {
   Whole tainted;
+  Choice surplus;
   {
     Guard hold(lock_);
     const auto found = containing(address);
     if (found == table_.end()) return Freed::kNotOurs;
     Whole& whole = found->second;
     if (found->first != address || whole.asked == 0) return Freed::kNobodys;
-    if (whole.holdings != nullptr) {
-      whole.holdings->take_back(whole.asked, whole.bytes);
+    const Account& account = *whole.account;
+    if (account.holdings != nullptr) {
+      account.holdings->take_back(whole.asked, whole.bytes);
     } else {
       stats::count(stats::Counter::managed_frees);
     }
     whole.asked = 0;
     whole.stamp = order_.open();
+    whole.age = ++ages_;
+    whole.idle_since = now_ms();
     if (whole.mark.taints == 0) {
-      idle_[{whole.context, whole.source, whole.bytes}].push_back(address);
-      idle_bytes_[whole.source->is_host_visible()].fetch_add(whole.bytes, std::memory_order_relaxed);
-      return Freed::kDone;
+      add_idle(address, whole, Place::kNewest);
+      surplus = {account.host_visible, account.context, account.device, max_cached(account)};
+      if (account.idle <= surplus.keep) return Freed::kDone;
+    } else {
+      tainted = whole;
+      leaving_.push_back(account.context);
+      table_.erase(found);
     }
-    tainted = whole;
-    leaving_.push_back(whole.context);
-    table_.erase(found);
   }
-  settle(address, tainted, give_back(address, tainted));
+  if (tainted.account != nullptr) {
+    settle(address, tainted, give_back(address, tainted));
+  } else if (!order_.is_capturing()) {
+    release(surplus);
+  }
   return Freed::kDone;
-}
-
-// The driver's free waits for all work, which proves as much as the program's own wait would.
-bool Wholes::give_back(Address start, const Whole& whole) {
-  const Epoch epoch = order_.begin_wait(order::Lane::kMany);
-  const uint64_t before = stats::now_ns();
-  const Status status = whole.source->release_in(whole.context, start);
-  order_.end_wait(epoch, status == kSuccess);
-  if (status != kSuccess) return false;
-  if (whole.holdings != nullptr) {
-    stats::Device& device = whole.holdings->device();
-    device.release(whole.bytes);
-    device.count(stats::DeviceCounter::segments_released);
-    device.count(stats::DeviceCounter::driver_release_ns, stats::now_ns() - before);
-  }
-  return true;
-}
-
-// One that the driver refused is oldest again, so that it is the first to be tried the next time. What is
-// tainted is never found by take().
-void Wholes::settle(Address start, const Whole& whole, bool gone) {
-  Guard hold(lock_);
-  leaving_.erase(std::find(leaving_.begin(), leaving_.end(), whole.context));
-  if (gone) {
-    gone_.fetch_add(1, std::memory_order_release);
-    return;
-  }
-  table_[start] = whole;
-  const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
-  idle_[{whole.context, whole.source, key_bytes}].push_front(start);
-  idle_bytes_[whole.source->is_host_visible()].fetch_add(whole.bytes, std::memory_order_relaxed);
 }
 
 bool Wholes::owns(Address address) {
@@ -192,7 +192,15 @@ bool Wholes::find(Address address, Address* start, uint64_t* bytes, driver::Cont
   if (found == table_.end() || address - found->first >= found->second.asked) return false;
   *start = found->first;
   *bytes = found->second.asked;
-  *context = found->second.context;
+  *context = found->second.account->context;
+  return true;
+}
+
+bool Wholes::device_of(driver::Context context, int* device) {
+  Guard hold(lock_);
+  const auto first = accounts_.lower_bound({context, false});
+  if (first == accounts_.end() || first->first.first != context) return false;
+  *device = first->second.device;
   return true;
 }
 
@@ -209,87 +217,6 @@ bool Wholes::taint(Address address, uint64_t bytes, Taint reason) {
     at->second.mark.taints |= bit;
   }
   return any;
-}
-
-bool Wholes::remove_oldest(bool host_visible, Address* start, Whole* out) {
-  Guard hold(lock_);
-  std::deque<Address>* oldest = nullptr;
-  for (auto& [key, list] : idle_) {
-    if (list.empty() || std::get<1>(key)->is_host_visible() != host_visible) continue;
-    if (oldest == nullptr || table_[list.front()].stamp < table_[oldest->front()].stamp) oldest = &list;
-  }
-  if (oldest == nullptr) return false;
-  *start = oldest->front();
-  oldest->pop_front();
-  *out = table_[*start];
-  leaving_.push_back(out->context);
-  table_.erase(*start);
-  idle_bytes_[host_visible].fetch_sub(out->bytes, std::memory_order_relaxed);
-  return true;
-}
-
-uint64_t Wholes::release(bool host_visible, uint64_t keep) {
-  uint64_t released = 0;
-  // Kept only in the end: one that the driver will not take must not stand before all others.
-  std::vector<std::pair<Address, Whole>> refused;
-  Address start = 0;
-  Whole whole;
-  while (idle_bytes_[host_visible].load(std::memory_order_relaxed) > keep &&
-         remove_oldest(host_visible, &start, &whole)) {
-    if (give_back(start, whole)) {
-      settle(start, whole, true);
-      released += whole.bytes;
-    } else {
-      refused.emplace_back(start, whole);
-    }
-  }
-  for (const auto& [address, one] : refused) settle(address, one, false);
-  return released;
-}
-
-uint64_t Wholes::releasable_bytes(driver::Context context) {
-  uint64_t bytes = 0;
-  Guard hold(lock_);
-  for (const auto& [key, list] : idle_) {
-    if (std::get<0>(key) != context || std::get<1>(key)->is_host_visible()) continue;
-    for (const Address start : list) bytes += table_[start].bytes;
-  }
-  return bytes;
-}
-
-Wholes::Table::iterator Wholes::forget(Table::iterator entry) {
-  const Whole& whole = entry->second;
-  if (whole.holdings != nullptr) {
-    whole.holdings->device().release(whole.bytes);
-    if (whole.asked != 0) whole.holdings->drop(whole.asked, whole.bytes);
-  }
-  const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
-  const auto list = idle_.find({whole.context, whole.source, key_bytes});
-  if (whole.asked == 0 && list != idle_.end() && std::erase(list->second, entry->first) != 0)
-    idle_bytes_[whole.source->is_host_visible()].fetch_sub(whole.bytes, std::memory_order_relaxed);
-  return table_.erase(entry);
-}
-
-void Wholes::forget_range(Address start, uint64_t bytes) {
-  auto at = containing(start);
-  if (at == table_.end()) at = table_.lower_bound(start);
-  while (at != table_.end() && at->first < start + bytes) at = forget(at);
-}
-
-void Wholes::close(driver::Context context) {
-  // What another thread is giving back is waited for: once the context is gone its address may be somebody
-  // else's, and a block that the driver refuses would be kept for the next context with this handle.
-  for (bool leaves = true; leaves;) {
-    {
-      Guard hold(lock_);
-      for (auto at = table_.begin(); at != table_.end();) {
-        at = at->second.context == context ? forget(at) : std::next(at);
-      }
-      std::erase_if(idle_, [&](const auto& entry) { return std::get<0>(entry.first) == context; });
-      leaves = std::find(leaving_.begin(), leaving_.end(), context) != leaving_.end();
-    }
-    if (leaves) sched_yield();
-  }
 }
 
 }  // namespace cupool::pool

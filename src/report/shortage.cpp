@@ -63,8 +63,9 @@ void write_shortage(const Shortage& s) {
   char buffer[8192];
   Writer out(STDERR_FILENO, buffer, sizeof buffer);
   const uint64_t cached = s.reserved > s.live ? s.reserved - s.live : 0;
-  out.print("cupool: out of memory on device %d: %s asked; the device has %s free of %s\n", s.device,
-            print_bytes(s.asked).text, print_bytes(s.device_free).text, print_bytes(s.device_total).text);
+  out.print("cupool: out of memory on device %d: %s %sasked; the device has %s free of %s\n", s.device,
+            print_bytes(s.asked).text, s.managed ? "of managed memory " : "", print_bytes(s.device_free).text,
+            print_bytes(s.device_total).text);
   out.print("cupool:   reserved %s: live %s, cached %s (fragmentation %.0f %%); largest free range %s\n",
             print_bytes(s.reserved).text, print_bytes(s.live).text, print_bytes(cached).text,
             s.reserved == 0 ? 0.0 : 100.0 * static_cast<double>(cached) / static_cast<double>(s.reserved),

@@ -20,6 +20,7 @@ struct Shortage {
 
   int device = 0;
   uint64_t asked = 0;
+  bool managed = false;      // of managed memory, and so are all figures but the next two
   uint64_t device_free = 0;  // as the driver says
   uint64_t device_total = 0;
   uint64_t limit = 0;  // what the option below allows

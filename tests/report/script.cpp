@@ -8,6 +8,8 @@
 //   p:NAME        print one of cupool's statistics       r  reset cupool's peaks
 //   c:NAME        print the block's first byte           w  free a wild pointer
 //   k             a child is forked and exits            R  the device's context is reset and taken again
+//   T:BYTES       cupool_trim to so many bytes           M:BYTES  cupool_set_max_cached
+//   D             the context is destroyed, if the driver lets us
 //   x:HOW         end by exit, _exit, quick, abort, term; or usr2, and go on
 // A step that fails prints its argument and the driver's error, and the next one follows.
 #include <cuda.h>
@@ -150,6 +152,7 @@ CUresult take(const Step& step) {
   if (verb == "g") return cuMemAllocManaged(&blocks[step.at(1)], step.number(2), CU_MEM_ATTACH_GLOBAL);
   if (verb == "o") return cuMemAllocAsync(&blocks[step.at(1)], step.number(2), nullptr);
   if (verb == "C") return create_context();
+  if (verb == "D") return cuCtxDestroy(context);
   if (verb == "w") return cuMemFree(CUdeviceptr{16});
   if (verb == "c") return print_byte(step.at(1));
   if (verb == "m") return work(step);
@@ -164,6 +167,14 @@ CUresult take(const Step& step) {
   if (verb == "p") print_stat(step.at(1));
   if (verb == "r") {
     if (const auto reset = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "cupool_reset_peaks"))) reset();
+  }
+  if (verb == "T") {
+    if (const auto trim = reinterpret_cast<size_t (*)(size_t)>(dlsym(RTLD_DEFAULT, "cupool_trim")))
+      std::printf("trimmed %zu\n", trim(step.number(1)));
+  }
+  if (verb == "M") {
+    if (const auto set = reinterpret_cast<void (*)(size_t)>(dlsym(RTLD_DEFAULT, "cupool_set_max_cached")))
+      set(step.number(1));
   }
   if (verb == "k") fork_child();
   if (verb == "x") end(step.at(1));

@@ -20,6 +20,7 @@ class FakeNativeDriver final : public driver::NativeDriver {
   std::map<driver::Address, driver::MemoryPool> blocks;
   uint64_t pools = 0, destroyed = 0;
   std::function<void()> on_free = [] {};
+  std::function<void()> on_question = [] {};
   std::function<driver::Status()> on_allocate = [] { return driver::kSuccess; };
 
   bool has_native_pools() override { return true; }
@@ -56,8 +57,14 @@ class FakeNativeDriver final : public driver::NativeDriver {
     return found == blocks.end() ? nullptr : found->second;
   }
   driver::Status trim(driver::MemoryPool, uint64_t) override { return driver::kSuccess; }
-  driver::Status usage(driver::MemoryPool, driver::NativeUsage*) override { return driver::kSuccess; }
-  driver::Status reset_peaks(driver::MemoryPool) override { return driver::kSuccess; }
+  driver::Status usage(driver::MemoryPool, driver::NativeUsage*) override {
+    on_question();
+    return driver::kSuccess;
+  }
+  driver::Status reset_peaks(driver::MemoryPool) override {
+    on_question();
+    return driver::kSuccess;
+  }
   driver::Status export_pool(driver::MemoryPool, int*) override { return driver::kNotSupported; }
   driver::Status import_pool(int, driver::MemoryPool*) override { return driver::kNotSupported; }
   driver::Status export_pointer(driver::Address, void*) override { return driver::kNotSupported; }
@@ -169,4 +176,15 @@ TEST_CASE_METHOD(NativeWorld, "a block that another thread frees while the last 
   driver::Address address = 0;
   CHECK(pool.allocate(first, 1000, &address) == driver::kOutOfMemory);
   CHECK(tries == 2);
+}
+
+TEST_CASE_METHOD(NativeWorld, "the native pool serves while the driver is asked how much of it is used") {
+  const auto block = allocate(first);
+  int served = 0;
+  // With the lock held this would never return.
+  native.on_question = [&] { std::thread([&] { served += pool.owns(block); }).join(); };
+  pool.usage(0);
+  CHECK(served == 1);
+  pool.reset_peaks();
+  CHECK(served == 2);
 }

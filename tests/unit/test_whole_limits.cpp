@@ -1,0 +1,101 @@
+// Memory that is never cut, under the user's limits.
+#include <stdlib.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "pool_world.hpp"
+
+using namespace cupool;
+using namespace cupool::test;
+
+namespace {
+
+const bool environment_is_set = setenv("CUPOOL_LIMIT", "512M", 1) == 0 &&
+                                setenv("CUPOOL_MAX_CACHED", "128M", 1) == 0 &&
+                                setenv("CUPOOL_LOG", "quiet", 1) == 0;
+
+struct BusyDriver final : FakeDriver {
+  std::atomic<int> inside{0};
+  std::function<void()> meanwhile;
+  driver::Status allocate(size_t bytes, driver::Address* out) override {
+    ++inside;
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    --inside;
+    return FakeDriver::allocate(bytes, out);
+  }
+};
+
+struct LimitedWorld : BasicPoolWorld<BusyDriver> {
+  LimitedWorld() {
+    REQUIRE(environment_is_set);
+    pools.use_whole_allocations();
+  }
+  driver::Status try_allocate(uint64_t bytes) {
+    driver::Address address = 0;
+    return pools.allocate(context, bytes, &address);
+  }
+  uint64_t refusals() { return stats::device(0).read().out_of_memory_retries; }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(LimitedWorld, "two threads that ask for memory at once do not get past the limit together") {
+  driver::Status second = driver::kSuccess;
+  std::thread other;
+  const uint64_t before = refusals();
+  driver.meanwhile = [&] {
+    other = std::thread([&] { second = try_allocate(300 * kMiB); });
+    // Until the other one was refused, or asks the driver too.
+    while (refusals() == before && driver.inside == 1) std::this_thread::yield();
+  };
+  CHECK(try_allocate(300 * kMiB) == driver::kSuccess);
+  other.join();
+  CHECK(second == driver::kOutOfMemory);
+  CHECK(driver.peak == 300 * kMiB);
+}
+
+TEST_CASE_METHOD(LimitedWorld, "what the driver refused to one thread is there for another, limit or not") {
+  driver.capacity = 400 * kMiB;
+  driver::Status second = driver::kOutOfMemory;
+  std::thread other;
+  REQUIRE(try_allocate(100 * kMiB) == driver::kSuccess);
+  const uint64_t before = refusals();
+  driver.meanwhile = [&] {
+    other = std::thread([&] { second = try_allocate(200 * kMiB); });
+    while (refusals() == before && driver.inside == 1) std::this_thread::yield();
+  };
+  CHECK(try_allocate(350 * kMiB) == driver::kOutOfMemory);
+  other.join();
+  CHECK(second == driver::kSuccess);
+}
+
+TEST_CASE_METHOD(LimitedWorld, "idle blocks that the driver will not take count towards the limit") {
+  free(allocate(100 * kMiB));
+  driver.fail_release = 999;
+  CHECK(try_allocate(500 * kMiB) == driver::kOutOfMemory);
+  driver.fail_release = driver::kSuccess;
+  CHECK(try_allocate(500 * kMiB) == driver::kSuccess);
+  CHECK(driver.reserved == 500 * kMiB);
+}
+
+TEST_CASE_METHOD(LimitedWorld, "a context that ends leaves room within the limit for the next") {
+  allocate(500 * kMiB);
+  pools.close(context);
+  CHECK(try_allocate(500 * kMiB) == driver::kSuccess);
+}
+
+TEST_CASE_METHOD(LimitedWorld, "during a capture nothing goes back, however much is kept") {
+  const std::vector<driver::Address> blocks{allocate(100 * kMiB), allocate(100 * kMiB), allocate(100 * kMiB)};
+  pools.order().begin_capture();
+  free(blocks[0]);
+  free(blocks[1]);
+  CHECK(pools.trim(0) == 0);
+  CHECK(driver.releases == 0);
+  pools.order().end_capture();
+  free(blocks[2]);
+  CHECK(driver.reserved == 100 * kMiB);
+}
