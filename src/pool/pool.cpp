@@ -10,6 +10,7 @@
 #include <cmath>
 #include <new>
 
+#include "pool/budget.hpp"
 #include "pool/page_map.hpp"
 #include "report/shortage.hpp"
 #include "stats/device.hpp"
@@ -272,7 +273,7 @@ bool Pool::enter_pages(Address start, uint64_t bytes) {
 
 Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   search->how = How::kMiss;
-  if (ranges_.reserved() + bytes > settings_.limit) {
+  if (!Budget::book(device_, bytes, settings_.limit)) {
     search->status = kOutOfMemory;
     return nullptr;
   }
@@ -280,6 +281,7 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   const uint64_t before = stats::now_ns();
   search->status = driver_.allocate(bytes, &start);
   if (search->status != kSuccess) {
+    Budget::give_back(device_, bytes);
     stats_.count(stats::DeviceCounter::driver_refusals);
     return nullptr;
   }
@@ -292,6 +294,7 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   }
   // Memory that the page map cannot hold cannot be pooled.
   driver_.release(start);
+  Budget::give_back(device_, bytes);
   search->status = kOutOfMemory;
   return nullptr;
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <new>
 
+#include "pool/budget.hpp"
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
 #include "stats/device.hpp"
@@ -46,6 +47,7 @@ bool Pool::give_back(Segment* segment) {
   const Status status = driver_.release_in(context(), segment->start);
   order_.end_wait(epoch, status == driver::kSuccess);
   if (status != driver::kSuccess) return false;
+  Budget::give_back(device_, segment->bytes);
   stats_.count(stats::DeviceCounter::segments_released);
   stats_.count(stats::DeviceCounter::driver_release_ns, stats::now_ns() - before);
   released_segments_.fetch_add(1, std::memory_order_relaxed);
@@ -215,6 +217,7 @@ void Pool::close(uint64_t number) {
     cache->start();
   }
   slabs_.drop_all();
+  Budget::give_back(device_, ranges_.reserved());
   ranges_.drop_all();
   tainted_segments_.store(0, std::memory_order_relaxed);
   Guard hold_marks(marks_lock_);

@@ -1,4 +1,4 @@
-// Memory that is never cut, under the user's limits.
+// Memory under the user's limits: such as is cut, and such as never is.
 #include <stdlib.h>
 
 #include <atomic>
@@ -20,37 +20,67 @@ const bool environment_is_set = setenv("CUPOOL_LIMIT", "512M", 1) == 0 &&
 
 struct BusyDriver final : FakeDriver {
   std::atomic<int> inside{0};
+  std::atomic<int> made{0};
   std::function<void()> meanwhile;
   driver::Status allocate(size_t bytes, driver::Address* out) override {
     ++inside;
     if (meanwhile) std::exchange(meanwhile, nullptr)();
     --inside;
+    ++made;
     return FakeDriver::allocate(bytes, out);
   }
 };
 
-struct LimitedWorld : BasicPoolWorld<BusyDriver> {
-  LimitedWorld() {
-    REQUIRE(environment_is_set);
-    pools.use_whole_allocations();
-  }
-  driver::Status try_allocate(uint64_t bytes) {
+struct CutWorld : BasicPoolWorld<BusyDriver> {
+  CutWorld() { REQUIRE(environment_is_set); }
+  driver::Status try_allocate(uint64_t bytes, driver::Context where) {
     driver::Address address = 0;
-    return pools.allocate(context, bytes, &address);
+    return pools.allocate(where, bytes, &address);
   }
+  driver::Status try_allocate(uint64_t bytes) { return try_allocate(bytes, context); }
   uint64_t refusals() { return stats::device(0).read().out_of_memory_retries; }
 };
 
+struct LimitedWorld : CutWorld {
+  LimitedWorld() { pools.use_whole_allocations(); }
+};
+
 }  // namespace
+
+TEST_CASE_METHOD(CutWorld, "two threads that need more segments do not get past the limit together") {
+  driver::Status second = driver::kSuccess;
+  std::thread other;
+  const uint64_t before = refusals();
+  const int made = driver.made;
+  driver.meanwhile = [&] {
+    other = std::thread([&] { second = try_allocate(300 * kMiB); });
+    while (refusals() == before && driver.inside == 1 && driver.made == made) std::this_thread::yield();
+  };
+  CHECK(try_allocate(300 * kMiB) == driver::kSuccess);
+  other.join();
+  CHECK(second == driver::kOutOfMemory);
+  CHECK(driver.peak == 300 * kMiB);
+}
+
+TEST_CASE_METHOD(CutWorld, "the limit is of a device, whatever contexts it has") {
+  const auto another = reinterpret_cast<driver::Context>(0xabc0);
+  CHECK(try_allocate(300 * kMiB) == driver::kSuccess);
+  CHECK(try_allocate(300 * kMiB, another) == driver::kOutOfMemory);
+  // What the other one only keeps gives way, and what ends with its context counts no more.
+  pools.close(context);
+  CHECK(try_allocate(300 * kMiB, another) == driver::kSuccess);
+  pools.close(another);
+}
 
 TEST_CASE_METHOD(LimitedWorld, "two threads that ask for memory at once do not get past the limit together") {
   driver::Status second = driver::kSuccess;
   std::thread other;
   const uint64_t before = refusals();
+  const int made = driver.made;
   driver.meanwhile = [&] {
     other = std::thread([&] { second = try_allocate(300 * kMiB); });
     // Until the other one was refused, or asks the driver too.
-    while (refusals() == before && driver.inside == 1) std::this_thread::yield();
+    while (refusals() == before && driver.inside == 1 && driver.made == made) std::this_thread::yield();
   };
   CHECK(try_allocate(300 * kMiB) == driver::kSuccess);
   other.join();
@@ -64,9 +94,10 @@ TEST_CASE_METHOD(LimitedWorld, "what the driver refused to one thread is there f
   std::thread other;
   REQUIRE(try_allocate(100 * kMiB) == driver::kSuccess);
   const uint64_t before = refusals();
+  const int made = driver.made;
   driver.meanwhile = [&] {
     other = std::thread([&] { second = try_allocate(200 * kMiB); });
-    while (refusals() == before && driver.inside == 1) std::this_thread::yield();
+    while (refusals() == before && driver.inside == 1 && driver.made == made) std::this_thread::yield();
   };
   CHECK(try_allocate(350 * kMiB) == driver::kOutOfMemory);
   other.join();
