@@ -54,7 +54,8 @@ class Pool {
   const Settings& settings() const { return settings_; }
   order::Timeline& order() { return order_; }
 
-  // Around the search for a block until the application has it: meanwhile the context does not end.
+  // Around the search for a block until the application has it, and around what is more than a note of a
+  // block that comes back: meanwhile the context does not end.
   class Use {
    public:
     Use(const Pool& pool, ThreadCache& cache) : cache_(cache) {
@@ -203,6 +204,8 @@ class Pool {
   void give_range(Range* range, Epoch stamp);
   void take_back_large(ThreadCache& cache, const Entry& entry);
   void merge_large(ThreadCache& cache);
+  // All that threads keep: it died with the context.
+  void drop_kept() CUPOOL_EXCLUDES(caches_lock_);
   bool make_room(ThreadCache& cache, unsigned size_class);
   void empty_another_shelf(ThreadCache& cache, unsigned size_class);
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
