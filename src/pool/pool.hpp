@@ -177,13 +177,13 @@ class Pool {
   static bool is_held(const Range& range);
   void report_shortage(uint64_t asked);
   Mark* mark_locked(Address address) CUPOOL_REQUIRES(marks_lock_);
-  // Around everything that takes segments out to give them back: the context does not end meanwhile.
-  // False: it has ended, or is about to.
+  // Around everything that takes segments out to give them back: the context does not end meanwhile, and no
+  // capture begins. False: it has ended, or is about to, or something captures.
   bool begin_release();
   // What other threads are giving back is the driver's from then on.
   void wait_for_releases() const;
   bool is_in_use() CUPOOL_EXCLUDES(caches_lock_);
-  void end_release() { releasing_.fetch_sub(1, std::memory_order_release); }
+  void end_release();
   // To the driver. False: the driver refused.
   bool give_back(Segment* segment);
   uint64_t hand_back(Segment* segment);

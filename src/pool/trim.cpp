@@ -28,11 +28,18 @@ void Pool::empty_thread_caches() {
 }
 
 bool Pool::begin_release() {
+  // A capture that begins now would be broken by the driver's free: it waits until that is over.
+  if (!order_.begin_call()) return false;
   // This store and load against those of close(): one of the two sees the other.
   releasing_.fetch_add(1, std::memory_order_seq_cst);
   if (context_.load(std::memory_order_seq_cst) != nullptr) return true;
   end_release();
   return false;
+}
+
+void Pool::end_release() {
+  releasing_.fetch_sub(1, std::memory_order_release);
+  order_.end_call();
 }
 
 void Pool::wait_for_releases() const {
