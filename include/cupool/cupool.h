@@ -26,8 +26,8 @@ CUPOOL_API const char* cupool_name(void);
 /* Major, minor and patch, such as "1.2.3". */
 CUPOOL_API const char* cupool_version(void);
 
-/* 1 where memory is served by cupool, 0 where it was switched off (CUPOOL_BACKEND=off) and in a forked child.
- */
+/* 1 where memory is served by cupool, 0 where it was switched off (CUPOOL_BACKEND=off) and in a forked child
+   in which the driver does not work. */
 CUPOOL_API int cupool_is_enabled(void);
 
 /* ---- Statistics. Names are those of docs/stats.md. */

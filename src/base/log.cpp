@@ -25,6 +25,7 @@ void write_line(const char* format, va_list args) {
   const int wanted = vsnprintf(buffer + kPrefixSize, kLineSize - kPrefixSize, format, args);
   size_t size = kPrefixSize + (wanted > 0 ? static_cast<size_t>(wanted) : 0);
   if (size > kLineSize - 1) size = kLineSize - 1;
+  flatten(buffer, size);
   buffer[size] = '\n';
   raw(buffer, size + 1);
   errno = saved_errno;
@@ -33,6 +34,13 @@ void write_line(const char* format, va_list args) {
 }  // namespace
 
 void set_level(Level level) { level_now.store(level, std::memory_order_relaxed); }
+
+void flatten(char* text, unsigned long size) {
+  for (unsigned long i = 0; i < size; ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f) text[i] = '?';
+  }
+}
 
 void raw(const char* text, unsigned long size) {
   const int saved_errno = errno;

@@ -20,6 +20,9 @@ void set_level(Level level);
 // Writes as it is, with no prefix, however low the level: for what the user asked to be printed.
 void raw(const char* text, unsigned long size);
 
+// Makes one line of a text that holds somebody else's words: control characters become question marks.
+void flatten(char* text, unsigned long size);
+
 // A message that is worth saying the first time only: `if (once.first()) log::line(...)`.
 class Once {
  public:

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/log.hpp"
 #include "config/kinds.hpp"
 
 namespace cupool::config {
@@ -26,6 +27,7 @@ class Reader {
     va_start(args, format);
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
+    log::flatten(sentence, strlen(sentence));
     complain_(sentence);
   }
 

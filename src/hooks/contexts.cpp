@@ -10,6 +10,7 @@
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
+#include "hooks/life.hpp"
 
 using cupool::cuda::real;
 using cupool::driver::Context;
@@ -51,6 +52,7 @@ template <typename Call>
 CUresult gets(CUcontext* context, Call&& call) {
   const CUresult result = call();
   cupool::hooks::forget_current_context();
+  if (result == CUDA_SUCCESS && !cupool::Reentry::inside()) cupool::hooks::context_made();
   if (result == CUDA_SUCCESS && context != nullptr && is_serving()) pools.order().join(ours(*context));
   return result;
 }

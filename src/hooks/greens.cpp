@@ -61,4 +61,10 @@ CUcontext Greens::owner(CUcontext context) {
   return context;
 }
 
+void Greens::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  lock_.reset_after_fork();
+  all_.value.clear();
+  any_.store(false, std::memory_order_relaxed);
+}
+
 }  // namespace cupool::hooks

@@ -29,6 +29,8 @@ class Greens {
   // Whose memory is allocated while `context` is current.
   CUcontext owner(CUcontext context);
 
+  void forget_after_fork();
+
  private:
   struct Green {
     CUgreenCtx green;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "base/lock.hpp"
 #include "base/log.hpp"
 #include "config/options.hpp"
 #include "config/print.hpp"
@@ -31,6 +32,7 @@ void forget_everything() {
   hooks::pools.forget_after_fork();
   hooks::forget_captures_after_fork();
   hooks::imports.forget_after_fork();
+  hooks::greens.forget_after_fork();
   stats::forget_after_fork();
 }
 
@@ -62,6 +64,22 @@ void step_back_if_watched() {
   hooks::pools.use_whole_allocations();
 }
 
+// From now on this process uses CUDA, and the pool serves it.
+void start() {
+  const config::Options& options = config::options();
+  report::begin({current_mode, fill_figures});
+  if (options.streams == config::Streams::kFences) hooks::pools.order().use_fences_only();
+  hooks::pools.order().hold_grants_for(options.many_hold_ms * 1'000'000);
+  hooks::set_up_aids();
+  hooks::look_for_networks();
+  if (!options.split) hooks::pools.use_whole_allocations();
+  const bool native_first = options.backend == config::Backend::kNative;
+  if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);
+  if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
+  hooks::set_serving(options.backend != config::Backend::kOff);
+  life.store(Life::kServing, std::memory_order_release);
+}
+
 [[gnu::destructor]] void process_ends() {
   if (life.load(std::memory_order_relaxed) == Life::kUnused) {
     if (config::help_requested()) config::options();
@@ -73,19 +91,16 @@ void step_back_if_watched() {
 }  // namespace
 
 void cuda::on_first_use() {
-  const config::Options& options = config::options();
-  life.store(Life::kServing, std::memory_order_relaxed);
-  report::begin({current_mode, fill_figures});
+  start();
   pthread_atfork(nullptr, nullptr, forget_everything);
-  if (options.streams == config::Streams::kFences) hooks::pools.order().use_fences_only();
-  hooks::pools.order().hold_grants_for(options.many_hold_ms * 1'000'000);
-  hooks::set_up_aids();
-  hooks::look_for_networks();
-  if (!options.split) hooks::pools.use_whole_allocations();
-  const bool native_first = options.backend == config::Backend::kNative;
-  if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);
-  if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
-  hooks::set_serving(options.backend != config::Backend::kOff);
+}
+
+void hooks::context_made() {
+  if (life.load(std::memory_order_acquire) != Life::kForked) return;
+  // Others wait until all is ready: their contexts must be known to order/ as well.
+  static constinit Lock one_at_a_time;
+  Guard hold(one_at_a_time);
+  if (life.load(std::memory_order_relaxed) == Life::kForked) start();
 }
 
 void hooks::before_the_driver_ends() {

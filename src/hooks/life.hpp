@@ -1,6 +1,8 @@
 // The life of the process: its first use of CUDA, its forks, its end. Nothing happens before the first use,
-// so a process without CUDA pays nothing and leaves no trace. In a forked child the pool never serves: CUDA
-// does not survive a fork, and what the child inherited is not its own.
+// so a process without CUDA pays nothing and leaves no trace. In a forked child the pool does not serve: CUDA
+// does not survive a fork, and what the child inherited is not its own. Only a parent that had not yet begun,
+// but had looked up names or asked for the version, leaves a child that may use CUDA; its first context
+// proves it.
 #pragma once
 
 namespace cupool::hooks {
@@ -9,6 +11,8 @@ namespace cupool::hooks {
 bool is_alive();
 // Whether it is such a child.
 bool is_forked();
+// The driver has given this process a context.
+void context_made();
 // The last moment at which the driver still answers.
 void before_the_driver_ends();
 

@@ -60,7 +60,8 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   const CUresult valid = real.cuStreamIsCapturing(stream, &status);
   if (valid != CUDA_SUCCESS) return valid;
   if (cupool::hooks::fills()) cupool::hooks::fill_old_block(pointer);
-  return status == CU_STREAM_CAPTURE_STATUS_NONE ? answer(pools.free(pointer)) : CUDA_ERROR_INVALID_VALUE;
+  if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_INVALID_VALUE;
+  return answer(pools.free(pointer, cupool::pool::Waits::kNever));
 }
 
 bool is_ours(CUdeviceptr pointer) {

@@ -222,7 +222,8 @@ bool Pool::may_grow_unsafe(uint64_t bytes) {
   constexpr uint64_t kFewestBlocks = 32;
   const uint64_t live = live_bytes();
   const uint64_t reserved = ranges_.reserved();
-  return reserved + bytes <= live + settings_.many_budget && bytes <= settings_.many_budget / kFewestBlocks;
+  const uint64_t idle = reserved > live ? reserved - live : 0;
+  return idle + bytes <= settings_.many_budget && bytes <= settings_.many_budget / kFewestBlocks;
 }
 
 // The next segment: as large as the block if that is large, else growing slowly with what there is.

@@ -54,7 +54,8 @@ class Pool {
   const Settings& settings() const { return settings_; }
   order::Timeline& order() { return order_; }
 
-  // Around the search for a block until the application has it: meanwhile the context does not end.
+  // Around the search for a block until the application has it, and around what is more than a note of a
+  // block that comes back: meanwhile the context does not end.
   class Use {
    public:
     Use(const Pool& pool, ThreadCache& cache) : cache_(cache) {
@@ -176,13 +177,13 @@ class Pool {
   static bool is_held(const Range& range);
   void report_shortage(uint64_t asked);
   Mark* mark_locked(Address address) CUPOOL_REQUIRES(marks_lock_);
-  // Around everything that takes segments out to give them back: the context does not end meanwhile.
-  // False: it has ended, or is about to.
+  // Around everything that takes segments out to give them back: the context does not end meanwhile, and no
+  // capture begins. False: it has ended, or is about to, or something captures.
   bool begin_release();
   // What other threads are giving back is the driver's from then on.
   void wait_for_releases() const;
   bool is_in_use() CUPOOL_EXCLUDES(caches_lock_);
-  void end_release() { releasing_.fetch_sub(1, std::memory_order_release); }
+  void end_release();
   // To the driver. False: the driver refused.
   bool give_back(Segment* segment);
   uint64_t hand_back(Segment* segment);
@@ -203,6 +204,8 @@ class Pool {
   void give_range(Range* range, Epoch stamp);
   void take_back_large(ThreadCache& cache, const Entry& entry);
   void merge_large(ThreadCache& cache);
+  // All that threads keep: it died with the context.
+  void drop_kept() CUPOOL_EXCLUDES(caches_lock_);
   bool make_room(ThreadCache& cache, unsigned size_class);
   void empty_another_shelf(ThreadCache& cache, unsigned size_class);
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "pool/hot_path.hpp"
 #include "pool/page_map.hpp"
@@ -96,37 +97,43 @@ Status Pools::allocate_missed(driver::Context context, uint64_t bytes, Address* 
   return kSuccess;
 }
 
-Freed Pools::free(Address address) {
+Freed Pools::free(Address address, Waits waits) {
   uint64_t asked = 0;
   const Unkept why = free_kept(address, &asked);
-  return why == Unkept::kNot ? Freed::kDone : finish_free(address, why, asked);
+  return why == Unkept::kNot ? Freed::kDone : finish_free(address, why, asked, waits);
 }
 
+// The context may end until `use` has begun: what is known of the block is looked up after that.
 Freed Pools::free_unkept(Address address, uint64_t asked) {
-  Returned block = describe(address);
   ThreadCache& cache = *this_thread.last;
-  if (block.pool != cache.pool()) return Freed::kNotOurs;
+  const Pool::Use use(*cache.pool(), cache);
+  Returned block = describe(address);
+  if (!use.is_open() || block.pool != cache.pool()) return Freed::kNotOurs;
   block.entry.stamp = order_.open();
   cache.holdings().take_back(asked, block.block_bytes);
   block.pool->take_back(cache, block.size_class, block.entry);
   return Freed::kDone;
 }
 
-Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
+Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits waits) {
   if (why == Unkept::kNoRoom) return free_unkept(address, asked);
-  if (why == Unkept::kNobodys) return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address);
-  Returned block = describe(address);
-  if (block.pool == nullptr || block.pool->context() == nullptr) return Freed::kNotOurs;
-  Pool& pool = *block.pool;
+  if (why == Unkept::kNobodys)
+    return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address, waits);
+  Pool* const pool = pool_at(address);
+  if (pool == nullptr || pool->context() == nullptr) return Freed::kNotOurs;
   ThreadCache* cache = this_thread.last;
-  if (cache == nullptr || cache->pool() != &pool) cache = find_cache(&pool);
+  if (cache == nullptr || cache->pool() != pool) cache = find_cache(pool);
+  std::optional<Pool::Use> use;
+  if (cache != nullptr) use.emplace(*pool, *cache);
+  Returned block = describe(address);
+  if ((use && !use->is_open()) || block.pool != pool) return Freed::kNotOurs;
   block.entry.stamp = order_.open();
-  if (pool.settings().free_waits) order_.wait_for_all();
+  if (pool->settings().free_waits && waits == Waits::kIfAsked) order_.wait_for_all();
   if (cache != nullptr) cache->holdings().take_back(asked & ~kMarkedAsked, block.block_bytes);
   if (cache == nullptr || (asked & kMarkedAsked) != 0) {
-    pool.take_back_marked(block.size_class, block.entry);
-  } else if (!pool.keep(*cache, block.size_class, block.entry)) {
-    pool.take_back(*cache, block.size_class, block.entry);
+    pool->take_back_marked(block.size_class, block.entry);
+  } else if (!pool->keep(*cache, block.size_class, block.entry)) {
+    pool->take_back(*cache, block.size_class, block.entry);
   }
   return Freed::kDone;
 }

@@ -18,6 +18,8 @@ enum class Kept { kTaken, kNone, kUnknown };
 // Why a thread did not keep a block that was freed: it did; nobody held it; it has no room; there is
 // something special about the block or its pool.
 enum class Unkept { kNot, kNobodys, kNoRoom, kSpecial };
+// Whether a free waits for all work where CUPOOL_FREE=sync: a stream-ordered one never does.
+enum class Waits { kIfAsked, kNever };
 
 class Pools {
  public:
@@ -31,10 +33,10 @@ class Pools {
   Kept allocate_kept(driver::Context context, uint64_t bytes, Word* out);
   Status allocate_missed(driver::Context context, uint64_t bytes, Address* out);
   Status allocate_carefully(driver::Context context, uint64_t bytes, Address* out);
-  Freed free(Address address);
+  Freed free(Address address, Waits waits = Waits::kIfAsked);
   // The same in two steps: if the thread did not keep the block, finish_free() must follow with the answers.
   Unkept free_kept(Address address, uint64_t* asked);
-  Freed finish_free(Address address, Unkept why, uint64_t asked);
+  Freed finish_free(Address address, Unkept why, uint64_t asked, Waits waits = Waits::kIfAsked);
   // The same for memory of another source, which is never cut.
   Status allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
   // From now on no block is cut from a segment: each is an allocation of the driver's.
@@ -128,7 +130,7 @@ class Pools {
   Status forward(uint64_t bytes, Address* out);
   Status allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out);
   Status allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out);
-  Freed free_whole(Address address);
+  Freed free_whole(Address address, Waits waits);
   uint64_t release_whole();
   uint64_t trim_whole(uint64_t keep);
   Wholes* wholes();

@@ -29,11 +29,18 @@ void Pool::empty_thread_caches() {
 }
 
 bool Pool::begin_release() {
+  // A capture that begins now would be broken by the driver's free: it waits until that is over.
+  if (!order_.begin_call()) return false;
   // This store and load against those of close(): one of the two sees the other.
   releasing_.fetch_add(1, std::memory_order_seq_cst);
   if (context_.load(std::memory_order_seq_cst) != nullptr) return true;
   end_release();
   return false;
+}
+
+void Pool::end_release() {
+  releasing_.fetch_sub(1, std::memory_order_release);
+  order_.end_call();
 }
 
 void Pool::wait_for_releases() const {
@@ -181,7 +188,7 @@ ThreadCache* Pool::adopt_cache() {
 }
 
 void Pool::abandon_cache(ThreadCache* cache) {
-  if (context() != nullptr) {
+  if (const Use use(*this, *cache); use.is_open()) {
     for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class)
       spill(*cache, size_class, 0);
     merge_large(*cache);
@@ -199,14 +206,7 @@ bool Pool::is_in_use() {
   return false;
 }
 
-void Pool::close(uint64_t number) {
-  context_.store(nullptr, std::memory_order_seq_cst);
-  // A segment that another thread is giving back: once the context is gone its address may be somebody
-  // else's, and a segment that the driver refuses would be kept for the next context. So would one that
-  // another thread is just taking from the driver.
-  order_for_owners();
-  while (releasing_.load(std::memory_order_seq_cst) != 0 || is_in_use()) sched_yield();
-  failed_.store(nullptr, std::memory_order_relaxed);
+void Pool::drop_kept() {
   std::array<Entry, ThreadCache::kMostKept> entries;
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
@@ -216,6 +216,17 @@ void Pool::close(uint64_t number) {
     cache->holdings().drop();
     cache->start();
   }
+}
+
+void Pool::close(uint64_t number) {
+  context_.store(nullptr, std::memory_order_seq_cst);
+  // A segment that another thread is giving back: once the context is gone its address may be somebody
+  // else's, and a segment that the driver refuses would be kept for the next context. So would one that
+  // another thread is just taking from the driver.
+  order_for_owners();
+  while (releasing_.load(std::memory_order_seq_cst) != 0 || is_in_use()) sched_yield();
+  failed_.store(nullptr, std::memory_order_relaxed);
+  drop_kept();
   slabs_.drop_all();
   Budget::give_back(device_, ranges_.reserved());
   ranges_.drop_all();
@@ -228,6 +239,8 @@ void Pool::close(uint64_t number) {
 bool Pool::reopen(driver::Context context, int device) {
   if (closed_at_ == 0 || device != device_) return false;
   closed_at_ = 0;
+  // A free that had looked at the old context before it ended may have kept its block since.
+  drop_kept();
   allocated_segments_.store(0, std::memory_order_relaxed);
   released_segments_.store(0, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);

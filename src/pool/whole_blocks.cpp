@@ -40,12 +40,13 @@ Status Pools::allocate_whole(driver::Context context, driver::Driver& source, ui
   return status;
 }
 
-Freed Pools::free_whole(Address address) {
+Freed Pools::free_whole(Address address, Waits waits) {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
   Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address);
   if (Native* const one = native(); freed == Freed::kNotOurs && one != nullptr && one->free(address))
     freed = Freed::kDone;
-  if (freed == Freed::kDone && config::options().free == config::FreeMode::kSync) order_.wait_for_all();
+  if (freed == Freed::kDone && waits == Waits::kIfAsked && config::options().free == config::FreeMode::kSync)
+    order_.wait_for_all();
   return freed;
 }
 

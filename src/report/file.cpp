@@ -19,9 +19,9 @@ int write_through(const char* path, char* buffer, size_t room, Write write, cons
   if (file < 0) return errno;
   Writer out(file, buffer, room);
   write(out, argument);
-  const bool whole = out.flush();
+  out.flush();
   close(file);
-  return whole ? 0 : EIO;
+  return out.error();
 }
 
 class Text {
@@ -93,7 +93,8 @@ int write_file(const char* path, char* buffer, size_t room, Write write, const v
   if (file < 0) return errno;
   Writer out(file, buffer, room);
   write(out, argument);
-  int error = out.flush() ? 0 : EIO;
+  out.flush();
+  int error = out.error();
   if (close(file) != 0 && error == 0) error = errno;
   if (error == 0 && rename(beside, path) != 0) error = errno;
   if (error != 0) unlink(beside);

@@ -50,20 +50,19 @@ void Writer::quoted(std::string_view words) {
   text("\"");
 }
 
-bool Writer::flush() {
-  if (descriptor_ < 0) return true;
+void Writer::flush() {
+  if (descriptor_ < 0) return;
   const int saved_errno = errno;
-  for (size_t done = 0; done < used_ && !failed_;) {
+  for (size_t done = 0; done < used_ && error_ == 0;) {
     const ssize_t written = write(descriptor_, buffer_ + done, used_ - done);
     if (written > 0) {
       done += static_cast<size_t>(written);
     } else if (written == 0 || errno != EINTR) {
-      failed_ = true;
+      error_ = written == 0 ? EIO : errno;
     }
   }
   used_ = 0;
   errno = saved_errno;
-  return !failed_;
 }
 
 }  // namespace cupool::report

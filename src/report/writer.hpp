@@ -21,8 +21,10 @@ class Writer {
   // In double quotes, with everything that JSON wants escaped.
   void quoted(std::string_view text);
 
-  // Writes what is left. False: something was lost on the way.
-  bool flush();
+  // Writes what is left.
+  void flush();
+  // The errno of the first write that failed, or 0: everything is there.
+  int error() const { return error_; }
   // Of all that was put in.
   size_t size() const { return size_; }
 
@@ -32,7 +34,7 @@ class Writer {
   size_t room_;
   size_t used_ = 0;
   size_t size_ = 0;
-  bool failed_ = false;
+  int error_ = 0;
 };
 
 }  // namespace cupool::report

@@ -1,6 +1,8 @@
 // The `cupool` command: finds the verb and hands the rest of the line to it. Errors go to stderr with exit
 // code 2, as other tools do.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <string_view>
 
 #include "base/version.hpp"
@@ -23,9 +25,7 @@ int misuse(const char* what, const char* argument) {
   return cupool::tools::kMisuse;
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
+int act(int count, char** arguments) {
   if (count < 2) return misuse("say what to do", "");
   const std::string_view verb(arguments[1]);
   if (verb == "--version") return printf("cupool %s\n", cupool::kVersion) < 0;
@@ -35,4 +35,14 @@ int main(int count, char** arguments) {
   if (verb == "doctor") return cupool::tools::doctor(count - 2, arguments + 2);
   if (verb == "merge") return cupool::tools::merge(count - 2, arguments + 2);
   return misuse("there is no command ", arguments[1]);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const int code = act(count, arguments);
+  // What was printed may not have arrived.
+  if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
+  fprintf(stderr, "cupool: cannot write the answer: %s\n", strerror(errno));
+  return code == 0 ? 1 : code;
 }

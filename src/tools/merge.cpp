@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <string>
+#include <vector>
 
 #include "base/bytes.hpp"
 #include "stats/counters.hpp"
@@ -21,13 +21,24 @@ struct Report {
   Json json;
 };
 
+// All of a file; false: errno says why. A directory can be opened, and only reading it fails.
+bool read_file(const char* path, std::string* out) {
+  FILE* const file = fopen(path, "re");
+  if (file == nullptr) return false;
+  char part[4096];
+  for (size_t size; (size = fread(part, 1, sizeof part, file)) > 0;) out->append(part, size);
+  const int error = ferror(file) != 0 ? errno : 0;
+  fclose(file);
+  errno = error;
+  return error == 0;
+}
+
 bool read_report(const char* path, std::vector<Report>* out) {
-  std::ifstream file(path);
-  if (!file) {
+  std::string text;
+  if (!read_file(path, &text)) {
     fprintf(stderr, "cupool: cannot read %s: %s\n", path, strerror(errno));
     return false;
   }
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   size_t fault = 0;
   auto json = Json::parse(text, &fault);
   if (!json || !json->is_object() || (*json)["cupool"].kind() != Json::Kind::kString) {

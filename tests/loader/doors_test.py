@@ -123,6 +123,16 @@ class DoorsTest(harness.TestCase):
             self.assertIn(result.tally("fork_exec")["allocs"], served)
             self.assertLessEqual(set(served), set(made))
 
+    def test_a_child_of_a_parent_that_only_looked_around_is_served(self):
+        for result, counters, backend in self.same_in_both_modes([harness.victim("forks"), "looked"]):
+            self.assert_counted(result, [c for c in counters if c["allocations"] > 0], "forks", backend)
+
+    def test_a_fork_amid_green_contexts_leaves_no_child_hanging(self):
+        if harness.DRIVER != "sim":
+            self.skipTest("what a child may ask of another driver is its own business")
+        result, _ = self.under_cupool([harness.victim("forks"), "green"], "cache")
+        self.assertEqual(0, result.code, result.out)
+
     def test_threads_that_hand_blocks_over_lose_no_count_and_no_byte(self):
         for result, counters, backend in self.same_in_both_modes([harness.victim("threads"), "4", "50"]):
             self.assert_counted(result, counters, "threads", backend)

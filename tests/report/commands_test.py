@@ -1,6 +1,7 @@
 """The verbs of the command: what each prints, for people and as JSON, and its exit codes."""
 
 import json
+import os
 
 import harness
 import lab
@@ -103,9 +104,19 @@ class CommandsTest(harness.TestCase):
             self.assertEqual(1, done.code)
             self.assertIn("is not a report", done.err)
             self.assertIn("all", done.out)
-        self.assertEqual(1, self.cupool("merge", self.scratch / "missing").code)
+        for path, reason in ((self.scratch / "missing", "No such file"), (self.scratch, "Is a directory")):
+            done = self.cupool("merge", path)
+            self.assertEqual(1, done.code)
+            self.assertIn(f"cannot read {path}: {reason}", done.err)
         self.assertEqual(2, self.cupool("merge").code)
         self.assertEqual(2, self.cupool("merge", "--odd").code)
+
+    def test_an_answer_that_could_not_be_written_is_an_error(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        for verb in ("options", "--version"):
+            done = harness.run(["sh", "-c", f"{COMMAND} {verb} > /dev/full"], driver="sim")
+            self.assertEqual((1, True), (done.code, "No space left" in done.err), done.err)
 
     # ---- options.
 

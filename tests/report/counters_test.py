@@ -136,6 +136,12 @@ class CountersTest(harness.TestCase):
         self.assertEqual((2, 1), (played.counters["allocations"], played.counters["frees"]))
         self.assert_sums(played.counters)
 
+    def test_where_frees_wait_a_stream_ordered_free_does_not(self):
+        for options in ({}, {"split": "no"}):
+            played = play("a:x:1000", "a:y:1000", "m:x:1", "F:x", "p:pool_waits", "f:y", free="sync", **options)
+            self.assertEqual([0], played.printed("pool_waits"), played.out)
+            self.assertEqual((2, 1), (played.counters["frees"], played.counters["pool_waits"]))
+
     def test_seals_and_barriers_are_those_the_driver_saw(self):
         steps = []
         for i in range(60):

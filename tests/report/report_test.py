@@ -152,7 +152,7 @@ class ReportTest(harness.TestCase):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
         done = self.run_steps(*STEPS, stats="json", stats_file="/dev/full")
-        self.assertIn("cannot write the report to /dev/full", done.err)
+        self.assertIn("cannot write the report to /dev/full: No space left on device", done.err)
         self.assertTrue(stat.S_ISCHR(os.stat("/dev/full").st_mode))
 
     def test_a_child_that_runs_another_program_reports_for_itself_alone(self):

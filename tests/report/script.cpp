@@ -2,7 +2,8 @@
 // happened:
 //   a:NAME:BYTES  allocate     f:NAME  free              m:NAME:STREAM  memset on stream 1, 2 …
 //   s             synchronise  n:MS    let time pass     g:NAME:BYTES  allocate managed memory
-//   o:NAME:BYTES  allocate stream-ordered memory         C  a context of its own is made and used
+//   o:NAME:BYTES  allocate stream-ordered memory         F:NAME  free in the order of the default stream
+//   C             a context of its own is made and used
 //   t:THREADS:BYTES:COUNT  that many pairs in each thread
 //   h:THREADS:BYTES:COUNT  blocks for all, allocated here; each thread frees that many, all at once
 //   p:NAME        print one of cupool's statistics       r  reset cupool's peaks
@@ -149,6 +150,7 @@ CUresult take(const Step& step) {
     return cuMemAlloc(&blocks[step.at(1)], step.number(2));
   }
   if (verb == "f") return cuMemFree(blocks[step.at(1)]);
+  if (verb == "F") return cuMemFreeAsync(blocks[step.at(1)], nullptr);
   if (verb == "g") return cuMemAllocManaged(&blocks[step.at(1)], step.number(2), CU_MEM_ATTACH_GLOBAL);
   if (verb == "o") return cuMemAllocAsync(&blocks[step.at(1)], step.number(2), nullptr);
   if (verb == "C") return create_context();

@@ -1,7 +1,9 @@
-// Contexts that end while other threads allocate there: what such a thread gets dies with the context, and is
-// never handed out in the next one, which has the same handle.
+// Contexts that end while other threads allocate and free there, or end themselves: what such a thread gets
+// or keeps dies with the context, and is never handed out in the next one, which has the same handle.
+#include <atomic>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "pool_world.hpp"
 
@@ -49,6 +51,39 @@ struct EndingWorld : BasicPoolWorld<WatchedDriver> {
     allocate(5000);
     CHECK(driver.allocations == before + 1);
   }
+
+  // A thread allocates and frees, and then leaves in its own way. It is held up in the middle of that, until
+  // the context ends too.
+  void meet_the_end(int count, const std::function<void(std::vector<driver::Address>&)>& begin,
+                    const std::function<void(std::vector<driver::Address>&)>& leave) {
+    for (int round = 0; round < 40; ++round) {
+      std::atomic<bool> ready{false};
+      std::atomic<bool> go{false};
+      allocate(5000);
+      std::thread leaver([&] {
+        std::vector<driver::Address> blocks;
+        for (uint64_t bytes = 512; bytes <= 4 << 20; bytes += bytes / 2)
+          for (int i = 0; i < count; ++i) blocks.push_back(allocate(bytes));
+        begin(blocks);
+        ready.store(true);
+        while (!go.load()) std::this_thread::yield();
+        leave(blocks);
+      });
+      while (!ready.load()) std::this_thread::yield();
+      std::thread closer;
+      {
+        Guard hold(pool().ranges().lock());
+        go.store(true);
+        for (int i = 0; i < 500; ++i) std::this_thread::yield();
+        closer = std::thread([&] { pools.close(context); });
+        for (int i = 0; i < 500; ++i) std::this_thread::yield();
+      }
+      leaver.join();
+      closer.join();
+      free(allocate(5000));
+      check_records();
+    }
+  }
 };
 
 }  // namespace
@@ -82,5 +117,41 @@ TEST_CASE_METHOD(EndingWorld, "a pool that was closed rests before it serves ano
   }
   pools.close(context);
   allocate(5000);
+  CHECK(&pool() == first);
+}
+
+TEST_CASE_METHOD(EndingWorld, "a thread that is done with CUDA may end as its context does") {
+  meet_the_end(
+      3,
+      [&](std::vector<driver::Address>& blocks) {
+        for (const driver::Address block : blocks) free(block);
+      },
+      [](std::vector<driver::Address>&) {});
+}
+
+TEST_CASE_METHOD(EndingWorld, "frees that meet the end of their context leave nothing for the next one") {
+  // So many that most of them find no room with the thread.
+  meet_the_end(
+      40, [](std::vector<driver::Address>&) {},
+      [&](std::vector<driver::Address>& blocks) {
+        for (const driver::Address block : blocks) pools.free(block);
+        for (const driver::Address block : blocks) CHECK(pools.free(block) != pool::Freed::kDone);
+      });
+}
+
+TEST_CASE_METHOD(EndingWorld, "what a free keeps as its context ends is gone when its pool serves again") {
+  const auto old = allocate(5000);
+  pool::Pool* const first = &pool();
+  const pool::Owner owner = pool::page_map.find(old);
+  const pool::Entry entry{old, owner.range(), 0, owner.slab()->tags() + owner.slab()->index_of(old)};
+  pool::ThreadCache& cache = *pool::this_thread.last;
+  for (int i = 0; i < 9; ++i) {
+    pools.close(context);
+    // A free that had looked at the context before it ended.
+    if (i == 0) REQUIRE(first->keep(cache, first->sizes().of(5000), entry));
+    const auto next = allocate(5000);
+    CHECK(pools.owns(next));
+    CHECK(next != old);
+  }
   CHECK(&pool() == first);
 }

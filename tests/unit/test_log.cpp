@@ -47,6 +47,11 @@ TEST_CASE("a line that is too long is cut and still ends") {
   CHECK(text.find('\n') == text.size() - 1);
 }
 
+TEST_CASE("a line stays one line whatever is in it") {
+  CHECK(written_by([] { log::line("%s", "a\nb\r\x1b[31m\x7f\xc3\xa9\t"); }) ==
+        "cupool: a?b??[31m?\xc3\xa9?\n");
+}
+
 TEST_CASE("quiet says nothing and details are for verbose alone") {
   const RestoreLevel restore;
   CHECK(written_by([] { log::detail("x"); }).empty());

@@ -70,6 +70,12 @@ TEST_CASE("junk in any option gives one sentence that names it and leaves the de
   });
 }
 
+TEST_CASE("a value or a name of several lines gives a sentence of one") {
+  read({"CUPOOL_LIMIT=1\ncupool: 2", "CUPOOL_LI\nMIT=1"});
+  REQUIRE(sentences.size() == 2);
+  for (const std::string& sentence : sentences) CHECK(sentence.find('\n') == std::string::npos);
+}
+
 TEST_CASE("a value outside its range gives one sentence and leaves the default") {
   CHECK(text_of(read({"CUPOOL_DECAY_MS=86400001"})) == text_of(defaults()));
   CHECK(sentences.size() == 1);

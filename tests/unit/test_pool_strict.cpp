@@ -63,3 +63,11 @@ TEST_CASE_METHOD(WholeWorld, "in strict mode a free of a whole block and of mana
   CHECK(pools.free(0x1234) == pool::Freed::kNotOurs);
   CHECK(driver.synchronisations == before);
 }
+
+TEST_CASE_METHOD(WholeWorld, "in strict mode a stream-ordered free of a whole block does not wait") {
+  const auto address = allocate(5000);
+  work(kS);
+  const uint64_t before = driver.synchronisations;
+  CHECK(pools.free(address, pool::Waits::kNever) == pool::Freed::kDone);
+  CHECK(driver.synchronisations == before);
+}

@@ -2,6 +2,8 @@
 // refused releases, and what the user's limits do. The limits stand in the environment, which a process reads
 // once.
 #include <cstdlib>
+#include <functional>
+#include <thread>
 #include <vector>
 
 #include "pool_world.hpp"
@@ -17,6 +19,15 @@ constexpr uint64_t kMostCached = 128 * kMiB;
 const bool environment_is_set = setenv("CUPOOL_LIMIT", "512M", 1) == 0 &&
                                 setenv("CUPOOL_MAX_CACHED", "128M", 1) == 0 &&
                                 setenv("CUPOOL_LOG", "quiet", 1) == 0;
+
+struct WatchedDriver : FakeDriver {
+  std::function<void()> on_release = [] {};
+  driver::Status release(driver::Address start) override {
+    on_release();
+    return FakeDriver::release(start);
+  }
+};
+using WatchedWorld = BasicPoolWorld<WatchedDriver>;
 
 }  // namespace
 
@@ -49,6 +60,21 @@ TEST_CASE_METHOD(PoolWorld,
   pools.order().end_capture();
   CHECK(pool().release_everything() > 0);
   CHECK(driver.reserved == 0);
+}
+
+TEST_CASE_METHOD(WatchedWorld, "a capture that begins while memory goes back waits until it is there") {
+  free(allocate(30 * kMiB));
+  std::thread other;
+  driver.on_release = [&] {
+    other = std::thread([&] { pools.order().begin_capture(); });
+    // It begins now, if it does not wait for us.
+    for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+    CHECK_FALSE(pools.order().is_capturing());
+  };
+  CHECK(pool().release_everything() >= 30 * kMiB);
+  other.join();
+  CHECK(pools.order().is_capturing());
+  pools.order().end_capture();
 }
 
 TEST_CASE_METHOD(PoolWorld, "a release proves that all work before it is over") {
