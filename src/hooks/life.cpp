@@ -25,8 +25,10 @@ namespace {
 
 enum class Life { kUnused, kServing, kForked };
 constinit std::atomic<Life> life{Life::kUnused};
+constinit Lock start_lock;  // in a forked child, whose threads may make their first contexts at once
 
 void forget_everything() {
+  start_lock.reset_after_fork();
   life.store(Life::kForked, std::memory_order_relaxed);
   hooks::set_serving(false);
   hooks::pools.forget_after_fork();
@@ -98,8 +100,7 @@ void cuda::on_first_use() {
 void hooks::context_made() {
   if (life.load(std::memory_order_acquire) != Life::kForked) return;
   // Others wait until all is ready: their contexts must be known to order/ as well.
-  static constinit Lock one_at_a_time;
-  Guard hold(one_at_a_time);
+  Guard hold(start_lock);
   if (life.load(std::memory_order_relaxed) == Life::kForked) start();
 }
 

@@ -1,7 +1,6 @@
 // The hot path of an allocation and of a free: a block that the calling thread keeps, or will keep. It takes
 // no lock and makes no call; whatever is not the common case is left to pools.cpp, so that nothing need be
-// saved for later here. Every instruction counts: on an H200's host a pair takes as long as its instructions,
-// and neither its atomics nor its counters matter.
+// saved for later here. Every instruction counts: a pair takes about as long as it has instructions.
 #pragma once
 
 #include "pool/page_map.hpp"

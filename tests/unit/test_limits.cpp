@@ -39,6 +39,25 @@ struct CutWorld : BasicPoolWorld<BusyDriver> {
   }
   driver::Status try_allocate(uint64_t bytes) { return try_allocate(bytes, context); }
   uint64_t refusals() { return stats::device(0).read().out_of_memory_retries; }
+
+  struct Both {
+    driver::Status first, second;
+  };
+  // A second thread asks while the driver has the first one's request, until it was refused or asks the
+  // driver itself.
+  Both ask_at_once(uint64_t first_bytes, uint64_t second_bytes) {
+    Both both{};
+    std::thread other;
+    const uint64_t before = refusals();
+    const int made = driver.made;
+    driver.meanwhile = [&] {
+      other = std::thread([&] { both.second = try_allocate(second_bytes); });
+      while (refusals() == before && driver.inside == 1 && driver.made == made) std::this_thread::yield();
+    };
+    both.first = try_allocate(first_bytes);
+    other.join();
+    return both;
+  }
 };
 
 struct LimitedWorld : CutWorld {
@@ -48,17 +67,9 @@ struct LimitedWorld : CutWorld {
 }  // namespace
 
 TEST_CASE_METHOD(CutWorld, "two threads that need more segments do not get past the limit together") {
-  driver::Status second = driver::kSuccess;
-  std::thread other;
-  const uint64_t before = refusals();
-  const int made = driver.made;
-  driver.meanwhile = [&] {
-    other = std::thread([&] { second = try_allocate(300 * kMiB); });
-    while (refusals() == before && driver.inside == 1 && driver.made == made) std::this_thread::yield();
-  };
-  CHECK(try_allocate(300 * kMiB) == driver::kSuccess);
-  other.join();
-  CHECK(second == driver::kOutOfMemory);
+  const Both both = ask_at_once(300 * kMiB, 300 * kMiB);
+  CHECK(both.first == driver::kSuccess);
+  CHECK(both.second == driver::kOutOfMemory);
   CHECK(driver.peak == 300 * kMiB);
 }
 
@@ -66,42 +77,25 @@ TEST_CASE_METHOD(CutWorld, "the limit is of a device, whatever contexts it has")
   const auto another = reinterpret_cast<driver::Context>(0xabc0);
   CHECK(try_allocate(300 * kMiB) == driver::kSuccess);
   CHECK(try_allocate(300 * kMiB, another) == driver::kOutOfMemory);
-  // What the other one only keeps gives way, and what ends with its context counts no more.
+  // What ends with its context counts no more.
   pools.close(context);
   CHECK(try_allocate(300 * kMiB, another) == driver::kSuccess);
   pools.close(another);
 }
 
 TEST_CASE_METHOD(LimitedWorld, "two threads that ask for memory at once do not get past the limit together") {
-  driver::Status second = driver::kSuccess;
-  std::thread other;
-  const uint64_t before = refusals();
-  const int made = driver.made;
-  driver.meanwhile = [&] {
-    other = std::thread([&] { second = try_allocate(300 * kMiB); });
-    // Until the other one was refused, or asks the driver too.
-    while (refusals() == before && driver.inside == 1 && driver.made == made) std::this_thread::yield();
-  };
-  CHECK(try_allocate(300 * kMiB) == driver::kSuccess);
-  other.join();
-  CHECK(second == driver::kOutOfMemory);
+  const Both both = ask_at_once(300 * kMiB, 300 * kMiB);
+  CHECK(both.first == driver::kSuccess);
+  CHECK(both.second == driver::kOutOfMemory);
   CHECK(driver.peak == 300 * kMiB);
 }
 
 TEST_CASE_METHOD(LimitedWorld, "what the driver refused to one thread is there for another, limit or not") {
   driver.capacity = 400 * kMiB;
-  driver::Status second = driver::kOutOfMemory;
-  std::thread other;
   REQUIRE(try_allocate(100 * kMiB) == driver::kSuccess);
-  const uint64_t before = refusals();
-  const int made = driver.made;
-  driver.meanwhile = [&] {
-    other = std::thread([&] { second = try_allocate(200 * kMiB); });
-    while (refusals() == before && driver.inside == 1 && driver.made == made) std::this_thread::yield();
-  };
-  CHECK(try_allocate(350 * kMiB) == driver::kOutOfMemory);
-  other.join();
-  CHECK(second == driver::kSuccess);
+  const Both both = ask_at_once(350 * kMiB, 200 * kMiB);
+  CHECK(both.first == driver::kOutOfMemory);
+  CHECK(both.second == driver::kSuccess);
 }
 
 TEST_CASE_METHOD(LimitedWorld, "idle blocks that the driver will not take count towards the limit") {
