@@ -19,8 +19,9 @@ size_t Bins::next_bin(size_t from) const {
 Range* Bins::best_in(size_t bin, uint64_t bytes, uint64_t most, Epoch limit) const {
   Range* best = nullptr;
   int compared = 0;
-  for (Range* range = heads_[bin]; range != nullptr && compared < kMostCompared;
-       range = range->bin_next, ++compared) {
+  for (RangeLink* link = heads_[bin].next; link != &heads_[bin] && compared < kMostCompared;
+       link = link->next, ++compared) {
+    Range* const range = static_cast<Range*>(link);
     if (range->bytes < bytes || range->bytes > most || range->stamp > limit) continue;
     const bool better = best == nullptr || range->bytes < best->bytes ||
                         (range->bytes == best->bytes && range->start < best->start);
@@ -41,8 +42,8 @@ uint64_t Bins::largest() const {
   for (size_t bin = next_bin(0); bin < kBins; bin = next_bin(bin + 1)) last = bin;
   uint64_t largest = 0;
   if (last == kBins) return 0;
-  for (const Range* range = heads_[last]; range != nullptr; range = range->bin_next) {
-    largest = std::max(largest, range->bytes);
+  for (const RangeLink* link = heads_[last].next; link != &heads_[last]; link = link->next) {
+    largest = std::max(largest, static_cast<const Range*>(link)->bytes);
   }
   return largest;
 }

@@ -16,25 +16,18 @@ class Bins {
 
   void insert(Range* range) {
     const size_t bin = bin_of(range->bytes);
-    Range* const next = heads_[bin];
+    RangeLink& head = heads_[bin];
+    if (head.next == nullptr) [[unlikely]]
+      head.prev = head.next = &head;
     range->bin = static_cast<uint16_t>(bin);
-    range->bin_prev = nullptr;
-    range->bin_next = next;
-    if (next != nullptr) next->bin_prev = range;
-    heads_[bin] = range;
+    range->insert_after(&head);
     filled_[bin / 64] |= uint64_t{1} << (bin % 64);
   }
   void remove(Range* range) {
-    Range* const prev = range->bin_prev;
-    Range* const next = range->bin_next;
-    if (next != nullptr) next->bin_prev = prev;
-    if (prev != nullptr) {
-      prev->bin_next = next;
-    } else {
-      const size_t bin = range->bin;
-      heads_[bin] = next;
-      if (next == nullptr) filled_[bin / 64] &= ~(uint64_t{1} << (bin % 64));
-    }
+    range->unlink();
+    // The last one had the head on both sides.
+    const uint64_t emptied = range->prev == range->next ? 1 : 0;
+    filled_[range->bin / 64] &= ~(emptied << (range->bin % 64));
   }
   // The smallest range of at least `bytes`, and at most `most`, whose stamp is at most `limit`; of equals,
   // the lowest.
@@ -59,7 +52,7 @@ class Bins {
   Range* best_in(size_t bin, uint64_t bytes, uint64_t most, Epoch limit) const;
   size_t next_bin(size_t from) const;  // the first that is not empty, or kBins
 
-  std::array<Range*, kBins> heads_{};
+  std::array<RangeLink, kBins> heads_{};
   std::array<uint64_t, kBins / 64> filled_{};
 };
 

@@ -38,7 +38,7 @@ template <typename Word>
   const unsigned size_class = cache->sizes().of(bytes);
   const bool hit = size_class != SizeClasses::kNotKept
                        ? cache->take_newest(size_class, &entry)
-                       : cache->take_large(cache->sizes().rounded(bytes), &entry);
+                       : cache->large().take(cache->sizes().rounded(bytes), &entry);
   cache->exit();
   if (!hit) [[unlikely]]
     return bytes == 0 ? Kept::kUnknown : Kept::kNone;
@@ -87,7 +87,7 @@ template <typename Word>
     return Unkept::kSpecial;
   entry.stamp = order_.open();
   const bool kept = size_class != SizeClasses::kNotKept ? cache->put(size_class, entry)
-                                                        : cache->put_large(pool->most_kept_large(), entry);
+                                                        : cache->large().put(pool->most_kept_large(), entry);
   cache->exit();
   if (!kept) [[unlikely]]
     return Unkept::kNoRoom;

@@ -94,7 +94,7 @@ bool Ranges::taint(Address address, Slabs& slabs) {
       slabs.close(range);
       continue;
     }
-    if (range->use == Use::kPending) unlink_pending_locked(range);
+    if (range->use == Use::kPending) range->unlink();
     if (range->use == Use::kFree) bins_.remove(range);
     range->use = Use::kFree;
     free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);

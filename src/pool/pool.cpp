@@ -1,6 +1,5 @@
-// The way of one allocation that the thread's cache could not serve, and of one free that it could not keep:
-// slabs, ranges, time, the driver, in the order of what they cost. No lock of the pool is held across a call
-// of the driver.
+// The way of one allocation that the thread's cache could not serve: slabs, ranges, time, the driver, in the
+// order of what they cost. No lock of the pool is held across a call of the driver.
 #include "pool/pool.hpp"
 
 #include <sched.h>
@@ -85,7 +84,7 @@ bool Pool::take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out) 
 
 void Pool::merge_large(ThreadCache& cache) {
   cache.enter();
-  const Entry large = cache.swap_large({});
+  const Entry large = cache.large().swap({});
   cache.exit();
   if (large.range != nullptr) give_range(large.range, large.stamp);
 }
@@ -117,6 +116,10 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
   const bool fits = size_class == SizeClasses::kNotKept || range->bytes == sizes_.bytes(size_class);
   range->size_class.store(static_cast<uint8_t>(fits ? size_class : SizeClasses::kNotKept),
                           std::memory_order_relaxed);
+  if (size_class == SizeClasses::kNotKept) {
+    cache.large().note_taken(range);
+    cache.keep_few_ranges();
+  }
   *out = {range->start, range, range->stamp, nullptr};
   return true;
 }
@@ -201,6 +204,9 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
       if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     }
   }
+  cache.keep_fewer_ranges();
+  spill_ranges(cache);
+  if (Range* range = take_range(bytes, How::kRange, search)) return range;
   empty_thread_caches();
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   // Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint
@@ -298,83 +304,6 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   Budget::give_back(device_, bytes);
   search->status = kOutOfMemory;
   return nullptr;
-}
-
-void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order_); }
-
-bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
-  if (size_class == SizeClasses::kNotKept) return false;
-  cache.enter();
-  cache.prepare(size_class);
-  const bool kept = cache.put(size_class, entry, order_);
-  cache.exit();
-  return kept;
-}
-
-void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
-  Entry other = entry;
-  if (entry.range->bytes <= most_kept_large()) {
-    cache.enter();
-    other = cache.swap_large(entry);
-    cache.exit();
-  }
-  if (other.range != nullptr) give_range(other.range, other.stamp);
-}
-
-void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
-  if (size_class == SizeClasses::kNotKept) {
-    take_back_large(cache, entry);
-  } else if ((order_.is_granted() || !keep(cache, size_class, entry)) &&
-             (!make_room(cache, size_class) || !keep(cache, size_class, entry))) {
-    if (sizes_.is_small(size_class)) {
-      give_blocks(size_class, &entry, 1);
-    } else {
-      give_range(entry.range, entry.stamp);
-    }
-    if (cache.note_misfit()) empty_another_shelf(cache, size_class);
-  }
-  trim_to_limit();
-}
-
-void Pool::empty_another_shelf(ThreadCache& cache, unsigned size_class) {
-  cache.enter();
-  const unsigned other = cache.next_to_empty(size_class);
-  cache.exit();
-  if (other != SizeClasses::kNotKept) spill(cache, other, 0);
-}
-
-// A shelf that was not there yet is made; one that is more than half full gives its older half away.
-bool Pool::make_room(ThreadCache& cache, unsigned size_class) {
-  cache.enter();
-  const Shelf& shelf = cache.shelf(size_class);
-  const uint32_t half = shelf.room / 2;
-  const bool has_room = shelf.room == 0 || cache.widen(size_class, order_);
-  const bool is_fuller = shelf.count > half;
-  cache.exit();
-  if (!has_room && is_fuller) spill(cache, size_class, half);
-  return has_room || is_fuller;
-}
-
-// Moves the oldest blocks of one class out of the calling thread's cache until `keep` are left.
-void Pool::spill(ThreadCache& cache, unsigned size_class, uint32_t keep) {
-  std::array<Entry, ThreadCache::kMostKept> entries;
-  cache.enter();
-  const size_t count = cache.remove_oldest(size_class, keep, entries.data());
-  cache.exit();
-  if (count != 0) cache.holdings().add(stats::DeviceCounter::returns, count);
-  give_blocks(size_class, entries.data(), count);
-}
-
-void Pool::give_blocks(unsigned size_class, const Entry* entries, size_t count) {
-  if (!sizes_.is_small(size_class)) {
-    for (size_t i = 0; i < count; ++i) give_range(entries[i].range, entries[i].stamp);
-    return;
-  }
-  for (size_t given = 0; given < count;) {
-    Range* emptied = nullptr;
-    given += slabs_.give(size_class, entries + given, count - given, &emptied);
-    if (emptied != nullptr) give_range(emptied, emptied->stamp);
-  }
 }
 
 }  // namespace cupool::pool

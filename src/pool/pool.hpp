@@ -209,6 +209,7 @@ class Pool {
   bool make_room(ThreadCache& cache, unsigned size_class);
   void empty_another_shelf(ThreadCache& cache, unsigned size_class);
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
+  void spill_ranges(ThreadCache& cache);
 
   std::atomic<driver::Context> context_;
   std::atomic<driver::Context> failed_{nullptr};

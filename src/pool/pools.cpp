@@ -29,7 +29,8 @@ bool hand_out_kept(ThreadCache& cache, const order::Timeline& order, uint64_t as
   cache.enter();
   const bool hit = size_class != SizeClasses::kNotKept
                        ? cache.take(size_class, order, &entry)
-                       : cache.take_large(cache.sizes().rounded(asked), order, &entry);
+                       : (order.is_granted() || order.is_safe(cache.large().stamp())) &&
+                             cache.large().take(cache.sizes().rounded(asked), &entry);
   cache.exit();
   if (hit) hand_out(cache, entry, asked, cache.kept_bytes(size_class, entry), out);
   return hit;

@@ -34,8 +34,26 @@ inline constexpr uint16_t kMarkedTag = 0x8000;
 
 enum class Use : uint8_t { kFree, kPending, kTaken };
 
+// A place in a ring of ranges that are not taken; its head is one too, so that nobody has to ask whether
+// there is a neighbour: no processor can foretell the answer.
+struct RangeLink {
+  RangeLink* prev = nullptr;
+  RangeLink* next = nullptr;
+
+  void insert_after(RangeLink* link) {
+    prev = link;
+    next = link->next;
+    next->prev = this;
+    link->next = this;
+  }
+  void unlink() {
+    prev->next = next;
+    next->prev = prev;
+  }
+};
+
 // A cache line to itself and more: threads hand out and take back neighbouring blocks at the same time.
-struct alignas(64) Range {
+struct alignas(64) Range : RangeLink {
   Address start = 0;
   uint64_t bytes = 0;
   Pool* pool = nullptr;
@@ -48,8 +66,6 @@ struct alignas(64) Range {
   Segment* segment = nullptr;
   Range* before = nullptr;  // neighbours in the segment
   Range* after = nullptr;
-  Range* bin_prev = nullptr;  // in a bin of free ranges, or in the list of pending ones
-  Range* bin_next = nullptr;
   Range* next_idle = nullptr;
 
   void reset() {
@@ -61,7 +77,8 @@ struct alignas(64) Range {
     use = Use::kFree;
     stamp = 0;
     segment = nullptr;
-    before = after = bin_prev = bin_next = next_idle = nullptr;
+    before = after = next_idle = nullptr;
+    prev = next = nullptr;
   }
 
   Address end() const { return start + bytes; }

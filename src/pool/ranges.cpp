@@ -30,8 +30,8 @@ Range* Ranges::take(uint64_t bytes, const order::Timeline& order) {
 bool Ranges::fits(uint64_t bytes) {
   Guard hold(lock_);
   if (bins_.best_fit(bytes, most_for(bytes), kAnyStamp) != nullptr) return true;
-  for (const Range* range = pending_first_; range != nullptr; range = range->bin_next) {
-    if (range->bytes >= bytes) return true;
+  for (const RangeLink* link = pending_.next; link != &pending_; link = link->next) {
+    if (static_cast<const Range*>(link)->bytes >= bytes) return true;
   }
   return false;
 }
@@ -81,24 +81,16 @@ void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order) {
   }
   range->use = Use::kPending;
   // Nearly always the last; what comes late from a thread's cache is sorted in.
-  Range* before = pending_last_;
-  while (before != nullptr && before->stamp > stamp) before = before->bin_prev;
-  range->bin_prev = before;
-  range->bin_next = before != nullptr ? before->bin_next : pending_first_;
-  (range->bin_next != nullptr ? range->bin_next->bin_prev : pending_last_) = range;
-  (before != nullptr ? before->bin_next : pending_first_) = range;
-}
-
-void Ranges::unlink_pending_locked(Range* range) {
-  (range->bin_prev != nullptr ? range->bin_prev->bin_next : pending_first_) = range->bin_next;
-  (range->bin_next != nullptr ? range->bin_next->bin_prev : pending_last_) = range->bin_prev;
-  range->bin_prev = range->bin_next = nullptr;
+  RangeLink* before = pending_.prev;
+  while (before != &pending_ && static_cast<Range*>(before)->stamp > stamp) before = before->prev;
+  range->insert_after(before);
 }
 
 void Ranges::drain_locked(Epoch limit) {
-  while (pending_first_ != nullptr && pending_first_->stamp <= limit) {
-    Range* range = pending_first_;
-    unlink_pending_locked(range);
+  while (pending_.next != &pending_) {
+    Range* range = static_cast<Range*>(pending_.next);
+    if (range->stamp > limit) break;
+    range->unlink();
     merge_locked(range);
   }
 }
@@ -227,7 +219,7 @@ void Ranges::drop_all() {
     segment = next;
   }
   segments_ = nullptr;
-  pending_first_ = pending_last_ = nullptr;
+  pending_.prev = pending_.next = &pending_;
   bins_ = Bins{};
   device_.release(reserved());
   reserved_.store(0, std::memory_order_relaxed);
@@ -241,8 +233,8 @@ uint64_t Ranges::largest_free(bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     return 0;
   }
   uint64_t largest = bins_.largest();
-  for (const Range* range = pending_first_; range != nullptr; range = range->bin_next) {
-    largest = std::max(largest, range->bytes);
+  for (const RangeLink* link = pending_.next; link != &pending_; link = link->next) {
+    largest = std::max(largest, static_cast<const Range*>(link)->bytes);
   }
   lock_.unlock();
   return largest;

@@ -77,7 +77,6 @@ class Ranges {
   void drain_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
   void cut_locked(Range* range, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   void absorb_next_locked(Range* range) CUPOOL_REQUIRES(lock_);
-  void unlink_pending_locked(Range* range) CUPOOL_REQUIRES(lock_);
   void hand_out_locked(Range* range) CUPOOL_REQUIRES(lock_);
   uint64_t most_for(uint64_t bytes) const;
 
@@ -90,8 +89,8 @@ class Ranges {
   std::atomic<uint64_t> gives_{0};
   Lock lock_;
   Bins bins_ CUPOOL_GUARDED_BY(lock_);
-  Range* pending_first_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // freed, not yet safe; in order of stamps
-  Range* pending_last_ CUPOOL_GUARDED_BY(lock_) = nullptr;
+  RangeLink pending_ CUPOOL_GUARDED_BY(lock_){&pending_,
+                                              &pending_};  // freed, not yet safe; oldest stamp first
   Segment* segments_ CUPOOL_GUARDED_BY(lock_) = nullptr;
   ObjectStore<Range> range_store_ CUPOOL_GUARDED_BY(lock_);
   ObjectStore<Segment> segment_store_ CUPOOL_GUARDED_BY(lock_);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "order/timeline.hpp"
+#include "pool/kept_large.hpp"
 #include "pool/settings.hpp"
 #include "pool/size_classes.hpp"
 #include "pool/slabs.hpp"
@@ -117,25 +118,7 @@ class alignas(128) ThreadCache {
     const bool more = is_range(size_class) != 0 && !order.is_granted();
     return put_within(more ? most_unsafe_ : most_[is_range(size_class)], size_class, entry);
   }
-  // The one large block that is kept: the last one freed, for a loop will ask for just that size again.
-  // Whoever asks for another size has it merged first.
-  [[gnu::always_inline]] bool take_large(uint64_t bytes, Entry* out) {
-    if (large_.range == nullptr || large_.range->bytes != bytes) return false;
-    *out = large_;
-    large_.range = nullptr;
-    return true;
-  }
-  bool take_large(uint64_t bytes, const order::Timeline& order, Entry* out) {
-    return (order.is_granted() || order.is_safe(large_.stamp)) && take_large(bytes, out);
-  }
-  // False: one is kept already, or this one is larger than `most`.
-  [[gnu::always_inline]] bool put_large(uint64_t most, const Entry& entry) {
-    if (large_.range != nullptr || entry.range->bytes > most) return false;
-    large_ = entry;
-    return true;
-  }
-  // Keeps `entry`, and returns the one that was kept till now; its range is null if there was none.
-  Entry swap_large(const Entry& entry) { return std::exchange(large_, entry); }
+  KeptLarge& large() { return large_; }
   // The size of a block that is kept, or was until now.
   uint64_t kept_bytes(unsigned size_class, const Entry& entry) const {
     return size_class != SizeClasses::kNotKept ? shelves_[size_class].block_bytes : entry.range->bytes;
@@ -176,6 +159,15 @@ class alignas(128) ThreadCache {
     constexpr unsigned kMisfitsATurn = 8;
     return ++misfits_ % kMisfitsATurn == 0;
   }
+  // How many bytes of ranges a thread keeps. What it keeps cannot be merged, so it is little for one that
+  // asks for larger blocks too; one that long has not may keep a good part of a pool of `reserved` bytes, and
+  // less when that is wanted back.
+  void keep_few_ranges() { allow_ranges(0); }
+  void keep_fewer_ranges() { allow_ranges(most_[1] / 2); }
+  void keep_more_ranges(uint64_t reserved) {
+    constexpr unsigned kPatience = 64;
+    if (misfits_ - calm_since_ >= kPatience) most_[1] = std::clamp(reserved / 4, most_[0] / 4, most_unsafe_);
+  }
   // Another class of this one's kind that holds blocks, so that what is not used any more gives way;
   // kNotKept: there is none. The owner's own.
   unsigned next_to_empty(unsigned size_class);
@@ -205,6 +197,10 @@ class alignas(128) ThreadCache {
 
  private:
   void enter_slowly();
+  void allow_ranges(uint64_t bytes) {
+    most_[1] = std::max(bytes, most_[0] / 4);
+    calm_since_ = misfits_;
+  }
   // Small blocks and ranges apart: one range of a megabyte must not push out all small ones.
   static size_t is_range(unsigned size_class) { return size_class / SizeClasses::kMostSmall; }
   uint64_t& bytes_of(unsigned size_class) { return bytes_[is_range(size_class)]; }
@@ -241,7 +237,8 @@ class alignas(128) ThreadCache {
   uint64_t most_unsafe_;
   std::array<unsigned, 2> cursors_{};
   unsigned misfits_ = 0;
-  Entry large_{};
+  unsigned calm_since_ = 0;  // so many misfits ago ranges had to be given up
+  KeptLarge large_;
   stats::Holdings holdings_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
   const SizeClasses sizes_;  // its own: one step less to the shelf

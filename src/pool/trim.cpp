@@ -22,7 +22,7 @@ void Pool::empty_thread_caches() {
     for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) {
       give_blocks(size_class, entries.data(), cache->remove_oldest(size_class, 0, entries.data()));
     }
-    const Entry large = cache->swap_large({});
+    const Entry large = cache->large().swap({});
     if (large.range != nullptr) give_range(large.range, large.stamp);
     cache->start();
   }
@@ -212,7 +212,7 @@ void Pool::drop_kept() {
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
     cache->stop();
     for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) cache->remove_oldest(c, 0, entries.data());
-    cache->swap_large({});
+    cache->large().swap({});
     cache->holdings().drop();
     cache->start();
   }

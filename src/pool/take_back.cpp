@@ -1,0 +1,99 @@
+// The way of one free that the thread's cache could not keep as it was: room is made for it, or it goes back
+// to its slab or to the ranges. Never calls the driver, unless the user set a limit that is passed now.
+#include <array>
+
+#include "pool/pool.hpp"
+#include "stats/device.hpp"
+
+namespace cupool::pool {
+
+void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order_); }
+
+bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
+  if (size_class == SizeClasses::kNotKept) return false;
+  cache.enter();
+  cache.prepare(size_class);
+  const bool kept = cache.put(size_class, entry, order_);
+  cache.exit();
+  return kept;
+}
+
+void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
+  Entry other = entry;
+  cache.large().note_freed(entry.range);
+  if (entry.range->bytes <= most_kept_large() && cache.large().expects(entry.range)) {
+    cache.enter();
+    other = cache.large().swap(entry);
+    cache.exit();
+  }
+  if (other.range != nullptr) give_range(other.range, other.stamp);
+}
+
+void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
+  if (size_class == SizeClasses::kNotKept) {
+    take_back_large(cache, entry);
+  } else if ((order_.is_granted() || !keep(cache, size_class, entry)) &&
+             (!make_room(cache, size_class) || !keep(cache, size_class, entry))) {
+    if (sizes_.is_small(size_class)) {
+      give_blocks(size_class, &entry, 1);
+    } else {
+      give_range(entry.range, entry.stamp);
+    }
+    if (cache.note_misfit()) empty_another_shelf(cache, size_class);
+  }
+  trim_to_limit();
+}
+
+void Pool::empty_another_shelf(ThreadCache& cache, unsigned size_class) {
+  cache.keep_more_ranges(ranges_.reserved());
+  cache.enter();
+  const unsigned other = cache.next_to_empty(size_class);
+  cache.exit();
+  if (other != SizeClasses::kNotKept) spill(cache, other, 0);
+}
+
+// A shelf that was not there yet is made; one that is more than half full gives its older half away.
+bool Pool::make_room(ThreadCache& cache, unsigned size_class) {
+  cache.enter();
+  const Shelf& shelf = cache.shelf(size_class);
+  const uint32_t half = shelf.room / 2;
+  const bool has_room = shelf.room == 0 || cache.widen(size_class, order_);
+  const bool is_fuller = shelf.count > half;
+  cache.exit();
+  if (!has_room && is_fuller) spill(cache, size_class, half);
+  return has_room || is_fuller;
+}
+
+// Moves the oldest blocks of one class out of the calling thread's cache until `keep` are left.
+void Pool::spill(ThreadCache& cache, unsigned size_class, uint32_t keep) {
+  std::array<Entry, ThreadCache::kMostKept> entries;
+  cache.enter();
+  const size_t count = cache.remove_oldest(size_class, keep, entries.data());
+  cache.exit();
+  if (count != 0) cache.holdings().add(stats::DeviceCounter::returns, count);
+  give_blocks(size_class, entries.data(), count);
+}
+
+void Pool::spill_ranges(ThreadCache& cache) {
+  for (;;) {
+    cache.enter();
+    const unsigned size_class = cache.next_to_empty(SizeClasses::kMostSmall);
+    cache.exit();
+    if (size_class == SizeClasses::kNotKept) return;
+    spill(cache, size_class, 0);
+  }
+}
+
+void Pool::give_blocks(unsigned size_class, const Entry* entries, size_t count) {
+  if (!sizes_.is_small(size_class)) {
+    for (size_t i = 0; i < count; ++i) give_range(entries[i].range, entries[i].stamp);
+    return;
+  }
+  for (size_t given = 0; given < count;) {
+    Range* emptied = nullptr;
+    given += slabs_.give(size_class, entries + given, count - given, &emptied);
+    if (emptied != nullptr) give_range(emptied, emptied->stamp);
+  }
+}
+
+}  // namespace cupool::pool
