@@ -15,14 +15,10 @@ constexpr uint64_t kFirstLife = uint64_t{1} << 62;
 constinit std::atomic<uint64_t> lives{kFirstLife};
 
 bool set_mark_bit_at(Address start) {
-  const Owner owner = page_map.find(start);
-  if (!owner) return false;
-  if (owner.is_slab()) {
-    Slab* slab = owner.slab();
-    const uint32_t index = slab->index_of(start);
-    return index < slab->blocks && set_mark_bit(slab->tags()[index], kMarkedTag);
-  }
-  return set_mark_bit(owner.plain_range()->asked, kMarkedAsked);
+  Holder* const holder = page_map.find(start);
+  if (holder == nullptr) return false;
+  const uint32_t index = holder->index_of(start);
+  return index < holder->blocks && set_mark_bit(holder->tags[index]);
 }
 
 }  // namespace
@@ -90,7 +86,7 @@ bool Ranges::taint(Address address, Slabs& slabs) {
   if (segment->tainted.exchange(true, std::memory_order_seq_cst)) return false;
   for (Range* range = segment->first; range != nullptr; range = range->after) {
     if (range->use == Use::kTaken) {
-      set_mark_bit(range->asked, kMarkedAsked);
+      set_mark_bit(range->tag);
       slabs.close(range);
       continue;
     }
@@ -110,12 +106,12 @@ void Slabs::close(Range* range) {
   // After the segment was marked as tainted: add() looks in the other order.
   Slab* slab = range->slab.load(std::memory_order_seq_cst);
   if (slab == nullptr) return;
-  Class& c = classes_state_[slab->size_class];
+  Class& c = classes_state_[slab->class_of_blocks()];
   Guard hold(c.lock);
   if (range->slab.load(std::memory_order_relaxed) != slab || slab->closed) return;
   if (slab->free_blocks != 0) unlist(c, slab);
   slab->closed = true;
-  for (uint32_t i = 0; i < slab->blocks; ++i) set_mark_bit(slab->tags()[i], kMarkedTag);
+  for (uint32_t i = 0; i < slab->blocks; ++i) set_mark_bit(slab->tags[i]);
 }
 
 }  // namespace cupool::pool

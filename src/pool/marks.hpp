@@ -25,11 +25,10 @@ struct Mark {
 using Marks = std::unordered_map<Address, Mark>;
 
 // Sets the bit of a block that somebody holds; false when nobody does.
-template <typename Word>
-bool set_mark_bit(std::atomic<Word>& word, Word bit) {
-  Word seen = word.load(std::memory_order_relaxed);
+inline bool set_mark_bit(Tag& tag) {
+  uint16_t seen = tag.load(std::memory_order_relaxed);
   while (seen != 0) {
-    if ((seen & bit) != 0 || word.compare_exchange_weak(seen, static_cast<Word>(seen | bit))) return true;
+    if ((seen & kMarkedTag) != 0 || tag.compare_exchange_weak(seen, seen | kMarkedTag)) return true;
   }
   return false;
 }

@@ -17,7 +17,8 @@ inline void* map_pages(size_t bytes) {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-template <typename T>
+// Idle objects are linked through one of their own fields.
+template <typename T, T* T::*kNext>
 class ObjectStore {
  public:
   constexpr ObjectStore() = default;
@@ -32,7 +33,7 @@ class ObjectStore {
   T* take_as_it_is() {
     if (idle_ != nullptr) {
       T* object = idle_;
-      idle_ = object->next_idle;
+      idle_ = object->*kNext;
       return object;
     }
     if (left_ == 0) {
@@ -45,7 +46,7 @@ class ObjectStore {
   }
 
   void give(T* object) {
-    object->next_idle = idle_;
+    object->*kNext = idle_;
     idle_ = object;
   }
 

@@ -8,8 +8,6 @@ namespace cupool::pool {
 
 constinit PageMap page_map;
 
-Range* Owner::range() const { return is_slab() ? slab()->range : plain_range(); }
-
 bool PageMap::enter_page(Address address) {
   if (address >> kAddressBits != 0) return false;
   auto& top = top_[address >> (kPageShift + kLeafBits)];
@@ -69,8 +67,8 @@ Range* PageMap::find_containing(Address address) const {
   const Page* page = page_of(address);
   if (page == nullptr) return nullptr;
   for (size_t slot = slot_of(address) + 1; slot-- > 0;) {
-    const Owner owner = page->slots[slot].load(std::memory_order_acquire);
-    if (owner) return owner.range()->end() > address ? owner.range() : nullptr;
+    const Holder* holder = page->slots[slot].load(std::memory_order_acquire);
+    if (holder != nullptr) return holder->range->end() > address ? holder->range : nullptr;
   }
   // It started in an earlier page.
   const Segment* segment = page->segment.load(std::memory_order_acquire);

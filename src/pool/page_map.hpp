@@ -13,33 +13,13 @@
 
 namespace cupool::pool {
 
-// What a slot names: a range, a slab (whose records are aligned, so that a bit can say so), or nothing.
-class Owner {
- public:
-  Owner() = default;
-  explicit Owner(Range* range) : word_(reinterpret_cast<uintptr_t>(range)) {}
-  explicit Owner(Slab* slab) : word_(reinterpret_cast<uintptr_t>(slab) | 1) {}
-
-  explicit operator bool() const { return word_ != 0; }
-  bool is_slab() const { return (word_ & 1) != 0; }
-  // pre: it is one.
-  Slab* slab() const { return reinterpret_cast<Slab*>(word_ - 1); }
-  // pre: it is none.
-  Range* plain_range() const { return reinterpret_cast<Range*>(word_); }
-  Range* range() const;
-  bool operator==(const Owner&) const = default;
-
- private:
-  uintptr_t word_ = 0;
-};
-
 struct Page {
-  std::array<std::atomic<Owner>, kGranulesPerPage> slots{};
+  std::array<std::atomic<Holder*>, kGranulesPerPage> slots{};
   std::atomic<Segment*> segment{nullptr};
   Page* next_idle = nullptr;
 
   void reset() {
-    for (auto& slot : slots) slot.store(Owner(), std::memory_order_relaxed);
+    for (auto& slot : slots) slot.store(nullptr, std::memory_order_relaxed);
     segment.store(nullptr, std::memory_order_relaxed);
   }
 };
@@ -48,10 +28,10 @@ class PageMap {
  public:
   constexpr PageMap() = default;
 
-  // Whose slot this address falls into; nobody's: no block starts here.
-  Owner find(Address address) const {
+  // Whose slot this address falls into; null: no block starts here.
+  Holder* find(Address address) const {
     const Page* page = page_of(address);
-    return page == nullptr ? Owner() : page->slots[slot_of(address)].load(std::memory_order_acquire);
+    return page == nullptr ? nullptr : page->slots[slot_of(address)].load(std::memory_order_acquire);
   }
   bool is_ours(Address address) const { return page_of(address) != nullptr; }
 
@@ -60,11 +40,11 @@ class PageMap {
   void set_segment(Segment* segment);
   void remove(Address start, uint64_t bytes);
 
-  void set(Address address, Owner owner) {
-    page_of(address)->slots[slot_of(address)].store(owner, std::memory_order_release);
+  void set(Address address, Holder* holder) {
+    page_of(address)->slots[slot_of(address)].store(holder, std::memory_order_release);
   }
-  void set_all(const Range& range, Owner owner) {
-    for (Address at = range.start; at < range.end(); at += kGranule) set(at, owner);
+  void set_all(const Range& range, Holder* holder) {
+    for (Address at = range.start; at < range.end(); at += kGranule) set(at, holder);
   }
   // The pool that an address belongs to, or null.
   Pool* pool_of(Address address) const;
@@ -90,7 +70,7 @@ class PageMap {
 
   std::array<std::atomic<Leaf*>, size_t{1} << kTopBits> top_{};
   Lock lock_;
-  ObjectStore<Page> pages_ CUPOOL_GUARDED_BY(lock_);
+  ObjectStore<Page, &Page::next_idle> pages_ CUPOOL_GUARDED_BY(lock_);
 };
 
 // The one map of the process.

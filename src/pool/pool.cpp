@@ -64,7 +64,7 @@ void Pool::note_failure(uint64_t bytes) {
 }
 
 bool Pool::keeps(ThreadCache& cache, unsigned size_class) {
-  if (size_class == SizeClasses::kNotKept) return false;
+  if (size_class == kNotKept) return false;
   cache.enter();
   const bool any = cache.shelf(size_class).count != 0;
   cache.exit();
@@ -113,14 +113,14 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
   Range* range = find_range(cache, size_class, sizes_.rounded(bytes), search);
   if (range == nullptr) return false;
   // Without host memory for the rest's record a block may have been left larger than its class.
-  const bool fits = size_class == SizeClasses::kNotKept || range->bytes == sizes_.bytes(size_class);
-  range->size_class.store(static_cast<uint8_t>(fits ? size_class : SizeClasses::kNotKept),
-                          std::memory_order_relaxed);
-  if (size_class == SizeClasses::kNotKept) {
+  const bool fits = size_class == kNotKept || range->bytes == sizes_.bytes(size_class);
+  range->size_class.store(static_cast<uint8_t>(fits ? size_class : kNotKept), std::memory_order_relaxed);
+  range->block_bytes.store(static_cast<uint32_t>(range->bytes), std::memory_order_relaxed);
+  if (size_class == kNotKept) {
     cache.large().note_taken(range);
     cache.keep_few_ranges();
   }
-  *out = {range->start, range, range->stamp, nullptr};
+  *out = {range->start, range, range->stamp, range->tags};
   return true;
 }
 
@@ -136,7 +136,7 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
       return true;
     }
   }
-  Range* range = find_range(cache, SizeClasses::kNotKept, slabs_.slab_bytes(size_class), search);
+  Range* range = find_range(cache, kNotKept, slabs_.slab_bytes(size_class), search);
   // Without room for a slab one block may do, which another thread has freed meanwhile.
   if (range == nullptr) return fetch_small(cache, size_class, out, search);
   std::array<Entry, ThreadCache::kMostKept> entries;
@@ -178,7 +178,7 @@ bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Sear
 
 // One that the thread keeps itself, or that lies with all ranges.
 Range* Pool::take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
-  if (size_class != SizeClasses::kNotKept) {
+  if (size_class != kNotKept) {
     Entry entry;
     cache.enter();
     const bool hit = cache.take(size_class, order_, &entry);

@@ -27,12 +27,11 @@ bool hand_out_kept(ThreadCache& cache, const order::Timeline& order, uint64_t as
   const unsigned size_class = cache.sizes().of(asked);
   Entry entry;
   cache.enter();
-  const bool hit = size_class != SizeClasses::kNotKept
-                       ? cache.take(size_class, order, &entry)
-                       : (order.is_granted() || order.is_safe(cache.large().stamp())) &&
-                             cache.large().take(cache.sizes().rounded(asked), &entry);
+  const bool hit = size_class != kNotKept ? cache.take(size_class, order, &entry)
+                                          : (order.is_granted() || order.is_safe(cache.large().stamp())) &&
+                                                cache.large().take(cache.sizes().rounded(asked), &entry);
   cache.exit();
-  if (hit) hand_out(cache, entry, asked, cache.kept_bytes(size_class, entry), out);
+  if (hit) hand_out(cache, entry, size_class, cache.kept_bytes(size_class, entry), asked, out);
   return hit;
 }
 
@@ -45,16 +44,13 @@ struct Returned {
   unsigned size_class;
 };
 inline Returned describe(Address address) {
-  const Owner owner = page_map.find(address);
-  if (owner.is_slab()) {
-    Slab* const slab = owner.slab();
-    Tag* const tag = slab->tags() + slab->index_of(address);
-    return {{address, slab->range, 0, tag}, slab->pool, slab->block_bytes, slab->size_class};
-  }
-  if (!owner) return {};
-  Range* const range = owner.plain_range();
-  const unsigned size_class = range->size_class.load(std::memory_order_relaxed);
-  return {{address, range, 0, nullptr}, range->pool, range->bytes, size_class};
+  const Holder* const holder = page_map.find(address);
+  if (holder == nullptr) return {};
+  const unsigned size_class = holder->class_of_blocks();
+  return {{address, holder->range, 0, holder->tags + holder->index_of(address)},
+          holder->pool,
+          size_class != kNotKept ? holder->bytes_of_blocks() : holder->range->bytes,
+          size_class};
 }
 
 }  // namespace
@@ -93,8 +89,11 @@ Status Pools::allocate_missed(driver::Context context, uint64_t bytes, Address* 
   if (status == driver::kOutOfMemory && pool.may_take(bytes) && release_everything(pool.device()) != 0)
     status = pool.find_block(cache, size_class, bytes, &entry);
   if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
-  const bool small = entry.tag != nullptr;
-  hand_out(cache, entry, bytes, small ? cache.sizes().bytes(size_class) : entry.range->bytes, out);
+  if (cache.sizes().is_small(size_class)) {
+    hand_out(cache, entry, size_class, cache.sizes().bytes(size_class), bytes, out);
+  } else {
+    hand_out(cache, entry, entry.range->class_of_blocks(), entry.range->bytes, bytes, out);
+  }
   return kSuccess;
 }
 

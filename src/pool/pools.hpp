@@ -18,6 +18,8 @@ enum class Kept { kTaken, kNone, kUnknown };
 // Why a thread did not keep a block that was freed: it did; nobody held it; it has no room; there is
 // something special about the block or its pool.
 enum class Unkept { kNot, kNobodys, kNoRoom, kSpecial };
+// In the size that was asked for: the block that was freed is a marked one (marks.hpp).
+inline constexpr uint64_t kMarkedAsked = uint64_t{1} << 63;
 // Whether a free waits for all work where CUPOOL_FREE=sync: a stream-ordered one never does.
 enum class Waits { kIfAsked, kNever };
 

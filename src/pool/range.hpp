@@ -28,9 +28,46 @@ inline constexpr uint64_t kGranulesPerPage = kPageBytes / kGranule;
 // pre: step is a power of two.
 inline uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) & ~(step - 1); }
 
-// The bit of a marked block (marks.hpp) in its asked size, or in its tag.
-inline constexpr uint64_t kMarkedAsked = uint64_t{1} << 63;
+// Says whether the application holds a block. 0: nobody does; else one more than the bytes of the block that
+// were not asked for (of a block that threads do not keep: 1), with a bit if the block is marked (marks.hpp).
+using Tag = std::atomic<uint16_t>;
 inline constexpr uint16_t kMarkedTag = 0x8000;
+
+inline constexpr uint64_t kUnit = 256;     // addresses of blocks, and the sizes of small ones, are multiples
+inline constexpr unsigned kNotKept = 255;  // the class of what is never in a thread's cache
+
+struct Range;
+
+// What holds a block, as every free reads it without a lock: the slab of a small one, or the range that is
+// one block by itself. Both alike: a program's next block is of either kind, and a branch on that would be
+// guessed wrongly half of the time.
+struct Holder {
+  Address start = 0;
+  uint32_t reciprocal = 0;  // of block_bytes in units, for dividing by it; 0: there is one block only
+  std::atomic<uint32_t> block_bytes{0};
+  uint32_t blocks = 1;
+  std::atomic<uint8_t> size_class{0};
+  Range* range = nullptr;  // itself, or what the slab is made of
+  Pool* pool = nullptr;
+  Tag* tags = nullptr;  // one a block
+
+  // The block that starts at `address`, or `blocks` when none does. pre: it is in here.
+  uint32_t index_of(Address address) const {
+    const uint32_t index = index_containing(address);
+    return index < blocks && uint64_t{index} * bytes_of_blocks() == address - start ? index : blocks;
+  }
+  uint32_t index_containing(Address address) const {
+    return static_cast<uint32_t>((((address - start) / kUnit) * reciprocal) >> 32);
+  }
+  uint32_t bytes_of_blocks() const { return block_bytes.load(std::memory_order_relaxed); }
+  unsigned class_of_blocks() const { return size_class.load(std::memory_order_relaxed); }
+  // The bytes that were asked for, if the tag is not 0.
+  uint64_t asked(uint16_t tag) const;
+  // The tag of a block that threads keep, of which so much was asked for.
+  static uint16_t tag_of(uint64_t block_bytes, uint64_t asked) {
+    return static_cast<uint16_t>(block_bytes - asked + 1);
+  }
+};
 
 enum class Use : uint8_t { kFree, kPending, kTaken };
 
@@ -52,39 +89,46 @@ struct RangeLink {
   }
 };
 
-// A cache line to itself and more: threads hand out and take back neighbouring blocks at the same time.
-struct alignas(64) Range : RangeLink {
-  Address start = 0;
+// Cache lines to itself: threads hand out and take back neighbouring blocks at the same time.
+struct alignas(64) Range : Holder, RangeLink {
   uint64_t bytes = 0;
-  Pool* pool = nullptr;
-  std::atomic<Slab*> slab{nullptr};    // not null: a slab
-  std::atomic<uint64_t> asked{0};      // a block: the bytes the application asked for; 0: nobody holds it
-  std::atomic<uint8_t> size_class{0};  // of a block that thread caches may keep
-  Use use = Use::kFree;
-  uint16_t bin = 0;  // free: where bins.hpp has put it
-  Epoch stamp = 0;   // free: when its last block was freed
+  std::atomic<Slab*> slab{nullptr};      // not null: a slab
+  std::atomic<uint64_t> large_asked{0};  // of a block that threads do not keep
+  Epoch stamp = 0;                       // free: when its last block was freed
   Segment* segment = nullptr;
   Range* before = nullptr;  // neighbours in the segment
-  Range* after = nullptr;
-  Range* next_idle = nullptr;
+  Range* after = nullptr;   // among idle records: the next one
+  Tag tag{0};               // of the one block
+  uint16_t bin = 0;         // free: where bins.hpp has put it
+  Use use = Use::kFree;
 
+  // Whose block, and in which record, never changes.
+  Range() {
+    range = this;
+    tags = &tag;
+  }
   void reset() {
     start = bytes = 0;
     pool = nullptr;
     slab.store(nullptr, std::memory_order_relaxed);
-    asked.store(0, std::memory_order_relaxed);
+    tag.store(0, std::memory_order_relaxed);
     size_class.store(0, std::memory_order_relaxed);
     use = Use::kFree;
     stamp = 0;
     segment = nullptr;
-    before = after = next_idle = nullptr;
+    before = after = nullptr;
     prev = next = nullptr;
   }
 
   Address end() const { return start + bytes; }
-  // What the application asked for, marked or not; 0: nobody holds it.
-  uint64_t asked_bytes() const { return asked.load(std::memory_order_relaxed) & ~kMarkedAsked; }
 };
+
+static_assert(sizeof(Range) == 128);
+
+inline uint64_t Holder::asked(uint16_t tag) const {
+  return class_of_blocks() != kNotKept ? bytes_of_blocks() + 1u - (tag & ~kMarkedTag)
+                                       : range->large_asked.load(std::memory_order_relaxed);
+}
 
 struct Segment {
   Address start = 0;
@@ -95,8 +139,7 @@ struct Segment {
   uint64_t idle_since = 0;           // milliseconds, when it was first seen free; 0: in use since
   std::atomic<bool> tainted{false};  // gives out nothing new; goes back to the driver with its last block
   Segment* prev = nullptr;           // all segments of the pool
-  Segment* next = nullptr;
-  Segment* next_idle = nullptr;
+  Segment* next = nullptr;           // among idle records: the next one
 
   void reset() {
     start = bytes = 0;
@@ -105,7 +148,7 @@ struct Segment {
     number = 0;
     idle_since = 0;
     tainted.store(false, std::memory_order_relaxed);
-    prev = next = next_idle = nullptr;
+    prev = next = nullptr;
   }
 
   // Whether it is one free range from end to end.

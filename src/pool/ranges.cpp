@@ -48,7 +48,7 @@ void Ranges::cut_locked(Range* range, uint64_t bytes) {
   Range* rest = range_store_.take_as_it_is();
   if (rest == nullptr) return;
   rest->slab.store(nullptr, std::memory_order_relaxed);
-  rest->asked.store(0, std::memory_order_relaxed);
+  rest->tag.store(0, std::memory_order_relaxed);
   rest->use = Use::kFree;
   rest->pool = pool_;
   rest->segment = range->segment;
@@ -60,7 +60,7 @@ void Ranges::cut_locked(Range* range, uint64_t bytes) {
   if (rest->after != nullptr) rest->after->before = rest;
   range->after = rest;
   range->bytes = bytes;
-  page_map.set(rest->start, Owner(rest));
+  page_map.set(rest->start, rest);
   bins_.insert(rest);
   tally_.add(stats::DeviceCounter::splits);
 }
@@ -101,7 +101,7 @@ void Ranges::absorb_next_locked(Range* range) {
   range->stamp = std::max(range->stamp, gone->stamp);
   range->after = gone->after;
   if (gone->after != nullptr) gone->after->before = range;
-  page_map.set(gone->start, Owner());
+  page_map.set(gone->start, nullptr);
   range_store_.give(gone);
   tally_.add(stats::DeviceCounter::merges);
 }
@@ -109,7 +109,6 @@ void Ranges::absorb_next_locked(Range* range) {
 void Ranges::merge_locked(Range* range) {
   const bool listed = !range->segment->tainted.load(std::memory_order_relaxed);
   range->use = Use::kFree;
-  range->asked.store(0, std::memory_order_relaxed);
   if (range->after != nullptr && range->after->use == Use::kFree) {
     if (listed) bins_.remove(range->after);
     absorb_next_locked(range);
@@ -141,7 +140,7 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch st
   range->segment = segment;
   range->stamp = stamp;
   page_map.set_segment(segment);
-  page_map.set(start, Owner(range));
+  page_map.set(start, range);
   reserved_.store(reserved() + bytes, std::memory_order_relaxed);
   device_.reserve(bytes);
   free_.store(free_bytes() + bytes, std::memory_order_relaxed);
@@ -210,7 +209,7 @@ void Ranges::drop_all() {
     page_map.remove(segment->start, segment->bytes);
     for (Range* range = segment->first; range != nullptr;) {
       Range* after = range->after;
-      range->asked.store(0, std::memory_order_relaxed);
+      range->tag.store(0, std::memory_order_relaxed);
       range_store_.give(range);
       range = after;
     }

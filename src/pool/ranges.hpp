@@ -92,8 +92,8 @@ class Ranges {
   RangeLink pending_ CUPOOL_GUARDED_BY(lock_){&pending_,
                                               &pending_};  // freed, not yet safe; oldest stamp first
   Segment* segments_ CUPOOL_GUARDED_BY(lock_) = nullptr;
-  ObjectStore<Range> range_store_ CUPOOL_GUARDED_BY(lock_);
-  ObjectStore<Segment> segment_store_ CUPOOL_GUARDED_BY(lock_);
+  ObjectStore<Range, &Range::after> range_store_ CUPOOL_GUARDED_BY(lock_);
+  ObjectStore<Segment, &Segment::next> segment_store_ CUPOOL_GUARDED_BY(lock_);
 };
 
 }  // namespace cupool::pool

@@ -14,17 +14,18 @@ namespace {
 uint64_t add_slab(const Slab& slab, report::Shortage* out) {
   uint64_t held = 0;
   for (uint32_t i = 0; i < slab.blocks; ++i)
-    held += slab.tags()[i].load(std::memory_order_relaxed) != 0 ? 1 : 0;
-  report::Shortage::Row& row = out->row_of(slab.block_bytes);
+    held += slab.tags[i].load(std::memory_order_relaxed) != 0 ? 1 : 0;
+  const uint64_t block_bytes = slab.bytes_of_blocks();
+  report::Shortage::Row& row = out->row_of(block_bytes);
   row.blocks += held;
-  row.live += held * slab.block_bytes;
-  row.free += (slab.blocks - held) * slab.block_bytes;
-  return held * slab.block_bytes;
+  row.live += held * block_bytes;
+  row.free += (slab.blocks - held) * block_bytes;
+  return held * block_bytes;
 }
 
 uint64_t add_range(const Range& range, report::Shortage* out) {
   report::Shortage::Row& row = out->row_of(range.bytes);
-  if (range.asked_bytes() == 0) {
+  if (range.tag.load(std::memory_order_relaxed) == 0) {
     row.free += range.bytes;
     out->largest_free = std::max(out->largest_free, range.bytes);
     return 0;

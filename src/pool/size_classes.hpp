@@ -3,6 +3,7 @@
 // itself, one range a block. Built once from the options, then read only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +16,9 @@ class SizeClasses {
  public:
   static constexpr size_t kMostSmall = 64;
   static constexpr size_t kMostClasses = kMostSmall + 64;
-  static constexpr uint64_t kUnit = 256;
   static constexpr uint64_t kLargestSmall = 256 << 10;  // a block's slack must fit 16 bits
   static constexpr uint64_t kLargestMinimum = 16 << 10;
   static constexpr uint64_t kLargestKept = 1 << 20;
-  static constexpr unsigned kNotKept = 255;  // too large, or nothing at all: never in a thread's cache
 
   // pre: min_block is a power of two, above kUnit and at most kLargestMinimum; small_limit at most
   // kLargestSmall.
@@ -27,10 +26,12 @@ class SizeClasses {
 
   // The class of a block of `bytes`, or kNotKept.
   unsigned of(uint64_t bytes) const {
-    if (bytes <= small_limit_) return small_[(bytes + kUnit - 1) / kUnit];
-    if (bytes > kLargestKept) return kNotKept;
-    const uint64_t taken = rounded(bytes);
-    return taken <= kLargestKept ? static_cast<unsigned>(kFirstRange + (taken >> kGranuleShift)) : kNotKept;
+    if (bytes > largest_kept_) return kNotKept;
+    // Both ways and no branch: nobody can foretell which it will be, and a wrong guess costs more than this.
+    const unsigned small = small_[(std::min(bytes, small_limit_) + kUnit - 1) / kUnit];
+    const unsigned range = static_cast<unsigned>(kFirstRange + (rounded(bytes) >> kGranuleShift));
+    const unsigned is_range = bytes > small_limit_ ? ~0u : 0u;
+    return small ^ ((small ^ range) & is_range);
   }
   bool is_small(unsigned size_class) const { return size_class < kMostSmall; }
   uint64_t bytes(unsigned size_class) const {
@@ -48,6 +49,7 @@ class SizeClasses {
   size_t count_ = 0;
   uint64_t small_limit_;
   uint64_t round_;
+  uint64_t largest_kept_;  // none of the ranges, if a block may have more slack than its tag can tell
 };
 
 }  // namespace cupool::pool

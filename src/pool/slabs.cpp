@@ -45,7 +45,7 @@ Slab* Slabs::new_slab(uint32_t blocks) {
       if (store_.chunk == nullptr) return nullptr;
     }
     slab = new (store_.chunk) Slab();
-    slab->free_bits = words == 0 ? &slab->few_bits : reinterpret_cast<uint64_t*>(slab->tags() + room);
+    slab->free_bits = words == 0 ? &slab->few_bits : reinterpret_cast<uint64_t*>(slab->tags + room);
     slab->bucket = static_cast<uint8_t>(bucket);
     store_.chunk += bytes;
     store_.left -= bytes;
@@ -53,7 +53,7 @@ Slab* Slabs::new_slab(uint32_t blocks) {
   slab->blocks = slab->free_blocks = blocks;
   slab->prev = slab->next = nullptr;
   slab->closed = false;
-  for (uint32_t i = 0; i < blocks; ++i) slab->tags()[i].store(0, std::memory_order_relaxed);
+  for (uint32_t i = 0; i < blocks; ++i) slab->tags[i].store(0, std::memory_order_relaxed);
   for (uint32_t i = 0; i < blocks; i += 64) {
     slab->free_bits[i / 64] = blocks - i >= 64 ? ~uint64_t{0} : (uint64_t{1} << (blocks - i)) - 1;
   }
@@ -86,8 +86,8 @@ size_t Slabs::take_from(Slab* slab, size_t count, Entry* out) {
       const uint32_t index = word * 64 + static_cast<uint32_t>(std::countr_zero(slab->free_bits[word]));
       slab->free_bits[word] &= slab->free_bits[word] - 1;
       --slab->free_blocks;
-      out[taken++] = {slab->start + uint64_t{index} * slab->block_bytes, slab->range, slab->stamp,
-                      slab->tags() + index};
+      out[taken++] = {slab->start + uint64_t{index} * slab->bytes_of_blocks(), slab->range, slab->stamp,
+                      slab->tags + index};
     }
   }
   return taken;
@@ -116,13 +116,13 @@ size_t Slabs::add(unsigned size_class, Range* range, size_t count, Entry* out) {
   slab->range = range;
   slab->start = range->start;
   slab->pool = range->pool;
-  slab->block_bytes = static_cast<uint32_t>(block);
-  slab->reciprocal = static_cast<uint32_t>((uint64_t{1} << 32) / (block / SizeClasses::kUnit) +
-                                           ((uint64_t{1} << 32) % (block / SizeClasses::kUnit) != 0));
+  slab->block_bytes.store(static_cast<uint32_t>(block), std::memory_order_relaxed);
+  slab->reciprocal = static_cast<uint32_t>((uint64_t{1} << 32) / (block / kUnit) +
+                                           ((uint64_t{1} << 32) % (block / kUnit) != 0));
   slab->stamp = range->stamp;
-  slab->size_class = static_cast<uint8_t>(size_class);
+  slab->size_class.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
   range->slab.store(slab, std::memory_order_seq_cst);
-  page_map.set_all(*range, Owner(slab));
+  page_map.set_all(*range, slab);
   Class& c = classes_state_[size_class];
   Guard hold(c.lock);
   c.bytes.fetch_add(range->bytes, std::memory_order_relaxed);
@@ -157,8 +157,8 @@ void Slabs::retire(Class& c, Slab* slab) {
   c.bytes.fetch_sub(range->bytes, std::memory_order_relaxed);
   range->stamp = slab->stamp;
   range->slab.store(nullptr, std::memory_order_release);
-  page_map.set_all(*range, Owner());
-  page_map.set(range->start, Owner(range));
+  page_map.set_all(*range, nullptr);
+  page_map.set(range->start, range);
   Guard hold(store_.lock);
   slab->next = store_.idle[slab->bucket];
   store_.idle[slab->bucket] = slab;

@@ -14,31 +14,19 @@
 
 namespace cupool::pool {
 
-using Tag = std::atomic<uint16_t>;
-
 // A block that nobody holds, on its way between a slab, a thread and the application.
 struct Entry {
   Address address;
   Range* range;
   Epoch stamp;
-  Tag* tag;  // where its slab notes who holds it; null: it is a range of its own
+  Tag* tag;  // where its holder notes who has it
 };
 
-// The record of one slab. Its tags, which follow it, say which blocks the application holds, and what it
-// asked for: 0 is nobody's, else one more than the bytes of the block that were not asked for, with a bit if
-// it is marked. Only tags are written without the class's lock. What every free reads has a cache line to
-// itself, apart from what changes under the lock.
-struct alignas(64) Slab {
-  Address start = 0;
-  uint32_t reciprocal = 0;  // of block_bytes in units, for dividing by it
-  uint32_t block_bytes = 0;
-  uint32_t blocks = 0;
-  uint8_t size_class = 0;
-  uint8_t bucket = 0;
-  Range* range = nullptr;
-  Pool* pool = nullptr;
-
+// The record of one slab, which its tags follow. Only tags are written without the class's lock. What every
+// free reads has a cache line to itself, apart from what changes under the lock.
+struct alignas(64) Slab : Holder {
   alignas(64) uint32_t free_blocks = 0;
+  uint8_t bucket = 0;
   bool closed = false;  // its segment is tainted: nothing is taken from it any more, and it is in no list
   Epoch stamp = 0;      // the newest of the blocks given back
   Slab* prev = nullptr;
@@ -46,23 +34,14 @@ struct alignas(64) Slab {
   uint64_t* free_bits = nullptr;
   uint64_t few_bits = 0;  // all of them, if there are no more than 64
 
-  Tag* tags() { return reinterpret_cast<Tag*>(this + 1); }
-  const Tag* tags() const { return reinterpret_cast<const Tag*>(this + 1); }
-  // The block that starts at `address`, or `blocks` when none does. pre: the slab holds the address.
-  uint32_t index_of(Address address) const {
-    const uint32_t index = index_containing(address);
-    return index < blocks && uint64_t{index} * block_bytes == address - start ? index : blocks;
-  }
-  uint32_t index_containing(Address address) const {
-    return static_cast<uint32_t>((((address - start) / SizeClasses::kUnit) * reciprocal) >> 32);
-  }
-  // The bytes that were asked for. pre: tag is not 0.
-  uint64_t asked(uint16_t tag) const { return block_bytes + 1u - (tag & ~kMarkedTag); }
-  // The tag of a block of which so much was asked for.
-  static uint16_t tag_of(uint64_t block_bytes, uint64_t asked) {
-    return static_cast<uint16_t>(block_bytes - asked + 1);
-  }
+  Slab() { tags = reinterpret_cast<Tag*>(this + 1); }
 };
+
+// What holds the blocks of a range: its slab, or the range itself.
+inline const Holder& holder_of(const Range& range) {
+  const Slab* slab = range.slab.load(std::memory_order_acquire);
+  return slab != nullptr ? static_cast<const Holder&>(*slab) : range;
+}
 
 class Slabs {
  public:

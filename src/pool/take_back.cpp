@@ -10,7 +10,7 @@ namespace cupool::pool {
 void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order_); }
 
 bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
-  if (size_class == SizeClasses::kNotKept) return false;
+  if (size_class == kNotKept) return false;
   cache.enter();
   cache.prepare(size_class);
   const bool kept = cache.put(size_class, entry, order_);
@@ -30,7 +30,7 @@ void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
 }
 
 void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
-  if (size_class == SizeClasses::kNotKept) {
+  if (size_class == kNotKept) {
     take_back_large(cache, entry);
   } else if ((order_.is_granted() || !keep(cache, size_class, entry)) &&
              (!make_room(cache, size_class) || !keep(cache, size_class, entry))) {
@@ -49,7 +49,7 @@ void Pool::empty_another_shelf(ThreadCache& cache, unsigned size_class) {
   cache.enter();
   const unsigned other = cache.next_to_empty(size_class);
   cache.exit();
-  if (other != SizeClasses::kNotKept) spill(cache, other, 0);
+  if (other != kNotKept) spill(cache, other, 0);
 }
 
 // A shelf that was not there yet is made; one that is more than half full gives its older half away.
@@ -79,7 +79,7 @@ void Pool::spill_ranges(ThreadCache& cache) {
     cache.enter();
     const unsigned size_class = cache.next_to_empty(SizeClasses::kMostSmall);
     cache.exit();
-    if (size_class == SizeClasses::kNotKept) return;
+    if (size_class == kNotKept) return;
     spill(cache, size_class, 0);
   }
 }

@@ -85,7 +85,7 @@ unsigned ThreadCache::next_to_empty(unsigned size_class) {
     cursor = cursor + 1 < end ? std::max(cursor + 1, first) : first;
     if (shelves_[cursor].count != 0) return cursor;
   }
-  return SizeClasses::kNotKept;
+  return kNotKept;
 }
 
 void ThreadCache::stop() {

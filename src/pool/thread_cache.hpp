@@ -121,7 +121,7 @@ class alignas(128) ThreadCache {
   KeptLarge& large() { return large_; }
   // The size of a block that is kept, or was until now.
   uint64_t kept_bytes(unsigned size_class, const Entry& entry) const {
-    return size_class != SizeClasses::kNotKept ? shelves_[size_class].block_bytes : entry.range->bytes;
+    return size_class != kNotKept ? shelves_[size_class].block_bytes : entry.range->bytes;
   }
   // Blocks that came from a slab: older than all that are kept.
   void put_oldest(unsigned size_class, const Entry* entries, size_t count);

@@ -133,10 +133,9 @@ uint64_t Pool::releasable_bytes() {
 }
 
 bool Pool::is_held(const Range& range) {
-  const Slab* slab = range.slab.load(std::memory_order_acquire);
-  if (slab == nullptr) return range.asked.load(std::memory_order_relaxed) != 0;
-  for (uint32_t i = 0; i < slab->blocks; ++i) {
-    if (slab->tags()[i].load(std::memory_order_relaxed) != 0) return true;
+  const Holder& holder = holder_of(range);
+  for (uint32_t i = 0; i < holder.blocks; ++i) {
+    if (holder.tags[i].load(std::memory_order_relaxed) != 0) return true;
   }
   return false;
 }
@@ -147,22 +146,19 @@ bool Pool::find_held(Address address, Held* out) {
   if (page_map.pool_of(address) != this) return false;
   const Range* range = page_map.find_containing(address);
   if (range == nullptr) return false;
-  if (const Slab* slab = range->slab.load(std::memory_order_acquire)) {
-    const uint32_t index = slab->index_containing(address);
-    const uint16_t tag = index < slab->blocks ? slab->tags()[index].load(std::memory_order_relaxed) : 0;
-    if (tag == 0) return false;
-    *out = {range->start + uint64_t{index} * slab->block_bytes,
-            slab->asked(tag),
-            false,
-            range->segment->start,
-            range->segment->number,
-            context()};
-  } else {
-    *out = {range->start,          range->asked_bytes(),   range->bytes == range->segment->bytes,
-            range->segment->start, range->segment->number, context()};
-  }
+  const Holder& holder = holder_of(*range);
+  const uint32_t index = holder.index_containing(address);
+  const uint16_t tag = index < holder.blocks ? holder.tags[index].load(std::memory_order_relaxed) : 0;
+  if (tag == 0) return false;
+  const bool is_whole = &holder == range && range->bytes == range->segment->bytes;
+  *out = {holder.start + uint64_t{index} * holder.bytes_of_blocks(),
+          holder.asked(tag),
+          is_whole,
+          range->segment->start,
+          range->segment->number,
+          context()};
   // The end of a block is not the block: the driver, too, answers for the bytes that were asked for.
-  return out->bytes != 0 && address - out->start < out->bytes;
+  return address - out->start < out->bytes;
 }
 
 uint64_t Pool::live_bytes() {

@@ -142,8 +142,8 @@ TEST_CASE_METHOD(EndingWorld, "frees that meet the end of their context leave no
 TEST_CASE_METHOD(EndingWorld, "what a free keeps as its context ends is gone when its pool serves again") {
   const auto old = allocate(5000);
   pool::Pool* const first = &pool();
-  const pool::Owner owner = pool::page_map.find(old);
-  const pool::Entry entry{old, owner.range(), 0, owner.slab()->tags() + owner.slab()->index_of(old)};
+  const pool::Holder* const holder = pool::page_map.find(old);
+  const pool::Entry entry{old, holder->range, 0, holder->tags + holder->index_of(old)};
   pool::ThreadCache& cache = *pool::this_thread.last;
   for (int i = 0; i < 9; ++i) {
     pools.close(context);

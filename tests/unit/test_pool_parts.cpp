@@ -63,7 +63,7 @@ TEST_CASE("every class holds what it is asked for, whatever the options say") {
         const SizeClasses sizes(settings.min_block, settings.small_limit, settings.large_round);
         for (uint64_t bytes = 1; bytes <= 3 * kMiB; bytes += bytes < 70000 ? 61 : 8191) {
           const unsigned size_class = sizes.of(bytes);
-          if (size_class == SizeClasses::kNotKept) continue;
+          if (size_class == kNotKept) continue;
           if (size_class >= SizeClasses::kMostClasses) FAIL("a class beyond the last");
           if (sizes.bytes(size_class) < bytes) FAIL("a block smaller than what was asked for");
           if (sizes.bytes(size_class) % 512 != 0) FAIL("blocks that are not aligned");
@@ -108,7 +108,7 @@ TEST_CASE_METHOD(Parts, "a range is cut to size, and the rest serves others") {
   CHECK(first->start == kStart);
   CHECK(first->bytes == kMiB);
   CHECK(second->start == kStart + kMiB);
-  CHECK(page_map.find(second->start) == Owner(second));
+  CHECK(page_map.find(second->start) == second);
   CHECK(ranges.free_bytes() == 12 * kMiB);
   CHECK(ranges.take(13 * kMiB, time) == nullptr);
 }
@@ -237,7 +237,7 @@ TEST_CASE_METHOD(Parts, "a slab gives each of its blocks once and takes them bac
     CHECK(slabs.give(size_class, entries.data() + taken - 1, 1, &emptied) == 1);
     CHECK(emptied == range);
     CHECK(range->slab.load() == nullptr);
-    CHECK(page_map.find(range->start) == Owner(range));
+    CHECK(page_map.find(range->start) == range);
     CHECK_FALSE(page_map.find(range->start + kGranule));
     ranges.give(range, 0, time);
   }
