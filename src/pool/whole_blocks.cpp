@@ -52,13 +52,13 @@ Freed Pools::free_whole(Address address, Waits waits) {
 
 uint64_t Pools::release_whole() {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  if (wholes == nullptr || order_.is_capturing()) return 0;
+  if (wholes == nullptr) return 0;
   return wholes->release(false, 0) + wholes->release(true, 0);
 }
 
 uint64_t Pools::trim_whole(uint64_t keep) {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  return wholes == nullptr || order_.is_capturing() ? 0 : wholes->trim(keep);
+  return wholes == nullptr ? 0 : wholes->trim(keep);
 }
 
 bool Pools::device_of(driver::Context context, int* device) {
@@ -72,7 +72,7 @@ bool Pools::device_of(driver::Context context, int* device) {
 
 void Pools::release_idle_managed() {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  if (wholes != nullptr && !order_.is_capturing()) wholes->release(true, kIdleManaged);
+  if (wholes != nullptr) wholes->release(true, kIdleManaged);
 }
 
 bool Pools::find(Address address, Pool::Held* out) const {

@@ -175,7 +175,7 @@ Freed Wholes::free(Address address) {
   }
   if (tainted.account != nullptr) {
     settle(address, tainted, give_back(address, tainted));
-  } else if (!order_.is_capturing()) {
+  } else {
     release(surplus);
   }
   return Freed::kDone;

@@ -173,6 +173,8 @@ bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
 
 uint64_t Wholes::release(const Choice& choice) {
   uint64_t released = 0;
+  // A capture that begins now would be broken by the driver's free: it waits until that is over.
+  if (!order_.begin_call()) return 0;
   // Kept only in the end: one that the driver will not take must not stand before all others.
   std::vector<std::pair<Address, Whole>> refused;
   Address start = 0;
@@ -189,6 +191,7 @@ uint64_t Wholes::release(const Choice& choice) {
     released += whole.bytes;
     settle(start, whole, true);
   }
+  order_.end_call();
   for (const auto& [address, one] : refused) settle(address, one, false);
   return released;
 }
@@ -211,7 +214,7 @@ uint64_t Wholes::trim(uint64_t keep) {
 
 void Wholes::decay() {
   const uint64_t decay_ms = config::options().decay_ms;
-  if (decay_ms == 0 || order_.is_capturing()) return;
+  if (decay_ms == 0) return;
   const uint64_t now = now_ms();
   // As often as the pool's segments.
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);

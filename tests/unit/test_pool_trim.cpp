@@ -27,7 +27,22 @@ struct WatchedDriver : FakeDriver {
     return FakeDriver::release(start);
   }
 };
-using WatchedWorld = BasicPoolWorld<WatchedDriver>;
+struct WatchedWorld : BasicPoolWorld<WatchedDriver> {
+  std::thread other;
+  void begin_capture_with_release() {
+    driver.on_release = [this] {
+      other = std::thread([this] { pools.order().begin_capture(); });
+      // It begins now, if it does not wait for us.
+      for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+      CHECK_FALSE(pools.order().is_capturing());
+    };
+  }
+  void finish_capture() {
+    other.join();
+    CHECK(pools.order().is_capturing());
+    pools.order().end_capture();
+  }
+};
 
 }  // namespace
 
@@ -64,17 +79,18 @@ TEST_CASE_METHOD(PoolWorld,
 
 TEST_CASE_METHOD(WatchedWorld, "a capture that begins while memory goes back waits until it is there") {
   free(allocate(30 * kMiB));
-  std::thread other;
-  driver.on_release = [&] {
-    other = std::thread([&] { pools.order().begin_capture(); });
-    // It begins now, if it does not wait for us.
-    for (int i = 0; i < 2000; ++i) std::this_thread::yield();
-    CHECK_FALSE(pools.order().is_capturing());
-  };
+  begin_capture_with_release();
   CHECK(pool().release_everything() >= 30 * kMiB);
-  other.join();
-  CHECK(pools.order().is_capturing());
-  pools.order().end_capture();
+  finish_capture();
+}
+
+TEST_CASE_METHOD(WatchedWorld, "a capture that begins while a whole block goes back waits for it too") {
+  driver::Address whole = 0;
+  REQUIRE(pools.allocate_whole(context, driver, 30 * kMiB, &whole) == driver::kSuccess);
+  free(whole);
+  begin_capture_with_release();
+  CHECK(pools.trim(0) == 30 * kMiB);
+  finish_capture();
 }
 
 TEST_CASE_METHOD(PoolWorld, "a release proves that all work before it is over") {
