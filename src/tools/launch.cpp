@@ -64,7 +64,7 @@ bool preload_library() {
 bool set_option(const char* assignment) {
   const char* const equals = strchr(assignment, '=');
   if (equals == nullptr) {
-    fprintf(stderr, "cupool: --set takes name=value, not %s\n", assignment);
+    fprintf(stderr, "cupool: --set takes name=value, not \"%s\"\n", assignment);
     return false;
   }
   std::string name(assignment, equals);

@@ -11,7 +11,7 @@ namespace cupool::tools {
 namespace {
 
 // "--name=value" or "--name value": the value, and how many arguments were used up; null when this is another
-// option.
+// option, and empty when nothing follows.
 const char* value_of(const char* name, int count, char** arguments, int* used) {
   const size_t size = strlen(name);
   if (strncmp(arguments[0], name, size) != 0) return nullptr;
@@ -19,9 +19,9 @@ const char* value_of(const char* name, int count, char** arguments, int* used) {
     *used = 1;
     return arguments[0] + size + 1;
   }
-  if (arguments[0][size] != '\0' || count < 2) return nullptr;
-  *used = 2;
-  return arguments[1];
+  if (arguments[0][size] != '\0') return nullptr;
+  *used = count < 2 ? 1 : 2;
+  return count < 2 ? "" : arguments[1];
 }
 
 // Takes one option of the command off the line; 0: it is none that we know.

@@ -33,6 +33,10 @@ class CommandsTest(harness.TestCase):
             done = self.cupool("run", *words, "--", "true")
             self.assertEqual(2, done.code, words)
             self.assertIn(said, done.err)
+        for words, said in ((["--set"], "name=value"), (["--stats"], "CUPOOL_STATS")):
+            done = self.cupool("run", *words)
+            self.assertEqual(2, done.code, words)
+            self.assertIn(said, done.err)
 
     def test_run_needs_a_program(self):
         self.assertEqual(2, self.cupool("run").code)

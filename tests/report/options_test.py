@@ -44,6 +44,11 @@ class OptionsTest(harness.TestCase):
         if not harness.EMULATOR:
             self.assertIn("CUPOOL_LIMIT", harness.with_cupool(["true"], env={"CUPOOL_HELP": "1"}).err)
 
+    def test_option_help_keeps_a_value_on_its_line(self):
+        env = {"CUPOOL_HELP": "1", "CUPOOL_STATS_FILE": "/nowhere/a\nb"}
+        done = harness.with_cupool([lab.PROGRAM, "a:x:1000"], env=env, driver="sim")
+        self.assertIn("CUPOOL_STATS_FILE=/nowhere/a?b", done.err)
+
     def test_option_log_says_more_or_less(self):
         bad = {"limit": "junk"}
         self.assertIn("junk", play("s", **bad).err)
