@@ -139,9 +139,12 @@ CUresult pool_free(const StreamPtr& stream, CUdeviceptr p) {
   State& s = state();
   ++s.counters.free_calls;
   if (p == 0) return CUDA_SUCCESS;
-  if (stream->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const Allocation* const known = s.allocations.exact(p);
   if (known == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // What no stream-ordered allocation made cannot become a node; the capture goes on (asked of an H200).
+  if (stream->capture != nullptr)
+    return known->kind == MemoryKind::kPooled ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                                              : CUDA_ERROR_INVALID_VALUE;
   if (known->kind == MemoryKind::kPooled) {
     own_life_ends(*known, "cuMemFreeAsync");
     enqueue(stream, ordered_point("stream-ordered free"));
