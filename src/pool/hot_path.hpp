@@ -20,11 +20,12 @@ template <typename Word>
 [[gnu::always_inline]] inline void hand_out(ThreadCache& cache, const Entry& entry, unsigned size_class,
                                             uint64_t block_bytes, uint64_t asked, Word* out) {
   *out = entry.address;
-  if (size_class != kNotKept) [[likely]] {
-    entry.tag->store(Holder::tag_of(block_bytes, asked), std::memory_order_relaxed);
+  const uint64_t told = block_bytes - asked + 1;
+  if (size_class != kNotKept && told < kAskedApart) [[likely]] {
+    entry.tag->store(static_cast<uint16_t>(told), std::memory_order_relaxed);
   } else {
     entry.range->large_asked.store(asked, std::memory_order_relaxed);
-    entry.tag->store(1, std::memory_order_relaxed);
+    entry.tag->store(kAskedApart, std::memory_order_relaxed);
   }
   cache.holdings().give(asked, block_bytes);
 }
@@ -70,12 +71,14 @@ template <typename Word>
       [[unlikely]]
     return Unkept::kSpecial;
   entry.stamp = order_.open();
+  // Before it is kept: from then on another thread may empty the cache, and merge what was in it.
+  const uint64_t block_bytes = cache->kept_bytes(size_class, entry);
   const bool kept = size_class != kNotKept ? cache->put(size_class, entry)
                                            : cache->large().put(pool->most_kept_large(), entry);
   cache->exit();
   if (!kept) [[unlikely]]
     return Unkept::kNoRoom;
-  cache->holdings().take_back(*asked, cache->kept_bytes(size_class, entry));
+  cache->holdings().take_back(*asked, block_bytes);
   return Unkept::kNot;
 }
 

@@ -118,7 +118,9 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
   range->block_bytes.store(static_cast<uint32_t>(range->bytes), std::memory_order_relaxed);
   if (size_class == kNotKept) {
     cache.large().note_taken(range);
+    cache.enter();
     cache.keep_few_ranges();
+    cache.exit();
   }
   *out = {range->start, range, range->stamp, range->tags};
   return true;
@@ -204,7 +206,9 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
       if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     }
   }
+  cache.enter();
   cache.keep_fewer_ranges();
+  cache.exit();
   spill_ranges(cache);
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   empty_thread_caches();
@@ -216,7 +220,8 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
                                          allocated_segments_.load(std::memory_order_relaxed) * 2 + 20;
   if (thrashes) {
     // What comes and goes all the time had better be one large segment.
-    if (Range* range = add_segment(std::max(segment_bytes(bytes), freed), bytes, search)) return range;
+    const uint64_t most = std::min(freed, largest_split(bytes));
+    if (Range* range = add_segment(std::max(segment_bytes(bytes), most), bytes, search)) return range;
   }
   return grow(bytes, search);
 }
@@ -232,6 +237,11 @@ bool Pool::may_grow_unsafe(uint64_t bytes) {
   return idle + bytes <= settings_.many_budget && bytes <= settings_.many_budget / kFewestBlocks;
 }
 
+// What is left of a larger segment would serve no other block of this size: it is above the split limit.
+uint64_t Pool::largest_split(uint64_t need) const {
+  return need > settings_.split_max ? ~uint64_t{0} : settings_.split_max & ~(kPageBytes - 1);
+}
+
 // The next segment: as large as the block if that is large, else growing slowly with what there is.
 uint64_t Pool::segment_bytes(uint64_t need) const {
   const uint64_t exact = round_up(need, kPageBytes);
@@ -240,7 +250,7 @@ uint64_t Pool::segment_bytes(uint64_t need) const {
   const double root = std::sqrt(static_cast<double>(reserved) * (4.0 * (1 << 20)));
   uint64_t wanted = std::max(settings_.segment_min, static_cast<uint64_t>(root));
   if (need <= 1 << 20) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
-  wanted = std::min(wanted, settings_.segment_max) & ~(kPageBytes - 1);
+  wanted = std::min({wanted, settings_.segment_max, largest_split(need)}) & ~(kPageBytes - 1);
   return std::max(exact, wanted);
 }
 

@@ -199,6 +199,7 @@ class Pool {
   Range* grow(uint64_t bytes, Search* search);
   static bool enter_pages(Address start, uint64_t bytes);
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
+  uint64_t largest_split(uint64_t need) const;
   uint64_t segment_bytes(uint64_t need) const;
   bool may_grow_unsafe(uint64_t bytes);
   void give_range(Range* range, Epoch stamp);
@@ -207,6 +208,7 @@ class Pool {
   // All that threads keep: it died with the context.
   void drop_kept() CUPOOL_EXCLUDES(caches_lock_);
   bool make_room(ThreadCache& cache, unsigned size_class);
+  uint64_t thread_share() const;
   void empty_another_shelf(ThreadCache& cache, unsigned size_class);
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
   void spill_ranges(ThreadCache& cache);
@@ -231,6 +233,7 @@ class Pool {
 
   Lock caches_lock_;
   ThreadCache* caches_ CUPOOL_GUARDED_BY(caches_lock_) = nullptr;
+  std::atomic<unsigned> threads_{0};  // that have a cache here
   std::atomic<uint64_t> max_cached_{0};
   std::atomic<uint64_t> most_kept_large_{0};
   std::atomic<uint64_t> decayed_at_{0};

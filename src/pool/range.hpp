@@ -29,9 +29,10 @@ inline constexpr uint64_t kGranulesPerPage = kPageBytes / kGranule;
 inline uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) & ~(step - 1); }
 
 // Says whether the application holds a block. 0: nobody does; else one more than the bytes of the block that
-// were not asked for (of a block that threads do not keep: 1), with a bit if the block is marked (marks.hpp).
+// were not asked for, or kAskedApart, with a bit if the block is marked (marks.hpp).
 using Tag = std::atomic<uint16_t>;
 inline constexpr uint16_t kMarkedTag = 0x8000;
+inline constexpr uint16_t kAskedApart = 0x7fff;  // the range says what was asked for
 
 inline constexpr uint64_t kUnit = 256;     // addresses of blocks, and the sizes of small ones, are multiples
 inline constexpr unsigned kNotKept = 255;  // the class of what is never in a thread's cache
@@ -63,10 +64,6 @@ struct Holder {
   unsigned class_of_blocks() const { return size_class.load(std::memory_order_relaxed); }
   // The bytes that were asked for, if the tag is not 0.
   uint64_t asked(uint16_t tag) const;
-  // The tag of a block that threads keep, of which so much was asked for.
-  static uint16_t tag_of(uint64_t block_bytes, uint64_t asked) {
-    return static_cast<uint16_t>(block_bytes - asked + 1);
-  }
 };
 
 enum class Use : uint8_t { kFree, kPending, kTaken };
@@ -93,7 +90,7 @@ struct RangeLink {
 struct alignas(64) Range : Holder, RangeLink {
   uint64_t bytes = 0;
   std::atomic<Slab*> slab{nullptr};      // not null: a slab
-  std::atomic<uint64_t> large_asked{0};  // of a block that threads do not keep
+  std::atomic<uint64_t> large_asked{0};  // of a block whose tag cannot tell
   Epoch stamp = 0;                       // free: when its last block was freed
   Segment* segment = nullptr;
   Range* before = nullptr;  // neighbours in the segment
@@ -126,8 +123,9 @@ struct alignas(64) Range : Holder, RangeLink {
 static_assert(sizeof(Range) == 128);
 
 inline uint64_t Holder::asked(uint16_t tag) const {
-  return class_of_blocks() != kNotKept ? bytes_of_blocks() + 1u - (tag & ~kMarkedTag)
-                                       : range->large_asked.load(std::memory_order_relaxed);
+  const uint16_t told = tag & ~kMarkedTag;
+  return told != kAskedApart ? bytes_of_blocks() + 1u - told
+                             : range->large_asked.load(std::memory_order_relaxed);
 }
 
 struct Segment {

@@ -124,8 +124,11 @@ void Ranges::merge_locked(Range* range) {
 Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch stamp) {
   Guard hold(lock_);
   Segment* segment = segment_store_.take();
-  Range* range = range_store_.take();
-  if (segment == nullptr || range == nullptr) return nullptr;
+  Range* range = segment == nullptr ? nullptr : range_store_.take();
+  if (range == nullptr) {
+    if (segment != nullptr) segment_store_.give(segment);
+    return nullptr;
+  }
   segment->start = start;
   segment->bytes = bytes;
   segment->pool = pool_;

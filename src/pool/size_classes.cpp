@@ -17,7 +17,7 @@ SizeClasses::SizeClasses(uint64_t min_block, uint64_t small_limit, uint64_t roun
     bytes_[count_++] = size;
   }
   small_limit_ = bytes_[count_ - 1];
-  largest_kept_ = round_ <= kGranule ? kLargestKept : small_limit_;
+  largest_kept_ = std::max(small_limit_, kLargestKept & ~(round_ - 1));
   size_t size_class = 0;
   small_[0] = static_cast<uint8_t>(kNotKept);
   for (size_t unit = 1; unit * kUnit <= small_limit_; ++unit) {

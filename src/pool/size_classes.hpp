@@ -49,7 +49,7 @@ class SizeClasses {
   size_t count_ = 0;
   uint64_t small_limit_;
   uint64_t round_;
-  uint64_t largest_kept_;  // none of the ranges, if a block may have more slack than its tag can tell
+  uint64_t largest_kept_;  // of what is rounded no more than kLargestKept
 };
 
 }  // namespace cupool::pool

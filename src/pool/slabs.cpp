@@ -14,6 +14,7 @@ namespace {
 constexpr uint64_t kSmallestSlab = 32 << 10;
 constexpr uint64_t kLargestSlab = 2 << 20;
 constexpr uint64_t kFewestBlocks = 8;
+constexpr uint64_t kMostBlocks = 1 << 15;  // the store has records for no more
 // How far a slab is sorted in among the slabs with room.
 constexpr int kMostCompared = 32;
 constexpr size_t kChunkBytes = 256 << 10;
@@ -111,7 +112,8 @@ size_t Slabs::take(unsigned size_class, size_t count, const order::Timeline& ord
 
 size_t Slabs::add(unsigned size_class, Range* range, size_t count, Entry* out) {
   const uint64_t block = classes_.bytes(size_class);
-  Slab* slab = new_slab(static_cast<uint32_t>(range->bytes / block));
+  // Without host memory for a cut the range may be far larger than was asked for: the rest of it lies idle.
+  Slab* slab = new_slab(static_cast<uint32_t>(std::min(range->bytes / block, kMostBlocks)));
   if (slab == nullptr) return 0;
   slab->range = range;
   slab->start = range->start;

@@ -1,5 +1,6 @@
 // The way of one free that the thread's cache could not keep as it was: room is made for it, or it goes back
 // to its slab or to the ranges. Never calls the driver, unless the user set a limit that is passed now.
+#include <algorithm>
 #include <array>
 
 #include "pool/pool.hpp"
@@ -39,14 +40,24 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
     } else {
       give_range(entry.range, entry.stamp);
     }
-    if (cache.note_misfit()) empty_another_shelf(cache, size_class);
+    cache.enter();
+    const bool is_due = cache.note_misfit();
+    cache.exit();
+    if (is_due) empty_another_shelf(cache, size_class);
   }
   trim_to_limit();
 }
 
+// What a thread may keep in middle sizes if it asks for nothing larger: all threads together a quarter,
+// unless the user wants little to lie idle.
+uint64_t Pool::thread_share() const {
+  if (max_cached_.load(std::memory_order_relaxed) < device_bytes_) return 0;
+  return ranges_.reserved() / 4 / std::max(1u, threads_.load(std::memory_order_relaxed));
+}
+
 void Pool::empty_another_shelf(ThreadCache& cache, unsigned size_class) {
-  cache.keep_more_ranges(ranges_.reserved());
   cache.enter();
+  cache.keep_more_ranges(thread_share());
   const unsigned other = cache.next_to_empty(size_class);
   cache.exit();
   if (other != kNotKept) spill(cache, other, 0);

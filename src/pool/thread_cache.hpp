@@ -119,7 +119,7 @@ class alignas(128) ThreadCache {
     return put_within(more ? most_unsafe_ : most_[is_range(size_class)], size_class, entry);
   }
   KeptLarge& large() { return large_; }
-  // The size of a block that is kept, or was until now.
+  // The size of a block that is kept, or was until now, or will be.
   uint64_t kept_bytes(unsigned size_class, const Entry& entry) const {
     return size_class != kNotKept ? shelves_[size_class].block_bytes : entry.range->bytes;
   }
@@ -160,13 +160,15 @@ class alignas(128) ThreadCache {
     return ++misfits_ % kMisfitsATurn == 0;
   }
   // How many bytes of ranges a thread keeps. What it keeps cannot be merged, so it is little for one that
-  // asks for larger blocks too; one that long has not may keep a good part of a pool of `reserved` bytes, and
-  // less when that is wanted back.
+  // asks for larger blocks too; one that long has not may keep more, up to `bytes`, and
+  // less when that is wanted back. Between enter() and exit(), or while the owner is stopped.
   void keep_few_ranges() { allow_ranges(0); }
   void keep_fewer_ranges() { allow_ranges(most_[1] / 2); }
-  void keep_more_ranges(uint64_t reserved) {
+  void keep_more_ranges(uint64_t bytes) {
     constexpr unsigned kPatience = 64;
-    if (misfits_ - calm_since_ >= kPatience) most_[1] = std::clamp(reserved / 4, most_[0] / 4, most_unsafe_);
+    // Twice may be more than a number can hold.
+    const uint64_t most = std::max(most_[0], most_[0] * 2);
+    if (misfits_ - calm_since_ >= kPatience) most_[1] = std::clamp(bytes, most_[0] / 4, most);
   }
   // Another class of this one's kind that holds blocks, so that what is not used any more gives way;
   // kNotKept: there is none. The owner's own.

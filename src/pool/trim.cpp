@@ -24,6 +24,7 @@ void Pool::empty_thread_caches() {
     }
     const Entry large = cache->large().swap({});
     if (large.range != nullptr) give_range(large.range, large.stamp);
+    cache->keep_fewer_ranges();
     cache->start();
   }
 }
@@ -174,12 +175,14 @@ ThreadCache* Pool::adopt_cache() {
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
     if (!cache->abandoned) continue;
     cache->abandoned = false;
+    threads_.fetch_add(1, std::memory_order_relaxed);
     return cache;
   }
   auto* cache = new (std::nothrow) ThreadCache(this, sizes_, settings_, stats_);
   if (cache == nullptr) return nullptr;
   cache->next_of_pool = caches_;
   caches_ = cache;
+  threads_.fetch_add(1, std::memory_order_relaxed);
   return cache;
 }
 
@@ -191,6 +194,7 @@ void Pool::abandon_cache(ThreadCache* cache) {
   }
   Guard hold(caches_lock_);
   cache->abandoned = true;
+  threads_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // Not under the lock for longer: whoever uses the pool may need it.

@@ -243,6 +243,21 @@ TEST_CASE_METHOD(Parts, "a slab gives each of its blocks once and takes them bac
   }
 }
 
+TEST_CASE_METHOD(Parts,
+                 "a range too large for a slab's record becomes a slab of as many blocks as one holds") {
+  // Without host memory for the rest's record a range comes as it is.
+  const SizeClasses classes(512, 32 << 10, kGranule);
+  Slabs slabs(classes);
+  REQUIRE(page_map.enter(kStart + 16 * kMiB, 32 * kMiB));
+  Range* const range = ranges.add(kStart + 16 * kMiB, 32 * kMiB, 32 * kMiB);
+  Entry entry;
+  REQUIRE(slabs.add(classes.of(512), range, 1, &entry) == 1);
+  const Slab* const slab = range->slab.load();
+  CHECK(slab->blocks == 1 << 15);
+  CHECK(slab->index_of(range->start + 512 * ((1 << 15) - 1)) == (1 << 15) - 1);
+  CHECK(slab->index_of(range->start + 512 * (1 << 15)) == slab->blocks);
+}
+
 TEST_CASE_METHOD(Parts, "a slab is as new as the newest block given back to it") {
   const SizeClasses sizes(512, 32 * kKiB, 16 * kKiB);
   Slabs slabs(sizes);

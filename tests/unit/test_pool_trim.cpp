@@ -201,3 +201,12 @@ TEST_CASE_METHOD(PoolWorld, "below it nothing goes back") {
   for (int i = 0; i < 100; ++i) free(allocate(40 * kMiB));
   CHECK(driver.releases == 0);
 }
+
+TEST_CASE_METHOD(PoolWorld, "under a limit on what is cached no thread keeps many middle sizes") {
+  for (int round = 0; round < 8; ++round) {
+    std::vector<driver::Address> blocks;
+    for (uint64_t i = 0; i < 256; ++i) blocks.push_back(allocate((i % 16 + 4) * 32 * kKiB));
+    for (const auto block : blocks) free(block);
+  }
+  CHECK(reserved() - pool().ranges().free_bytes() <= kMiB);
+}

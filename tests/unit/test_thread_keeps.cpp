@@ -90,3 +90,13 @@ TEST_CASE_METHOD(KeepingWorld, "middle sizes that a thread keeps are given up be
   for (const auto block : blocks) free(block);
   check_records();
 }
+
+TEST_CASE_METHOD(KeepingWorld, "a thread whose cache had to be emptied keeps less from then on") {
+  for (int i = 0; i < 8; ++i) come_and_go(4);
+  const uint64_t before = kept();
+  REQUIRE(before > 4 * kMiB);
+  // As another thread does when it finds nothing: the hoarder must not be its victim again and again.
+  for (int i = 0; i < 3; ++i) pool().empty_thread_caches();
+  come_and_go(1);
+  CHECK(kept() <= before / 4);
+}
