@@ -174,7 +174,10 @@ Freed Wholes::free(Address address) {
     }
   }
   if (tainted.account != nullptr) {
-    settle(address, tainted, give_back(address, tainted));
+    // A capture would not survive it: then the block waits, and serves nobody.
+    const bool may_call = order_.begin_call();
+    settle(address, tainted, may_call && give_back(address, tainted));
+    if (may_call) order_.end_call();
   } else {
     release(surplus);
   }

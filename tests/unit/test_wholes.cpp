@@ -81,6 +81,21 @@ TEST_CASE_METHOD(WholeWorld, "a tainted whole block goes back to the driver when
   CHECK_FALSE(pools.owns(address));
 }
 
+TEST_CASE_METHOD(WholeWorld,
+                 "a tainted whole block that is freed during a capture waits, and serves nobody") {
+  const auto address = allocate_managed(kMiB);
+  REQUIRE(pools.taint(address, pool::Taint::kAdvised));
+  pools.order().begin_capture();
+  free(address);
+  CHECK(managed.releases == 0);
+  CHECK(pools.free(address) == pool::Freed::kNobodys);
+  pools.order().end_capture();
+  CHECK(allocate_managed(kMiB) != address);
+  CHECK(pools.trim(0) == kMiB);
+  CHECK(managed.releases == 1);
+  CHECK_FALSE(pools.owns(address));
+}
+
 TEST_CASE_METHOD(WholeWorld, "advice on a range marks every block in it") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 3; ++i) blocks.push_back(allocate_managed(2 * kMiB));
