@@ -1,6 +1,7 @@
 // The one large block that a thread keeps: the last one freed, if the thread seems to be in a loop that will
 // ask for just that size again. Any other had better be merged: its hole serves other sizes as well, and the
-// best fit may be elsewhere. Part of a thread's cache, and under the same rules.
+// best fit may be elsewhere. Part of a thread's cache and under the same rules, but for what is noted: only
+// the owner reads or writes that.
 #pragma once
 
 #include <utility>

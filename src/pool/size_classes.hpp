@@ -16,7 +16,7 @@ class SizeClasses {
  public:
   static constexpr size_t kMostSmall = 64;
   static constexpr size_t kMostClasses = kMostSmall + 64;
-  static constexpr uint64_t kLargestSmall = 256 << 10;  // a block's slack must fit 16 bits
+  static constexpr uint64_t kLargestSmall = 256 << 10;  // a block's slack must fit its tag
   static constexpr uint64_t kLargestMinimum = 16 << 10;
   static constexpr uint64_t kLargestKept = 1 << 20;
 
@@ -49,7 +49,7 @@ class SizeClasses {
   size_t count_ = 0;
   uint64_t small_limit_;
   uint64_t round_;
-  uint64_t largest_kept_;  // of what is rounded no more than kLargestKept
+  uint64_t largest_kept_;  // the largest size that rounds to no more than kLargestKept
 };
 
 }  // namespace cupool::pool

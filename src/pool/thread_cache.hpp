@@ -160,8 +160,8 @@ class alignas(128) ThreadCache {
     return ++misfits_ % kMisfitsATurn == 0;
   }
   // How many bytes of ranges a thread keeps. What it keeps cannot be merged, so it is little for one that
-  // asks for larger blocks too; one that long has not may keep more, up to `bytes`, and
-  // less when that is wanted back. Between enter() and exit(), or while the owner is stopped.
+  // asks for larger blocks too; one that long has not may keep more, up to `bytes`, and less when that is
+  // wanted back. Between enter() and exit(), or while the owner is stopped.
   void keep_few_ranges() { allow_ranges(0); }
   void keep_fewer_ranges() { allow_ranges(most_[1] / 2); }
   void keep_more_ranges(uint64_t bytes) {
@@ -239,7 +239,7 @@ class alignas(128) ThreadCache {
   uint64_t most_unsafe_;
   std::array<unsigned, 2> cursors_{};
   unsigned misfits_ = 0;
-  unsigned calm_since_ = 0;  // so many misfits ago ranges had to be given up
+  unsigned calm_since_ = 0;  // misfits_ when ranges last had to be given up
   KeptLarge large_;
   stats::Holdings holdings_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};

@@ -58,6 +58,12 @@ struct CutWorld : BasicPoolWorld<BusyDriver> {
     other.join();
     return both;
   }
+  void check_that_one_of_two_is_refused() {
+    const Both both = ask_at_once(300 * kMiB, 300 * kMiB);
+    CHECK(both.first == driver::kSuccess);
+    CHECK(both.second == driver::kOutOfMemory);
+    CHECK(driver.peak == 300 * kMiB);
+  }
 };
 
 struct LimitedWorld : CutWorld {
@@ -67,10 +73,7 @@ struct LimitedWorld : CutWorld {
 }  // namespace
 
 TEST_CASE_METHOD(CutWorld, "two threads that need more segments do not get past the limit together") {
-  const Both both = ask_at_once(300 * kMiB, 300 * kMiB);
-  CHECK(both.first == driver::kSuccess);
-  CHECK(both.second == driver::kOutOfMemory);
-  CHECK(driver.peak == 300 * kMiB);
+  check_that_one_of_two_is_refused();
 }
 
 TEST_CASE_METHOD(CutWorld, "the limit is of a device, whatever contexts it has") {
@@ -84,10 +87,7 @@ TEST_CASE_METHOD(CutWorld, "the limit is of a device, whatever contexts it has")
 }
 
 TEST_CASE_METHOD(LimitedWorld, "two threads that ask for memory at once do not get past the limit together") {
-  const Both both = ask_at_once(300 * kMiB, 300 * kMiB);
-  CHECK(both.first == driver::kSuccess);
-  CHECK(both.second == driver::kOutOfMemory);
-  CHECK(driver.peak == 300 * kMiB);
+  check_that_one_of_two_is_refused();
 }
 
 TEST_CASE_METHOD(LimitedWorld, "what the driver refused to one thread is there for another, limit or not") {
