@@ -16,6 +16,8 @@ enum class Kind {
   kBody,
   kStream,
   kStreamPerThread,
+  kGate,
+  kGatePerThread,
   kDefault,
   kDefaultPerThread,
   kConfig,

@@ -12,6 +12,7 @@ namespace {
 
 CUcontext native(driver::Context context) { return reinterpret_cast<CUcontext>(context); }
 CUevent native(driver::Event event) { return reinterpret_cast<CUevent>(event); }
+CUstream native(driver::Stream stream) { return reinterpret_cast<CUstream>(stream); }
 
 // Makes a context current for one call, if it is not.
 template <typename Call>
@@ -86,6 +87,18 @@ Status CudaDriver::query(driver::Event event) {
 Status CudaDriver::order_after(driver::Context context, driver::Event event) {
   const Reentry guard;
   return real.cuCtxWaitEvent(native(context), native(event));
+}
+
+Status CudaDriver::wait_on(driver::Stream stream, driver::Event event) {
+  const Reentry guard;
+  return real.cuStreamWaitEvent(native(stream), native(event), 0);
+}
+
+bool CudaDriver::is_capturing(driver::Stream stream) {
+  const Reentry guard;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return real.cuStreamIsCapturing(native(stream), &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 Status CudaDriver::synchronize(driver::Context context) {

@@ -18,6 +18,8 @@ class CudaDriver : public driver::Driver {
   driver::Status record(driver::Context context, driver::Event event) override;
   driver::Status query(driver::Event event) override;
   driver::Status order_after(driver::Context context, driver::Event event) override;
+  driver::Status wait_on(driver::Stream stream, driver::Event event) override;
+  bool is_capturing(driver::Stream stream) override;
   driver::Status synchronize(driver::Context context) override;
 };
 

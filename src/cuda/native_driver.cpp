@@ -2,6 +2,7 @@
 #include "cuda/native_driver.hpp"
 
 #include <cstring>
+#include <initializer_list>
 
 #include "base/reentry.hpp"
 #include "cuda/real.hpp"
@@ -116,11 +117,6 @@ Status CudaNativeDriver::free_on(driver::Stream stream, driver::Address start) {
 Status CudaNativeDriver::record_on(driver::Stream stream, driver::Event event) {
   const Reentry guard;
   return real.cuEventRecord(native(event), native(stream));
-}
-
-Status CudaNativeDriver::wait_on(driver::Stream stream, driver::Event event) {
-  const Reentry guard;
-  return real.cuStreamWaitEvent(native(stream), native(event), 0);
 }
 
 driver::MemoryPool CudaNativeDriver::pool_of(driver::Address address) {

@@ -22,6 +22,7 @@ inline constexpr Status kUnknown = 999;
 using Address = uint64_t;
 using Context = struct ContextTag*;
 using Event = struct EventTag*;
+using Stream = struct StreamTag*;
 
 class Driver {
  public:
@@ -53,6 +54,10 @@ class Driver {
   virtual Status query(Event event) = 0;
   // All work submitted to any stream of `context` after this call runs after `event`.
   virtual Status order_after(Context context, Event event) = 0;
+  // Work submitted to `stream` after this call runs after `event`; no other stream waits.
+  virtual Status wait_on(Stream stream, Event event) = 0;
+  // Whether what is submitted to `stream` goes into a graph instead of to the device.
+  virtual bool is_capturing(Stream stream) = 0;
   // Waits on the host for all work of `context`.
   virtual Status synchronize(Context context) = 0;
 

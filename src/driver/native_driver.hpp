@@ -6,7 +6,6 @@
 
 namespace cupool::driver {
 
-using Stream = struct StreamTag*;
 using MemoryPool = struct MemoryPoolTag*;
 
 struct NativeSettings {
@@ -43,7 +42,6 @@ class NativeDriver {
   virtual Status allocate_on(MemoryPool pool, Stream stream, size_t bytes, Address* out) = 0;
   virtual Status free_on(Stream stream, Address start) = 0;
   virtual Status record_on(Stream stream, Event event) = 0;
-  virtual Status wait_on(Stream stream, Event event) = 0;
 
   // The pool that an address belongs to, or null.
   virtual MemoryPool pool_of(Address address) = 0;

@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
 #include "base/call_stack.hpp"
 #include "base/log.hpp"
 #include "config/options.hpp"
 #include "hooks/serving.hpp"
+#include "hooks/submit.hpp"
 
 namespace cupool::hooks {
 
@@ -44,17 +46,79 @@ void take_fills(const char* option) {
   }
 }
 
-// On this thread's own default stream in the block's context. pre: all work so far comes first.
-void write_over(driver::Context owner, CUdeviceptr block, size_t bytes, int value) {
-  const order::Lane lane = lane_of_this_thread();
-  if (!pools.order().before_submit(lane)) return;
+// A stream of our own in each context that blocks are written over on: nothing of the program's stands in it,
+// so that what waits for it waits for nothing else. Streams of contexts that have ended are never used again.
+class FillStreams {
+ public:
+  // Of the current context, which is `context`.
+  CUstream get(driver::Context context) {
+    Guard hold(lock_);
+    for (const Known& known : all_.value) {
+      if (known.context == context) return known.stream;
+    }
+    const Reentry guard;
+    CUstream stream = nullptr;
+    if (cuda::real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return nullptr;
+    all_.value.push_back({context, stream});
+    return stream;
+  }
+  void forget(driver::Context context) {
+    Guard hold(lock_);
+    std::erase_if(all_.value, [&](const Known& known) { return known.context == context; });
+  }
+
+ private:
+  struct Known {
+    driver::Context context;
+    CUstream stream;
+  };
+  Lock lock_;
+  NoDestroy<std::vector<Known>> all_ CUPOOL_GUARDED_BY(lock_);
+};
+constinit FillStreams fill_streams;
+
+// Makes a context current, if it is not.
+class Within {
+ public:
+  explicit Within(driver::Context context) : pushes_(current_context() != context) {
+    const Reentry guard;
+    if (pushes_) cuda::real.cuCtxPushCurrent_v2(reinterpret_cast<CUcontext>(context));
+  }
+  ~Within() {
+    const Reentry guard;
+    CUcontext before = nullptr;
+    if (pushes_) cuda::real.cuCtxPopCurrent_v2(&before);
+  }
+  Within(const Within&) = delete;
+  Within& operator=(const Within&) = delete;
+
+ private:
+  bool pushes_;
+};
+
+// `then(stream)` runs after the write is submitted. pre: the block's context is current.
+template <typename Then>
+void write_over(driver::Context owner, CUdeviceptr block, size_t bytes, int value, Then&& then) {
+  order::Timeline* const order = pools.timeline_of(owner);
+  CUstream const stream = fill_streams.get(owner);
+  if (order == nullptr || stream == nullptr) return;
+  const order::Lane lane = lane_of(stream);
+  if (!order->before_submit(lane, reinterpret_cast<driver::Stream>(stream))) return;
   const Reentry guard;
-  CUcontext other = nullptr;
-  const bool push = current_context() != owner;
-  if (push) cuda::real.cuCtxPushCurrent_v2(reinterpret_cast<CUcontext>(owner));
-  cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), bytes, CU_STREAM_PER_THREAD);
-  if (push) cuda::real.cuCtxPopCurrent_v2(&other);
-  pools.order().after_submit(lane);
+  cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), bytes, stream);
+  order->after_submit(lane);
+  then(stream);
+}
+
+// All later work of the context comes after what stands in `stream` now.
+void order_context_after(driver::Context owner, CUstream stream) {
+  CUevent event = nullptr;
+  const bool ordered = cuda::real.cuCtxWaitEvent.present() &&
+                       cuda::real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+                       cuda::real.cuEventRecord(event, stream) == CUDA_SUCCESS &&
+                       cuda::real.cuCtxWaitEvent(reinterpret_cast<CUcontext>(owner), event) == CUDA_SUCCESS;
+  if (!ordered) cuda::real.cuStreamSynchronize(stream);
+  if (event != nullptr) cuda::real.cuEventDestroy_v2(event);
 }
 
 }  // namespace
@@ -70,26 +134,42 @@ void set_up_aids() {
 
 void fill_new_block(CUdeviceptr block, size_t bytes, First first) {
   const int value = new_value.load(std::memory_order_relaxed);
-  // A capture that began between the write and the barrier after it would forbid the barrier, and the write
-  // could come after the program's own.
-  if (value == kNone || !pools.order().begin_call()) return;
-  if (pools.order().barrier()) {
-    write_over(current_context(), block, bytes, value);
+  // A capture that began between the write and what orders it would forbid that.
+  if (value == kNone || !pools.order().gate().enter()) return;
+  const driver::Context owner = current_context();
+  write_over(owner, block, bytes, value, [&](CUstream stream) {
     if (first == First::kHost) {
-      pools.order().wait_for_all();
+      cuda::real.cuStreamSynchronize(stream);
     } else {
-      pools.order().barrier();
+      order_context_after(owner, stream);
     }
-  }
-  pools.order().end_call();
+  });
+  pools.order().gate().leave();
 }
 
+// A free waits for all work, as the driver's does: then the write cannot come too early. The block's next
+// life comes after it as after any work.
 void fill_old_block(CUdeviceptr block) {
   const int value = old_value.load(std::memory_order_relaxed);
   pool::Pool::Held held;
-  if (value == kNone || !pools.find(block, &held) || held.start != block || !pools.order().barrier()) return;
-  write_over(held.context, block, held.bytes, value);
+  if (value == kNone || !pools.find(block, &held) || held.start != block) return;
+  order::Timeline* const order = pools.timeline_of(held.context);
+  if (order == nullptr || !order->wait_for_all()) return;
+  const Within within(held.context);
+  write_over(held.context, block, held.bytes, value, [](CUstream) {});
 }
+
+// One that is ordered by a stream does not wait: the write is work of that stream.
+void fill_old_block_on(CUdeviceptr block, CUstream stream) {
+  const int value = old_value.load(std::memory_order_relaxed);
+  pool::Pool::Held held;
+  if (value == kNone || !pools.find(block, &held) || held.start != block) return;
+  submit(stream, [&] {
+    return cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), held.bytes, stream);
+  });
+}
+
+void forget_fill_stream(driver::Context context) { fill_streams.forget(context); }
 
 void note_bad_free(CUdeviceptr pointer, pool::Freed found) {
   if (!config::options().check || Reentry::inside()) return;

@@ -26,6 +26,10 @@ enum class First { kWork, kHost };
 void fill_new_block(CUdeviceptr block, size_t bytes, First first);
 // The program has freed what may be a block of ours; the pool does not have it yet.
 void fill_old_block(CUdeviceptr block);
+// The same when `stream` reaches the free.
+void fill_old_block_on(CUdeviceptr block, CUstream stream);
+// A context ends.
+void forget_fill_stream(driver::Context context);
 
 // A free that failed. Says so with the call stack if the user wants it.
 void note_bad_free(CUdeviceptr pointer, pool::Freed found);

@@ -61,7 +61,8 @@ int cupool_record_stream(uint64_t pointer, void* stream) {
   if (!cupool::hooks::is_serving() || !pools.find(pointer, &held)) return kInvalidValue;
   const CUstream named =
       cupool::hooks::named(static_cast<CUstream>(stream), cupool::hooks::DefaultStream::kLegacy);
-  pools.order().after_submit(cupool::hooks::lane_of(named));
+  if (cupool::order::Timeline* const order = pools.timeline_of(held.context))
+    order->after_submit(cupool::hooks::lane_of(named));
   return kSuccess;
 }
 

@@ -8,7 +8,7 @@
 
 namespace cupool::hooks {
 
-// Before the driver begins a capture: a barrier that is owed is made now, for none can be made until the end.
+// Before the driver begins a capture.
 void capture_begins(CUstream stream);
 // The driver refused: this one never began, but the stream may have captured before.
 void capture_was_refused(CUstream stream);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "hooks/aids.hpp"
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
@@ -69,6 +70,7 @@ CUresult switches(Call&& call) {
 uint64_t drop(CUcontext context) {
   if (!is_serving() || context == nullptr) return 0;
   cupool::hooks::captures_ended_with(ours(context));
+  cupool::hooks::forget_fill_stream(ours(context));
   const uint64_t ending = pools.begin_end(ours(context));
   cupool::hooks::imports.forget(context);
   return ending;
@@ -254,7 +256,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-  if (is_serving()) pools.order().distrust("peer access was enabled");
+  if (is_serving()) pools.order().connect("peer access was enabled");
   return forward(Event::peer_changes, real.cuCtxEnablePeerAccess, peer, flags);
 }
 

@@ -57,6 +57,7 @@ class SegmentHandles {
 
 CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
   pools.taint(pointer, Taint::kExported);
+  pools.settle(pointer);
   if (block.whole) return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
   static auto& handles = *new SegmentHandles;
   const CUresult result = handles.get(block, handle);

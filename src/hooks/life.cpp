@@ -42,8 +42,16 @@ report::Mode current_mode() {
   const config::Options& options = config::options();
   if (options.backend == config::Backend::kOff) return {"off", ""};
   if (hooks::pools.serves_native()) return {"native", ""};
-  const char* const reason = hooks::pools.order().distrusted_because();
-  return reason == nullptr ? report::Mode{"lanes", ""} : report::Mode{"fences", reason};
+  const char* const reason = hooks::pools.order().reason();
+  switch (hooks::pools.order().reuse()) {
+    case order::Reuse::kLean:
+      return {"lanes", ""};
+    case order::Reuse::kOrder:
+      return {"fences", reason};
+    case order::Reuse::kCompleted:
+      return {"exact", reason};
+  }
+  return {};
 }
 
 void fill_figures(int device, stats::Reading reading, stats::DeviceSums* sums) {
@@ -70,8 +78,9 @@ void step_back_if_watched() {
 void start() {
   const config::Options& options = config::options();
   report::begin({current_mode, fill_figures});
-  if (options.streams == config::Streams::kFences) hooks::pools.order().use_fences_only();
-  hooks::pools.order().hold_grants_for(options.many_hold_ms * 1'000'000);
+  if (options.streams == config::Streams::kFences) hooks::pools.order().distrust("CUPOOL_STREAMS=fences");
+  if (options.streams == config::Streams::kExact)
+    hooks::pools.order().use_completed_only("CUPOOL_STREAMS=exact");
   hooks::set_up_aids();
   hooks::look_for_networks();
   if (!options.split) hooks::pools.use_whole_allocations();

@@ -52,15 +52,27 @@ CUresult ask_capture() {
 
 CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
-// A stream-ordered free of a block of ours is a free like any other: its work was submitted before. Only what
-// the driver would refuse is refused: a stream that is none, or one that captures.
+// A stream-ordered free of a block of ours: nothing waits, and the next owner's work comes after the stream
+// reaches the free. Only what the driver would refuse is refused: a stream that is none, or one that
+// captures.
 CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
-  const cupool::Reentry guard;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult valid = real.cuStreamIsCapturing(stream, &status);
-  if (valid != CUDA_SUCCESS) return valid;
-  if (cupool::hooks::fills()) cupool::hooks::fill_old_block(pointer);
+  {
+    const cupool::Reentry guard;
+    const CUresult valid = real.cuStreamIsCapturing(stream, &status);
+    if (valid != CUDA_SUCCESS) return valid;
+  }
   if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_INVALID_VALUE;
+  if (cupool::hooks::fills()) cupool::hooks::fill_old_block_on(pointer, stream);
+  cupool::pool::Native* const native = pools.native();
+  if (native != nullptr && native->owns(pointer)) {
+    return submit(stream, [&] {
+      return native->free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream))
+                 ? CUDA_SUCCESS
+                 : CUDA_ERROR_INVALID_VALUE;
+    });
+  }
+  const cupool::Reentry guard;
   return answer(pools.free(pointer, cupool::pool::Waits::kNever));
 }
 
@@ -186,7 +198,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
-  if (cupool::hooks::is_serving()) pools.release_idle_managed();
+  if (cupool::hooks::is_serving()) pools.release_idle_managed(cupool::hooks::current_context());
   const CUresult result = forward(Counter::pointer_questions, real.cuMemGetInfo_v2, free, total);
   if (result == CUDA_SUCCESS && free != nullptr && cupool::hooks::is_serving()) {
     *free += pools.releasable_bytes(cupool::hooks::current_context());

@@ -40,7 +40,7 @@ void use_completed_only(const char* reason) {
   static constinit std::atomic<bool> done{false};
   if (done.exchange(true, std::memory_order_relaxed)) return;
   log::detail("%s: memory is reused only when its work is over", reason);
-  pools.order().use_completed_only(reason);
+  pools.order().expect_direct_access(reason);
 }
 
 }  // namespace

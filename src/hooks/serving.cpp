@@ -63,6 +63,21 @@ order::Lane lane_of_this_thread() {
   return order::lane_of_thread(thread_number);
 }
 
+order::Timeline* find_timeline(CUstream stream) {
+  if (!pools.order().any()) return nullptr;
+  if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+    return pools.timeline_of(current_context());
+  const Reentry guard;
+  CUcontext context = nullptr;
+  if (cuda::real.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return nullptr;
+  if (greens.any()) context = greens.owner(context);
+  return pools.timeline_of(reinterpret_cast<driver::Context>(context));
+}
+
+bool is_capturing(CUstream stream) {
+  return pools.driver().is_capturing(reinterpret_cast<driver::Stream>(stream));
+}
+
 void start_native(bool first) {
   static constinit cuda::CudaNativeDriver native_driver;
   auto* const native = new (std::nothrow) pool::Native(cuda_driver, native_driver, pools.order());

@@ -47,6 +47,17 @@ inline order::Lane lane_of(CUstream stream) {
   return order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
 }
 
+// The timeline that work on a stream belongs to, whose handle is not 0 any more. Null: its context has no
+// memory of ours.
+order::Timeline* find_timeline(CUstream stream);
+inline order::Timeline* timeline_of(CUstream stream) {
+  if (order::Timeline* const only = pools.order().only()) [[likely]]
+    return only;
+  return find_timeline(stream);
+}
+// Whether what is submitted to a stream goes into a graph.
+bool is_capturing(CUstream stream);
+
 // From now on the driver's stream-ordered pool serves: first, or where the pool has nothing left.
 void start_native(bool first);
 

@@ -12,27 +12,40 @@ using cupool::hooks::is_serving;
 using cupool::hooks::lane_of;
 using cupool::hooks::named;
 using cupool::hooks::pools;
+using cupool::hooks::timeline_of;
 using cupool::order::Lane;
+using cupool::order::Timeline;
 using cupool::stats::Counter;
 
 namespace {
 
 // What the program's own wait proves is as good as a fence of ours.
 template <typename Call>
-CUresult waits(Lane lane, Call&& call) {
-  if (!is_serving()) return call();
-  const cupool::order::Epoch epoch = pools.order().begin_wait(lane);
+CUresult waits(Timeline* order, Lane lane, Call&& call) {
+  if (order == nullptr) return call();
+  const cupool::order::Epoch epoch = order->begin_wait(lane);
   const CUresult result = call();
-  pools.order().end_wait(epoch, result == CUDA_SUCCESS);
+  order->end_wait(epoch, result == CUDA_SUCCESS);
   if (result == CUDA_SUCCESS && cupool::config::options().decay_ms != 0) pools.decay();
   return result;
+}
+
+template <typename Call>
+CUresult waits_for_context(cupool::driver::Context context, Call&& call) {
+  return waits(is_serving() ? pools.timeline_of(context) : nullptr, Lane::kMany, call);
+}
+
+template <typename Call>
+CUresult waits_for_stream(CUstream stream, Call&& call) {
+  if (!is_serving()) return call();
+  return waits(timeline_of(stream), lane_of(stream), call);
 }
 
 template <typename Call>
 CUresult destroys(CUstream stream, Call&& call) {
   if (is_serving() && stream != nullptr) {
     if (pools.order().is_capturing()) cupool::hooks::capture_ended(stream);
-    pools.order().destroy_stream(lane_of(stream));
+    if (Timeline* const order = timeline_of(stream)) order->destroy_stream(lane_of(stream));
   }
   return call();
 }
@@ -40,32 +53,38 @@ CUresult destroys(CUstream stream, Call&& call) {
 }  // namespace
 
 CUresult cuCtxSynchronize() {
-  return waits(Lane::kMany, [] { return forward(Counter::synchronisations, real.cuCtxSynchronize); });
+  return waits_for_context(cupool::hooks::current_context(),
+                           [] { return forward(Counter::synchronisations, real.cuCtxSynchronize); });
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
-  return waits(Lane::kMany,
-               [&] { return forward(Counter::synchronisations, real.cuCtxSynchronize_v2, context); });
+  // Null stands for the current one.
+  const auto meant = context != nullptr ? reinterpret_cast<cupool::driver::Context>(context)
+                                        : cupool::hooks::current_context();
+  return waits_for_context(
+      meant, [&] { return forward(Counter::synchronisations, real.cuCtxSynchronize_v2, context); });
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
-  return waits(lane_of(named(stream, DefaultStream::kLegacy)),
-               [&] { return forward(Counter::synchronisations, real.cuStreamSynchronize, stream); });
+  return waits_for_stream(named(stream, DefaultStream::kLegacy), [&] {
+    return forward(Counter::synchronisations, real.cuStreamSynchronize, stream);
+  });
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-  return waits(lane_of(named(stream, DefaultStream::kPerThread)),
-               [&] { return forward(Counter::synchronisations, real.cuStreamSynchronize_ptsz, stream); });
+  return waits_for_stream(named(stream, DefaultStream::kPerThread), [&] {
+    return forward(Counter::synchronisations, real.cuStreamSynchronize_ptsz, stream);
+  });
 }
 
 CUresult cuStreamQuery(CUstream stream) {
-  return waits(lane_of(named(stream, DefaultStream::kLegacy)),
-               [&] { return forward(real.cuStreamQuery, stream); });
+  return waits_for_stream(named(stream, DefaultStream::kLegacy),
+                          [&] { return forward(real.cuStreamQuery, stream); });
 }
 
 CUresult cuStreamQuery_ptsz(CUstream stream) {
-  return waits(lane_of(named(stream, DefaultStream::kPerThread)),
-               [&] { return forward(real.cuStreamQuery_ptsz, stream); });
+  return waits_for_stream(named(stream, DefaultStream::kPerThread),
+                          [&] { return forward(real.cuStreamQuery_ptsz, stream); });
 }
 
 CUresult cuStreamDestroy(CUstream stream) {

@@ -19,6 +19,8 @@ namespace entries = cupool::cuda::entries;
 #define CUPOOL_EXPORT_kBody(kind, symbol, like, place)
 #define CUPOOL_EXPORT_kStream CUPOOL_EXPORT
 #define CUPOOL_EXPORT_kStreamPerThread CUPOOL_EXPORT
+#define CUPOOL_EXPORT_kGate CUPOOL_EXPORT
+#define CUPOOL_EXPORT_kGatePerThread CUPOOL_EXPORT
 #define CUPOOL_EXPORT_kDefault CUPOOL_EXPORT
 #define CUPOOL_EXPORT_kDefaultPerThread CUPOOL_EXPORT
 #define CUPOOL_EXPORT_kConfig CUPOOL_EXPORT

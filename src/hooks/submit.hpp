@@ -21,17 +21,19 @@ inline CUstream named(CUstream stream, DefaultStream zero) {
   return zero == DefaultStream::kLegacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
 }
 
-inline bool before_submit(order::Lane lane) { return pools.order().before_submit(lane); }
+inline bool before_submit(order::Timeline& order, CUstream stream) {
+  return order.before_submit(lane_of(stream), reinterpret_cast<driver::Stream>(stream));
+}
 // What a submission is answered that before_submit() has forbidden.
-inline CUresult forbidden() {
-  const CUresult result = to_result(pools.order().refusal());
+inline CUresult forbidden(const order::Timeline& order) {
+  const CUresult result = to_result(order.refusal());
   note_result(result);
   return result;
 }
 
 // A call that failed may have submitted something all the same: the note is made in any case.
-[[gnu::always_inline]] inline void after_submit(order::Lane lane, CUresult result) {
-  pools.order().after_submit(lane);
+[[gnu::always_inline]] inline void after_submit(order::Timeline& order, order::Lane lane, CUresult result) {
+  order.after_submit(lane);
   stats::count(stats::Counter::submissions);
   note_result(result);
 }
@@ -45,39 +47,69 @@ CUresult forward_counted(Call&& call) {
 
 // Makes a submission that nothing stands in the way of any more.
 template <typename Call>
-[[gnu::always_inline]] inline CUresult submit_now(order::Lane lane, Call&& call) {
+[[gnu::always_inline]] inline CUresult submit_now(order::Timeline& order, order::Lane lane, Call&& call) {
   CUresult result;
   {
     const Reentry guard;
     result = call();
   }
-  after_submit(lane, result);
+  after_submit(order, lane, result);
   return result;
 }
 
 // `stream` is named already; `call` makes the real call.
-// `overlaps`: the work may start before what precedes it in the stream has ended.
 template <typename Call>
-inline CUresult submit(CUstream stream, Call&& call, bool overlaps = false) {
+inline CUresult submit(CUstream stream, Call&& call) {
   if (!is_serving()) [[unlikely]]
     return forward_counted(call);
-  const order::Lane lane = lane_of(stream);
-  if (!before_submit(overlaps ? order::Lane::kOverlapping : lane)) [[unlikely]]
-    return forbidden();
-  return submit_now(lane, call);
+  order::Timeline* const order = timeline_of(stream);
+  // Nothing of ours is in that context: there is nothing that could come too early.
+  if (order == nullptr) return forward_counted(call);
+  if (!before_submit(*order, stream)) [[unlikely]]
+    return forbidden(*order);
+  return submit_now(*order, lane_of(stream), call);
 }
 
-inline bool overlaps(const CUlaunchConfig* config) {
-  if (config == nullptr) return false;
-  for (unsigned i = 0; i < config->numAttrs; ++i) {
-    const CUlaunchAttribute& attribute = config->attrs[i];
-    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
-        attribute.value.programmaticStreamSerializationAllowed != 0) {
-      return true;
+// The configuration of a launch without the permission to start before its predecessor has ended. That is a
+// permission only: results are the same without it.
+class InTurn {
+ public:
+  InTurn(const CUlaunchConfig* config, bool leans) : config_(config) {
+    if (!leans || !overlaps(config) || config->numAttrs > kMost) return;
+    copy_ = *config;
+    copy_.attrs = attributes_;
+    copy_.numAttrs = 0;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+      if (!is_permission(config->attrs[i])) attributes_[copy_.numAttrs++] = config->attrs[i];
     }
+    config_ = &copy_;
   }
-  return false;
-}
+  InTurn(const InTurn&) = delete;
+  InTurn& operator=(const InTurn&) = delete;
+
+  const CUlaunchConfig* config() const { return config_; }
+
+  static bool overlaps(const CUlaunchConfig* config) {
+    if (config == nullptr || config->attrs == nullptr) return false;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+      if (is_permission(config->attrs[i])) return true;
+    }
+    return false;
+  }
+
+ private:
+  // More than there are kinds.
+  static constexpr unsigned kMost = 64;
+
+  static bool is_permission(const CUlaunchAttribute& attribute) {
+    return attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+           attribute.value.programmaticStreamSerializationAllowed != 0;
+  }
+
+  const CUlaunchConfig* config_;
+  CUlaunchConfig copy_;
+  CUlaunchAttribute attributes_[kMost];
+};
 
 // The hook of a row that submits work. `Self` names its entry in the real table.
 template <cuda::Kind kind, int place, typename Self, typename Function>
@@ -89,40 +121,62 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   // more is done than two loads before the call and one after it.
   static CUresult call(Args... args) {
     const CUstream stream = stream_of(args...);
-    if (is_serving() && stream != CU_STREAM_PER_THREAD && !may_overlap(args...)) [[likely]] {
+    order::Timeline* const order = pools.order().only();
+    if (order != nullptr && is_serving() && stream != CU_STREAM_PER_THREAD && !is_special(*order, args...))
+        [[likely]] {
       const order::Lane lane = order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
-      if (pools.order().may_submit(lane)) [[likely]]
-        return submit_now(lane, [&] { return Self::entry()(args...); });
+      if (order->may_submit(lane)) [[likely]]
+        return submit_now(*order, lane, [&] { return Self::entry()(args...); });
     }
     return call_with_care(args...);
   }
 
  private:
   [[gnu::noinline]] static CUresult call_with_care(Args... args) {
-    return submit(
-        stream_of(args...), [&] { return Self::entry()(args...); }, may_overlap(args...));
+    if constexpr (kIsGate) pools.order().note_gate();
+    if constexpr (kIsConfig) {
+      return call_in_turn(args...);
+    } else {
+      return submit(stream_of(args...), [&] { return Self::entry()(args...); });
+    }
   }
 
-  static constexpr DefaultStream kZero = kind == cuda::Kind::kStreamPerThread ||
-                                                 kind == cuda::Kind::kConfigPerThread ||
-                                                 kind == cuda::Kind::kDefaultPerThread
-                                             ? DefaultStream::kPerThread
-                                             : DefaultStream::kLegacy;
+  // A launch that may start before its predecessor in the stream has ended would jump over the stream's wait,
+  // or over what stands in the stream itself. While anything leans on that, it is told to come in its turn.
+  template <typename... Rest>
+  static CUresult call_in_turn(const CUlaunchConfig* config, Rest... rest) {
+    const CUstream stream = stream_of(config, rest...);
+    order::Timeline* const order = is_serving() ? timeline_of(stream) : nullptr;
+    const bool leans = order != nullptr && order->is_leaning() && order::kDropOverlap &&
+                       !(order->is_capturing() && is_capturing(stream));
+    const InTurn in_turn(config, leans);
+    return submit(stream, [&] { return Self::entry()(in_turn.config(), rest...); });
+  }
 
-  static bool may_overlap([[maybe_unused]] const Args&... args) {
-    if constexpr (kind == cuda::Kind::kConfig || kind == cuda::Kind::kConfigPerThread) {
-      return overlaps(std::get<0>(std::tie(args...)));
-    }
+  static constexpr bool kIsGate = kind == cuda::Kind::kGate || kind == cuda::Kind::kGatePerThread;
+  static constexpr bool kIsConfig = kind == cuda::Kind::kConfig || kind == cuda::Kind::kConfigPerThread;
+
+  static constexpr DefaultStream kZero =
+      kind == cuda::Kind::kStreamPerThread || kind == cuda::Kind::kGatePerThread ||
+              kind == cuda::Kind::kConfigPerThread || kind == cuda::Kind::kDefaultPerThread
+          ? DefaultStream::kPerThread
+          : DefaultStream::kLegacy;
+
+  // Whether there is more to it than its lane.
+  static bool is_special([[maybe_unused]] const order::Timeline& order,
+                         [[maybe_unused]] const Args&... args) {
+    if constexpr (kIsGate) return true;
+    if constexpr (kIsConfig) return order.is_leaning() && InTurn::overlaps(std::get<0>(std::tie(args...)));
     return false;
   }
 
   static CUstream stream_of(const Args&... args) {
     const auto all = std::tie(args...);
-    if constexpr (kind == cuda::Kind::kStream || kind == cuda::Kind::kStreamPerThread) {
+    if constexpr (kind == cuda::Kind::kStream || kind == cuda::Kind::kStreamPerThread || kIsGate) {
       static_assert(std::is_same_v<std::tuple_element_t<place, std::tuple<Args...>>, CUstream>,
                     "api.def names the wrong place for the stream of this function");
       return named(std::get<place>(all), kZero);
-    } else if constexpr (kind == cuda::Kind::kConfig || kind == cuda::Kind::kConfigPerThread) {
+    } else if constexpr (kIsConfig) {
       const CUlaunchConfig* const config = std::get<0>(all);
       return named(config != nullptr ? config->hStream : nullptr, kZero);
     } else {
@@ -137,20 +191,25 @@ struct SubmitHook<cuda::Kind::kList, place, Self, decltype(&cuLaunchCooperativeK
   static CUresult call(CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) {
     if (!is_serving() || launches == nullptr) return Self::entry()(launches, count, flags);
     for (unsigned i = 0; i < count; ++i) {
-      if (!before_submit(lane(launches[i]))) return forbidden();
+      const CUstream stream = stream_of(launches[i]);
+      order::Timeline* const order = timeline_of(stream);
+      if (order != nullptr && !before_submit(*order, stream)) return forbidden(*order);
     }
     CUresult result;
     {
       const Reentry guard;
       result = Self::entry()(launches, count, flags);
     }
-    for (unsigned i = 0; i < count; ++i) after_submit(lane(launches[i]), result);
+    for (unsigned i = 0; i < count; ++i) {
+      const CUstream stream = stream_of(launches[i]);
+      if (order::Timeline* const order = timeline_of(stream)) after_submit(*order, lane_of(stream), result);
+    }
     return result;
   }
 
  private:
-  static order::Lane lane(const CUDA_LAUNCH_PARAMS& launch) {
-    return lane_of(named(launch.hStream, DefaultStream::kLegacy));
+  static CUstream stream_of(const CUDA_LAUNCH_PARAMS& launch) {
+    return named(launch.hStream, DefaultStream::kLegacy);
   }
 };
 

@@ -12,8 +12,6 @@ using Epoch = uint64_t;
 enum class Lane : uint64_t {
   kNone = 0,
   kLegacy = 1,  // handles 0 and 1 are the same stream
-  kOverlapping =
-      3,  // a launch that may start before its predecessor in the stream has ended: no lane protects it
   kMany = ~uint64_t{0},
 };
 

@@ -11,13 +11,18 @@ namespace cupool::order {
 #define CUPOOL_RULE(name) inline constexpr bool name = true
 #endif
 
-CUPOOL_RULE(kFence);           // without: freed memory is handed out without looking at its stamp
-CUPOOL_RULE(kGuard);           // without: a submission to another stream makes no barrier
-CUPOOL_RULE(kNote);            // without: submissions to a second stream are not noted
-CUPOOL_RULE(kGuardEpoch);      // without: an old guard serves hand-outs made after a later seal
-CUPOOL_RULE(kNumberFirst);     // without: the event is recorded before the epoch's number goes up
-CUPOOL_RULE(kDestroyBarrier);  // without: a destroyed stream's lane stays noted, its handle comes back
-CUPOOL_RULE(kThreadLanes);     // without: all threads' default streams count as one lane
+CUPOOL_RULE(kFence);        // without: freed memory is handed out without looking at its stamp
+CUPOOL_RULE(kLean);         // without: a submission does not wait for the seal that a hand-out leans on
+CUPOOL_RULE(kAllLanes);     // without: the own-lane skip looks at one epoch, not at all unfinished ones
+CUPOOL_RULE(kNote);         // without: submissions to a second stream are not noted
+CUPOOL_RULE(kNumberFirst);  // without: the event is recorded before the epoch's number goes up
+CUPOOL_RULE(kRename);       // without: a destroyed stream's lane stays noted, its handle comes back
+CUPOOL_RULE(kDropWaited);   // without: a destroyed stream's waits count for the next one with its handle
+CUPOOL_RULE(kDropOverlap);  // without: a programmatic launch may jump over the wait
+CUPOOL_RULE(kThreadLanes);  // without: all threads' default streams count as one lane
+CUPOOL_RULE(kSealInFree);   // without: work may wait for an event that was recorded outside a free
+CUPOOL_RULE(kOwnFree);      // without: exact reuse waits on the host for other threads' frees too
+CUPOOL_RULE(kLeaves);       // without: memory leaves the process before its old work is over
 
 #undef CUPOOL_RULE
 

@@ -1,120 +1,102 @@
-// The list of pending seals and the events of each context. Runs under the timeline's lock, decides nothing:
-// see seals.hpp. Calls the driver for events only, never for memory.
+// The list of pending seals and the events of one context. Runs under the timeline's lock and decides
+// nothing: see seals.hpp. Calls the driver for events only.
 #include "order/seals.hpp"
 
 #include <algorithm>
 
+#include "order/rules.hpp"
+
 namespace cupool::order {
 
-void Seals::join(driver::Context context) {
-  for (const Member& member : contexts_) {
-    if (member.context == context) return;
-  }
-  contexts_.push_back({context, {}});
-}
-
-void Seals::leave(driver::Context context) {
-  // Destroying a context waits for its work, so its marks are as good as done; its events must not be asked
-  // any more.
-  for (Seal& seal : pending_) {
-    std::erase_if(seal.marks, [&](const Mark& mark) { return mark.context == context; });
-  }
-  std::erase_if(contexts_, [&](const Member& member) { return member.context == context; });
-}
-
 void Seals::push(Epoch epoch, Lane lanes) {
-  if (pending_.size() >= kMost) lanes = unite(lanes, abandon(pending_.back().epoch));
-  pending_.push_back({epoch, lanes, {}});
+  make_room();
+  pending_[count_++] = {epoch, epoch, lanes, nullptr, false};
 }
 
-driver::Event Seals::take_event(Member& member) {
-  if (!member.idle.empty()) {
-    const driver::Event event = member.idle.back();
-    member.idle.pop_back();
-    return event;
+// What work may wait for passes only into another such seal; everything else may pass into any.
+void Seals::make_room() {
+  for (size_t i = count_ - 1; count_ > kMost && i-- > 0;) {
+    if (pending_[i].in_free && !pending_[i + 1].in_free) continue;
+    pending_[i + 1].lanes = unite(pending_[i + 1].lanes, pending_[i].lanes);
+    give_event(pending_[i].event);
+    remove(i);
   }
-  driver::Event event = nullptr;
-  return driver_->create_event(member.context, &event) == driver::kSuccess ? event : nullptr;
 }
 
-bool Seals::record_newest() {
-  Seal& seal = pending_.back();
-  for (Member& member : contexts_) {
-    const driver::Event event = take_event(member);
-    if (event == nullptr) return false;
-    seal.marks.push_back({member.context, event});
-    if (driver_->record(member.context, event) != driver::kSuccess) return false;
+void Seals::remove(size_t index) {
+  std::copy(pending_.begin() + index + 1, pending_.begin() + count_, pending_.begin() + index);
+  --count_;
+}
+
+const Seal* Seals::covering(Epoch epoch) const {
+  for (size_t i = 0; i < count_; ++i) {
+    const Seal& seal = pending_[i];
+    if (seal.epoch >= epoch && seal.event != nullptr && seal.in_free) return &seal;
   }
-  return !seal.marks.empty();
+  return nullptr;
 }
 
-bool Seals::order_after_newest() {
-  for (const Member& member : contexts_) {
-    for (const Mark& mark : pending_.back().marks) {
-      if (driver_->order_after(member.context, mark.event) != driver::kSuccess) return false;
-    }
+Lane Seals::lanes_up_to(Epoch epoch) const {
+  Lane all = Lane::kNone;
+  for (size_t i = 0; i < count_ && pending_[i].epoch <= epoch; ++i) {
+    // Without the rule: as if a seal's own lanes were all that its event covers.
+    if (!kAllLanes) all = Lane::kNone;
+    all = unite(all, pending_[i].lanes);
   }
-  return true;
+  return all;
 }
 
-Epoch Seals::newest_done() {
+void Seals::rename(Lane lane) {
+  for (size_t i = 0; i < count_; ++i) {
+    if (pending_[i].lanes == lane) pending_[i].lanes = Lane::kMany;
+  }
+}
+
+Epoch Seals::newest_done(driver::Driver& driver, bool* failed) const {
   Epoch done = 0;
-  for (const Seal& seal : pending_) {
-    // A seal that stands for the application's wait is not ours to judge; a later one may still prove it too.
-    if (seal.marks.empty()) continue;
-    for (const Mark& mark : seal.marks) {
-      if (driver_->query(mark.event) != driver::kSuccess) return done;
+  for (size_t i = 0; i < count_; ++i) {
+    // One that stands for the program's wait is not ours to judge; a later one may still prove it too.
+    if (pending_[i].event == nullptr) continue;
+    const driver::Status status = driver.query(pending_[i].event);
+    if (status != driver::kSuccess) {
+      *failed = status != driver::kNotReady;
+      break;
     }
-    done = seal.epoch;
+    done = pending_[i].epoch;
   }
   return done;
 }
 
 void Seals::retire(Epoch epoch) {
-  size_t count = 0;
-  for (; count < pending_.size() && pending_[count].epoch <= epoch; ++count) recycle(pending_[count]);
-  pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(count));
+  size_t over = 0;
+  for (; over < count_ && pending_[over].epoch <= epoch; ++over) give_event(pending_[over].event);
+  std::copy(pending_.begin() + over, pending_.begin() + count_, pending_.begin());
+  count_ -= over;
 }
 
 Lane Seals::abandon(Epoch epoch) {
-  for (auto seal = pending_.begin(); seal != pending_.end(); ++seal) {
-    if (seal->epoch != epoch) continue;
-    const Lane lanes = seal->lanes;
-    recycle(*seal);
-    pending_.erase(seal);
-    return lanes;
+  for (size_t i = 0; i < count_; ++i) {
+    if (pending_[i].epoch != epoch) continue;
+    const Lane lanes = pending_[i].lanes;
+    give_event(pending_[i].event);
+    remove(i);
+    if (i == count_) return lanes;
+    pending_[i].lanes = unite(pending_[i].lanes, lanes);
+    break;
   }
   return Lane::kNone;
 }
 
-void Seals::forget_lanes() {
-  for (Seal& seal : pending_) seal.lanes = Lane::kNone;
+void Seals::forget_all() { count_ = idle_count_ = 0; }
+
+driver::Event Seals::take_event(driver::Driver& driver, driver::Context context) {
+  if (idle_count_ != 0) return idle_[--idle_count_];
+  driver::Event event = nullptr;
+  return driver.create_event(context, &event) == driver::kSuccess ? event : nullptr;
 }
 
-Lane Seals::lanes() const {
-  Lane all = Lane::kNone;
-  for (const Seal& seal : pending_) all = unite(all, seal.lanes);
-  return all;
-}
-
-std::vector<driver::Context> Seals::context_list() const {
-  std::vector<driver::Context> list;
-  for (const Member& member : contexts_) list.push_back(member.context);
-  return list;
-}
-
-void Seals::recycle(Seal& seal) {
-  for (const Mark& mark : seal.marks) {
-    for (Member& member : contexts_) {
-      if (member.context == mark.context) member.idle.push_back(mark.event);
-    }
-  }
-  seal.marks.clear();
-}
-
-void Seals::forget_all() {
-  contexts_.clear();
-  pending_.clear();
+void Seals::give_event(driver::Event event) {
+  if (event != nullptr && idle_count_ < idle_.size()) idle_[idle_count_++] = event;
 }
 
 }  // namespace cupool::order

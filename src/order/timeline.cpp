@@ -1,9 +1,9 @@
-// The slow half of the timeline: everything that changes its words, under `lock_`. The order of the stores is
-// part of the rules (docs/order.md): the grant goes first, the number goes up before the record. Waits on the
-// host without the lock.
+// The slow half of a timeline: everything that changes its words, under `lock_`. The order of the stores is
+// part of the rules (docs/order.md): `idle_` goes first, the number goes up before the record, a lane has
+// waited before that is noted. Waits on the host without the lock.
 #include "order/timeline.hpp"
 
-#include <sched.h>
+#include <time.h>
 
 #include <algorithm>
 
@@ -13,33 +13,40 @@ namespace cupool::order {
 
 using driver::kSuccess;
 
+constinit thread_local uint64_t thread_work = 0;
+constinit thread_local Timeline::Own Timeline::own_{nullptr, 0};
+
+namespace {
+
+// How long a wait on the host sleeps between two questions: shorter than most kernels of a program that
+// frees memory, longer than the questions take.
+constexpr timespec kPollInterval{0, 20'000};
+
+// From this many pending seals on, a free that makes another one also asks which are done.
+constexpr size_t kManyPending = 4;
+
+// A program that strays to another stream now and then has no streams that take turns.
+constexpr uint32_t kFewWaits = 16;
+
+constinit thread_local char thread_token = 0;
+
+}  // namespace
+
 Lane Timeline::in_use_locked() const {
-  if (distrusted_because() != nullptr || seals_.contexts() > 1) return Lane::kMany;
-  return unite(noted_.load(std::memory_order_relaxed), seals_.lanes());
+  return blind_ ? Lane::kMany : unite(noted_.load(std::memory_order_relaxed), seals_.lanes());
 }
 
-// The one word the hot path of an allocation looks at, made anew whenever something it depends on changed.
+// The words the hot path of an allocation looks at, made anew whenever something they depend on changed.
 void Timeline::refresh_locked() {
   const Lane in_use = in_use_locked();
-  const Lane guard = guard_.load(std::memory_order_relaxed);
-  const bool guarded =
-      guard == in_use && (!kGuardEpoch || guard_epoch_ == open_.load(std::memory_order_relaxed));
-  const bool grant = !is_capturing() && in_use != Lane::kMany && (in_use == Lane::kNone || guarded);
-  grant_.store(grant || !kFence, std::memory_order_release);
-  is_many_.store(in_use == Lane::kMany || holds_grants_locked(), std::memory_order_relaxed);
+  one_lane_.store(in_use != Lane::kMany && reuse() == Reuse::kLean, std::memory_order_release);
+  idle_.store(in_use == Lane::kNone || !kFence, std::memory_order_release);
 }
 
-void Timeline::clear_guard_locked() { guard_.store(Lane::kNone, std::memory_order_release); }
-
-void Timeline::raise_safe_locked() {
-  const Epoch completed = completed_.load(std::memory_order_relaxed);
-  safe_.store(completed_only_ ? completed : std::max(ordered_, completed), std::memory_order_release);
-}
-
-// The grant goes before the note comes: a thread that finds its lane noted already may free and allocate at
-// once, and must not find a grant from before the note.
+// `idle_` goes before the note comes: a thread that finds its lane noted already may free and allocate at
+// once, and must not find `idle_` from before the note.
 void Timeline::add_noted_locked(Lane lanes) {
-  grant_.store(!kFence, std::memory_order_release);
+  if (lanes != Lane::kNone) idle_.store(!kFence, std::memory_order_release);
   noted_.store(unite(noted_.load(std::memory_order_relaxed), lanes), std::memory_order_release);
   refresh_locked();
 }
@@ -47,297 +54,333 @@ void Timeline::add_noted_locked(Lane lanes) {
 void Timeline::note(Lane lane) {
   Guard hold(lock_);
   if (noted_.load(std::memory_order_relaxed) != Lane::kNone) stats::count(stats::Event::lane_changes);
+  note_thread_locked();
   add_noted_locked(lane);
 }
 
-// The first submission to another stream after an unordered hand-out: what was handed out may be used there.
-bool Timeline::leave_guarded_lane(Lane lane) {
-  {
-    Guard hold(lock_);
-    const Lane guard = guard_.load(std::memory_order_relaxed);
-    if (guard == Lane::kNone || guard == lane) return true;
-    stats::count(stats::Event::guard_trips);
-    // A launch that overlaps its predecessor trips it too, but does not make its stream one of many.
-    if (lane != Lane::kOverlapping) note_trip_locked();
-    if (barrier_locked()) return true;
-  }
-  if (wait_for_all()) return true;
-  // A capture that began meanwhile settled the guard first, by a wait of its own.
-  Guard hold(lock_);
-  const Lane guard = guard_.load(std::memory_order_relaxed);
-  return guard == Lane::kNone || guard == lane;
-}
-
-void Timeline::hold_grants_for(uint64_t nanoseconds) {
-  Guard hold(lock_);
-  hold_ns_ = nanoseconds;
-}
-
-void Timeline::note_trip_locked() {
-  if (hold_ns_ == 0) return;
-  const uint64_t now = stats::now_ns();
-  quick_trips_ = now - granted_at_ < kQuickNs ? quick_trips_ + 1 : 0;
-  if (quick_trips_ > kMostQuickTrips) held_until_ = now + hold_ns_;
-}
-
-bool Timeline::holds_grants_locked() {
-  if (held_until_ != 0 && stats::now_ns() >= held_until_) held_until_ = 0;
-  return held_until_ != 0;
-}
-
-// Orders what was handed out unordered, if anything was. False: it could not be done.
-bool Timeline::settle_guard() {
-  {
-    Guard hold(lock_);
-    if (guard_.load(std::memory_order_relaxed) == Lane::kNone || barrier_locked()) return true;
-  }
-  return wait_for_all();
-}
-
-bool Timeline::ask_for_grant() {
-  Guard hold(lock_);
-  const Lane in_use = in_use_locked();
-  if (is_capturing() || in_use == Lane::kMany || holds_grants_locked()) return false;
-  const Lane guard = guard_.load(std::memory_order_relaxed);
-  if (in_use != Lane::kNone) {
-    if (guard != Lane::kNone && guard != in_use && !barrier_locked()) return false;
-    if (guard != in_use && hold_ns_ != 0) granted_at_ = stats::now_ns();
-    guard_.store(in_use, std::memory_order_release);
-    guard_epoch_ = open_.load(std::memory_order_relaxed);
-  }
+// A thread submits or frees. Where streams wait for values in memory, one thread may have to submit what
+// another one's free would have waited for: from now on nothing is made to wait.
+void Timeline::note_thread_locked() {
+  if (thread_ == nullptr) thread_ = &thread_token;
+  if (thread_ != &thread_token) several_threads_.store(true, std::memory_order_relaxed);
+  if (!has_several_threads() || !contexts_.has_gates() || reuse() == Reuse::kCompleted) return;
+  reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
   refresh_locked();
-  return grant_.load(std::memory_order_relaxed);
 }
+
+// ---- Seals.
 
 // Closes the open epoch and returns its number. The lanes noted so far go with it, and the number goes up
 // before anything is recorded: work that the record misses is freed with a new stamp.
 Epoch Timeline::open_next_locked() {
   const Epoch epoch = open_.load(std::memory_order_relaxed);
   seals_.push(epoch, noted_.load(std::memory_order_relaxed));
-  grant_.store(!kFence, std::memory_order_release);
+  idle_.store(!kFence, std::memory_order_release);
   noted_.store(Lane::kNone, std::memory_order_release);
   if (kNumberFirst) open_.store(epoch + 1, std::memory_order_release);
   return epoch;
 }
 
-bool Timeline::seal_locked() {
-  if (is_capturing() || seals_.contexts() == 0 || !seals_.driver()->has_context_events()) return false;
+bool Timeline::seal_locked(Kind kind) {
+  if (failed_ || !driver_.has_context_events() || !gate_.enter()) return false;
   const Epoch epoch = open_next_locked();
-  stats::count(stats::Event::seals);
-  const bool recorded = seals_.record_newest();
+  const driver::Event event = seals_.take_event(driver_, context());
+  const bool recorded = event != nullptr && driver_.record(context(), event) == kSuccess;
   if (!kNumberFirst) open_.store(epoch + 1, std::memory_order_release);
-  add_noted_locked(recorded ? Lane::kNone : seals_.abandon(epoch));
-  return recorded;
-}
-
-bool Timeline::barrier_locked() {
-  if (!seal_locked()) return false;
-  const Epoch epoch = open_.load(std::memory_order_relaxed) - 1;
-  if (!seals_.order_after_newest()) return false;
-  stats::count(stats::Event::barriers);
-  ordered_ = epoch;
-  raise_safe_locked();
-  seals_.forget_lanes();
-  clear_guard_locked();
+  gate_.leave();
+  if (!recorded) {
+    seals_.give_event(event);
+    add_noted_locked(seals_.abandon(epoch));
+    return false;
+  }
+  stats::count(stats::Event::seals);
+  Seal& seal = seals_.newest();
+  seal.event = event;
+  seal.in_free = kind == Kind::kInFree || !kSealInFree;
+  if (seal.in_free) sealed_.store(epoch, std::memory_order_release);
   refresh_locked();
   return true;
+}
+
+void Timeline::seal_in_free() {
+  if (!driver_.has_context_events()) {
+    wait_for_all();
+    return;
+  }
+  if (!lock_.try_lock()) return;
+  note_thread_locked();
+  if (in_use_locked() == Lane::kNone) {
+    lock_.unlock();
+    return;
+  }
+  // Nothing was submitted since the last seal, so its event covers all that blocks with the open stamp were
+  // used for: it serves for the open epoch as well.
+  const bool is_covered = noted_.load(std::memory_order_relaxed) == Lane::kNone && !seals_.empty() &&
+                          seals_.newest().in_free && !blind_;
+  if (is_covered) {
+    const Epoch epoch = open_.load(std::memory_order_relaxed);
+    seals_.newest().epoch = epoch;
+    open_.store(epoch + 1, std::memory_order_release);
+    sealed_.store(epoch, std::memory_order_release);
+  } else {
+    seal_locked(Kind::kInFree);
+  }
+  if (is_covered || seals_.size() >= kManyPending) poll_locked();
+  lock_.unlock();
+}
+
+void Timeline::seal_for_completion() {
+  if (!lock_.try_lock()) return;
+  seal_locked(Kind::kForCompletion);
+  lock_.unlock();
 }
 
 void Timeline::complete_locked(Epoch epoch) {
   if (epoch <= completed_.load(std::memory_order_relaxed)) return;
   seals_.retire(epoch);
   completed_.store(epoch, std::memory_order_release);
-  raise_safe_locked();
-  if (guard_epoch_ <= epoch) clear_guard_locked();
+  ordered_.store(std::max(epoch, ordered_.load(std::memory_order_relaxed)), std::memory_order_release);
+  sealed_.store(std::max(epoch, sealed_.load(std::memory_order_relaxed)), std::memory_order_release);
   refresh_locked();
 }
 
 void Timeline::poll_locked() {
-  if (!is_capturing()) complete_locked(seals_.newest_done());
+  if (seals_.empty() || failed_ || !gate_.enter()) return;
+  const Epoch done = seals_.newest_done(driver_, &failed_);
+  gate_.leave();
+  complete_locked(done);
 }
 
-bool Timeline::seal_is_worth_it_locked() {
-  if (seals_asked_++ < seals_.size() / 2) return false;
-  seals_asked_ = 0;
-  return true;
-}
-
-void Timeline::advance(bool seal) {
+void Timeline::advance() {
   if (!lock_.try_lock()) return;
   poll_locked();
-  // Nothing else tells a driver without context events that grants are no longer held back.
-  if (held_until_ != 0 && !holds_grants_locked()) refresh_locked();
-  // The first one may be over at once; behind others that are not, none is.
-  const bool first = seals_.empty();
-  if ((first || (seal && seal_is_worth_it_locked())) && seal_locked() && first) poll_locked();
   lock_.unlock();
 }
 
-bool Timeline::barrier() {
-  {
-    Guard hold(lock_);
-    if (!completed_only_ && barrier_locked()) return true;
+// ---- Hand-outs that lean on a seal.
+
+void Timeline::raise_lean(Epoch stamp) {
+  Epoch lean = lean_.load(std::memory_order_relaxed);
+  while (lean < stamp && !lean_.compare_exchange_weak(lean, stamp, std::memory_order_seq_cst)) {
   }
-  return wait_for_all();
 }
 
-bool Timeline::wait_for_all() {
-  std::vector<driver::Context> contexts;
-  Epoch epoch = 0;
-  {
+// The word is raised first and the mode read then; distrust() does it the other way round. So one of the two
+// sees the other, and nothing stays without its order.
+void Timeline::lean_on_seal(Epoch stamp) {
+  raise_lean(stamp);
+  if (reuse() == Reuse::kOrder) {
     Guard hold(lock_);
-    if (is_capturing()) return false;
-    contexts = seals_.context_list();
-    epoch = open_next_locked();
-    ++waits_;
-    refresh_locked();
+    order_locked(stamp);
+  } else if (is_touched_directly()) {
+    wait_for(stamp);
   }
-  const uint64_t before = stats::now_ns();
-  bool over = true;
-  for (driver::Context context : contexts) {
-    const driver::Status status = seals_.driver()->synchronize(context);
-    if (status == kSuccess) continue;
-    over = false;
-    refusal_.store(status, std::memory_order_relaxed);
-  }
-  stats::count(stats::Event::pool_waits);
-  stats::count(stats::Event::pool_wait_ns, stats::now_ns() - before);
-  end_wait(epoch, over);
-  Guard hold(lock_);
-  --waits_;
-  return over;
 }
 
-bool Timeline::begin_call() {
-  Guard hold(lock_);
-  if (is_capturing()) return false;
-  ++waits_;
+// The first submission of a lane since something was handed out that may be used there. Nothing need be done
+// if the stream itself orders it: all that the seal covers, and that may not be over, is in this lane.
+bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
+  bool has_seal = false;
+  {
+    Guard hold(lock_);
+    const Epoch lean = lean_.load(std::memory_order_acquire);
+    if (lean <= completed_.load(std::memory_order_relaxed)) return true;
+    // What goes into a capture is not work; the launch of its graph is.
+    if (gate_.is_capturing() && driver_.is_capturing(stream)) return true;
+    if (const Seal* const seal = seals_.covering(lean)) {
+      has_seal = true;
+      const Lane before = blind_ ? Lane::kMany : seals_.lanes_up_to(seal->epoch);
+      if (before != Lane::kNone && before != lane) {
+        const driver::Status status = driver_.wait_on(stream, seal->event);
+        if (status != kSuccess) {
+          refusal_.store(status, std::memory_order_relaxed);
+          return false;
+        }
+        stats::count(stats::Event::stream_waits);
+        if (++stream_waits_ >= kFewWaits)
+          lanes_.store(std::max<size_t>(2, waited_.count()), std::memory_order_relaxed);
+      }
+      // Only now: another thread that finds this note submits to the stream at once.
+      waited_.set(lane, seal->epoch);
+    }
+  }
+  // A driver that has failed keeps no seal.
+  return has_seal || wait_for_all();
+}
+
+// All later work of the context waits for the seal that covers `epoch`. It was recorded inside a free, so the
+// driver's free would have waited for all of that.
+bool Timeline::order_locked(Epoch epoch) {
+  if (epoch <= ordered()) return true;
+  const Seal* const seal = seals_.covering(epoch);
+  if (seal == nullptr || failed_ || !gate_.enter()) return false;
+  const driver::Status status = contexts_.order_after(driver_, context(), seal->event);
+  gate_.leave();
+  if (status != kSuccess) return false;
+  stats::count(stats::Event::context_waits);
+  ordered_.store(seal->epoch, std::memory_order_release);
   return true;
 }
 
-void Timeline::end_call() {
-  Guard hold(lock_);
-  --waits_;
+bool Timeline::reach() {
+  switch (reuse()) {
+    case Reuse::kLean:
+      return sealed_.load(std::memory_order_relaxed) > ordered();
+    case Reuse::kOrder: {
+      Guard hold(lock_);
+      const Epoch sealed = sealed_.load(std::memory_order_relaxed);
+      return sealed > ordered() && order_locked(sealed);
+    }
+    case Reuse::kCompleted:
+      return wait_for_own_frees();
+  }
+  return false;
 }
+
+// ---- Waits on the host.
+
+bool Timeline::wait_for(Epoch epoch) { return wait_for(epoch, kAnyStamp); }
+
+bool Timeline::wait_for(Epoch epoch, Epoch newest_record) {
+  const uint64_t before = stats::now_ns();
+  bool over = false;
+  for (bool may_wait = true; may_wait && !over;) {
+    {
+      Guard hold(lock_);
+      poll_locked();
+      over = epoch <= completed_.load(std::memory_order_relaxed);
+      const Seal* const seal = seals_.covering(epoch);
+      may_wait = !failed_ && !gate_.is_capturing() && seal != nullptr && seal->made <= newest_record;
+    }
+    if (may_wait && !over) nanosleep(&kPollInterval, nullptr);
+  }
+  stats::count(stats::Event::pool_waits);
+  stats::count(stats::Event::pool_wait_ns, stats::now_ns() - before);
+  return over;
+}
+
+bool Timeline::wait_for_own_frees() {
+  const Epoch own =
+      kOwnFree ? (own_.timeline == this ? own_.epoch : 0) : sealed_.load(std::memory_order_acquire);
+  // An event that was recorded later, and took over that of the thread's own free, covers more than that
+  // free.
+  return own > completed_.load(std::memory_order_acquire) && wait_for(own, kOwnFree ? own : kAnyStamp);
+}
+
+bool Timeline::settle() {
+  const Epoch newest = std::max(lean_.load(std::memory_order_acquire), ordered());
+  return newest <= completed_.load(std::memory_order_acquire) || !kLeaves || wait_for(newest);
+}
+
+bool Timeline::wait_for_all() {
+  if (!gate_.enter()) return false;
+  Epoch epoch = 0;
+  {
+    Guard hold(lock_);
+    epoch = open_next_locked();
+    refresh_locked();
+  }
+  const uint64_t before = stats::now_ns();
+  const driver::Status status = driver_.synchronize(context());
+  if (status != kSuccess) refusal_.store(status, std::memory_order_relaxed);
+  stats::count(stats::Event::pool_waits);
+  stats::count(stats::Event::pool_wait_ns, stats::now_ns() - before);
+  end_wait(epoch, status == kSuccess);
+  gate_.leave();
+  return status == kSuccess;
+}
+
+// ---- What the application does.
 
 Epoch Timeline::begin_wait(Lane lane) {
   Guard hold(lock_);
-  if (is_capturing()) return 0;
-  // A context's own wait says nothing of another context's work.
-  if (seals_.contexts() > 1) return 0;
-  if (lane != Lane::kMany) {
-    // Nor one stream's of lanes that a barrier has made us forget: they are ordered, but perhaps not over.
-    if (ordered_ > completed_.load(std::memory_order_relaxed)) poll_locked();
-    if (ordered_ > completed_.load(std::memory_order_relaxed) || in_use_locked() != lane) return 0;
-  }
+  if (gate_.is_capturing() || (lane != Lane::kMany && in_use_locked() != lane)) return 0;
   const Epoch epoch = open_next_locked();
   refresh_locked();
   return epoch;
 }
 
+// A wait that failed proves nothing. Its lanes stay with the seal that was made meanwhile, which covers their
+// work, or else with what is noted.
 void Timeline::end_wait(Epoch epoch, bool succeeded) {
   if (epoch == 0) return;
   Guard hold(lock_);
   if (!kNumberFirst) open_.store(epoch + 1, std::memory_order_release);
   if (succeeded) {
     complete_locked(epoch);
-    return;
+  } else {
+    add_noted_locked(seals_.abandon(epoch));
   }
-  add_noted_locked(seals_.abandon(epoch));
 }
 
 void Timeline::destroy_stream(Lane lane) {
-  if (!kDestroyBarrier) return;
-  {
-    Guard hold(lock_);
-    const Lane in_use = in_use_locked();
-    if (in_use != lane && in_use != Lane::kMany && guard_.load(std::memory_order_relaxed) != lane) return;
-    if (barrier_locked()) return;
-  }
-  if (wait_for_all()) return;
-  // Neither can be done during a capture: then nothing may lean on this handle any more.
   Guard hold(lock_);
-  if (guard_.load(std::memory_order_relaxed) == lane) guard_.store(Lane::kMany, std::memory_order_release);
-  add_noted_locked(Lane::kMany);
-}
-
-void Timeline::begin_capture() {
-  for (bool can_settle = true;;) {
-    {
-      Guard hold(lock_);
-      // While something captures no barrier can be made, so none may be owed; and a wait of ours would break
-      // it.
-      const bool owes =
-          guard_.load(std::memory_order_relaxed) != Lane::kNone && can_settle && !is_capturing();
-      if (!owes && waits_ == 0) {
-        captures_.fetch_add(1, std::memory_order_release);
-        refresh_locked();
-        return;
-      }
-    }
-    can_settle = settle_guard();
-    sched_yield();
-  }
-}
-
-void Timeline::end_capture() {
-  Guard hold(lock_);
-  if (captures_.load(std::memory_order_relaxed) != 0) captures_.fetch_sub(1, std::memory_order_release);
+  if (kDropWaited) waited_.drop(lane);
+  if (!kRename) return;
+  seals_.rename(lane);
+  if (noted_.load(std::memory_order_relaxed) == lane) add_noted_locked(Lane::kMany);
   refresh_locked();
 }
 
-void Timeline::join(driver::Context context) {
-  bool alone = true;
-  {
-    Guard hold(lock_);
-    seals_.join(context);
-    alone = seals_.contexts() == 1;
-    refresh_locked();
-  }
-  // From now on lanes cannot be told apart; what leans on the old guard gets its order here.
-  if (!alone) settle_guard();
+// ---- Doubt.
+
+void Timeline::distrust() {
+  Guard hold(lock_);
+  blind_ = true;
+  if (reuse() == Reuse::kLean) reuse_.store(Reuse::kOrder, std::memory_order_seq_cst);
+  refresh_locked();
+  order_locked(lean_.load(std::memory_order_seq_cst));
 }
 
-void Timeline::leave(driver::Context context) {
+void Timeline::use_completed_only() {
   Guard hold(lock_);
-  seals_.leave(context);
+  reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
+  // What is ordered, but not over, is not handed out any more; what of it was, counts as leant on.
+  raise_lean(ordered());
+  ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
   refresh_locked();
 }
 
-size_t Timeline::contexts() {
+void Timeline::expect_direct_access() {
+  direct_.store(true, std::memory_order_seq_cst);
+  use_completed_only();
+  settle();
+}
+
+// What only this context was told to wait for so far, all are told.
+void Timeline::order_everywhere() {
   Guard hold(lock_);
-  return seals_.contexts();
+  const Epoch newest = std::max(lean_.load(std::memory_order_seq_cst), ordered());
+  ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
+  order_locked(newest);
 }
 
-void Timeline::distrust(const char* reason) {
-  {
-    Guard hold(lock_);
-    if (distrusted_because() != nullptr) return;
-    distrusted_.store(reason, std::memory_order_release);
-    refresh_locked();
-  }
-  settle_guard();
+// ---- The life of a context.
+
+void Timeline::begin(driver::Context context) {
+  Guard hold(lock_);
+  failed_ = false;
+  thread_ = nullptr;
+  context_.store(context, std::memory_order_release);
 }
 
-void Timeline::use_completed_only(const char* reason) {
-  {
-    Guard hold(lock_);
-    if (completed_only_) return;
-    completed_only_ = true;
-    raise_safe_locked();
-  }
-  distrust(reason);
+void Timeline::end() {
+  Guard hold(lock_);
+  const Epoch epoch = open_.load(std::memory_order_relaxed);
+  seals_.forget_all();
+  waited_.drop_all();
+  noted_.store(Lane::kNone, std::memory_order_release);
+  open_.store(epoch + 1, std::memory_order_release);
+  sealed_.store(epoch, std::memory_order_release);
+  ordered_.store(epoch, std::memory_order_release);
+  completed_.store(epoch, std::memory_order_release);
+  context_.store(nullptr, std::memory_order_release);
+  refresh_locked();
 }
 
 void Timeline::forget_after_fork() {
   lock_.reset_after_fork();
-  Guard hold(lock_);
-  seals_.forget_all();
-  captures_.store(0, std::memory_order_relaxed);
-  waits_ = 0;
-  noted_.store(Lane::kNone, std::memory_order_relaxed);
-  clear_guard_locked();
-  refresh_locked();
+  end();
 }
 
 }  // namespace cupool::order

@@ -1,85 +1,130 @@
-// When may memory that the application freed be handed out again? One timeline per process answers for all
-// contexts, for work of one context can touch memory of another. docs/order.md argues every rule and names
-// the races. Owns: the epochs, what is known of the streams in use, the guard. All state changes happen under
-// `lock_`; the words in the first cache line are read without it. `lock_` is held across record, query and
-// order_after (the model needs these steps whole) but never across a call the application made.
+// When may memory of one context that the application freed be handed out again? One timeline for each
+// context, because the driver's free waits for the work of the memory's own context and for no other.
+// docs/order.md argues every rule and names the races. Owns: the epochs, what is known of the streams in use,
+// and on which seal hand-outs lean. All state changes happen under `lock_`, but for `lean_`; the words in the
+// first cache line are read without it. `lock_` is held across record, query and wait of an event (the model
+// needs these steps whole), never across a call the application made or a wait on the host.
 #pragma once
 
 #include <atomic>
-#include <vector>
 
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
+#include "order/capture_gate.hpp"
+#include "order/contexts.hpp"
 #include "order/lane.hpp"
 #include "order/rules.hpp"
 #include "order/seals.hpp"
+#include "order/waited_lanes.hpp"
 
 namespace cupool::order {
 
+// What it takes to hand out a block whose work is not over, but sealed.
+enum class Reuse {
+  kLean,       // the streams that may use it wait, each before its next submission
+  kOrder,      // not all submissions are seen: the whole context waits for the seal
+  kCompleted,  // nothing does: only blocks whose work is over are handed out
+};
+
+// How far a search for a block goes.
+enum class Reach {
+  kCheap,  // what costs streams that overlap nothing
+  kAll,    // what streams may have to wait for
+};
+// The limit of a search while no work is under way.
+inline constexpr Epoch kAnyStamp = ~Epoch{0};
+
+// Pieces of work that the calling thread has submitted.
+[[gnu::visibility("hidden")]] extern constinit thread_local uint64_t thread_work;
+
 class Timeline {
  public:
-  constexpr explicit Timeline(driver::Driver* driver = nullptr) : seals_(driver) {}
+  Timeline(driver::Driver& driver, CaptureGate& gate, Contexts& contexts)
+      : driver_(driver), gate_(gate), contexts_(contexts) {}
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
 
   // ---- Hot path: no lock, no call.
 
   // The stamp of a block that is freed now. pre: the application's last launch on it has returned.
   Epoch open() const { return open_.load(std::memory_order_acquire); }
-  // Whether everything that touched a block with this stamp is ordered before any GPU work submitted from now
-  // on.
-  bool is_safe(Epoch stamp) const { return stamp <= safe_.load(std::memory_order_acquire) || !kFence; }
-  Epoch safe() const { return kFence ? safe_.load(std::memory_order_acquire) : ~Epoch{0}; }
-  // Whether it is over, so that the host or another device may write there too.
-  bool is_completed(Epoch stamp) const {
-    return stamp <= completed_.load(std::memory_order_acquire) || !kFence;
+  // Whether no work is under way: any block may be handed out. Read it after the block was taken from
+  // wherever it lay: what was noted before the free is then seen.
+  bool is_idle() const { return idle_.load(std::memory_order_acquire); }
+  // The highest stamp whose work is over, so that the host or another device may write there too.
+  Epoch completed() const { return kFence ? completed_.load(std::memory_order_acquire) : kAnyStamp; }
+  // The highest stamp that may be handed out at no cost to streams that overlap: its work is over, or comes
+  // before all later work anyway. Read it, too, under the lock under which the block lies.
+  Epoch cheap() const {
+    if (is_idle() || !kFence) return kAnyStamp;
+    return one_lane_.load(std::memory_order_acquire) ? sealed_.load(std::memory_order_acquire) : ordered();
   }
-  Epoch completed() const { return kFence ? completed_.load(std::memory_order_acquire) : ~Epoch{0}; }
-  // Whether freed memory may be handed out whatever its stamp, because all unfinished work is in one lane.
-  // Read it after the block was taken from wherever it lay: what was noted before the free is then seen.
-  bool is_granted() const { return grant_.load(std::memory_order_acquire); }
-  // The highest stamp that may be handed out now. The same rule: read it under the lock under which the block
-  // lies.
-  Epoch newest_usable() const { return is_granted() ? ~Epoch{0} : safe(); }
+  // The highest stamp that may be handed out at all, after reach().
+  Epoch reachable() const {
+    if (is_idle() || !kFence) return kAnyStamp;
+    return reuse() == Reuse::kLean ? sealed_.load(std::memory_order_acquire) : ordered();
+  }
+  Epoch limit(Reach reach) const { return reach == Reach::kCheap ? cheap() : reachable(); }
+  // Whether work is under way in several lanes, so that cheap() and reachable() differ.
+  bool is_spread() const { return !is_idle() && !one_lane_.load(std::memory_order_acquire); }
+  // Before a block is handed out that cheap() or reachable() allowed: the submissions that may use it must
+  // come after its old work. `stamp` is 0 if that was so because no work was under way.
+  void lean_on(Epoch stamp) {
+    if (stamp > ordered()) lean_on_seal(stamp);
+  }
 
-  // Around every call that submits work to `lane`. False: the work must not be submitted, for what it may
-  // touch can neither be ordered nor waited for. No driver that still works does that.
-  [[nodiscard]] bool before_submit(Lane lane) { return may_submit(lane) || leave_guarded_lane(lane); }
+  // Around every call that submits work to `lane`, which is `stream`. False: the work must not be submitted,
+  // for it cannot be ordered after what it may touch. No driver that still works does that.
+  [[nodiscard]] bool before_submit(Lane lane, driver::Stream stream) {
+    return may_submit(lane) || wait_for_lean(lane, stream);
+  }
   // Whether there is nothing to do before.
   bool may_submit(Lane lane) const {
-    const Lane guard = guard_.load(std::memory_order_acquire);
-    return guard == Lane::kNone || guard == lane || !kGuard;
+    const Epoch lean = lean_.load(std::memory_order_acquire);
+    return lean <= completed_.load(std::memory_order_acquire) || waited_.has(lane, lean) || !kLean;
+  }
+  // Whether hand-outs lean on work that is not over: a launch that may start before its predecessor has
+  // ended would jump over the stream's wait.
+  bool is_leaning() const {
+    return lean_.load(std::memory_order_acquire) > completed_.load(std::memory_order_acquire);
   }
   // The driver's answer to the wait that failed: what it would have said to the submission too.
   driver::Status refusal() const { return refusal_.load(std::memory_order_relaxed); }
   void after_submit(Lane lane) {
+    ++thread_work;
     const Lane noted = noted_.load(std::memory_order_acquire);
     if (noted != lane && noted != Lane::kMany && kNote) note(lane);
   }
 
-  // Before a block is looked for: a grant that can be had is worth having, for without it only old memory is
-  // used, and what was just freed, and fits best, is passed over.
-  void prefer_grant() {
-    if (!is_granted()) request_grant();
-  }
+  // ---- Inside a free, which the driver would have made wait for all work of the context.
+
+  // Closes the open epoch. At once where nothing was submitted since the last time; else by an event, or,
+  // where the driver has none for contexts, by a wait. Gives up if another thread is at it.
+  void seal_in_free();
+  // At the end of every free: what this thread's frees have covered.
+  void note_free() { own_ = {this, sealed_.load(std::memory_order_acquire)}; }
+  // Inside a stream-ordered free, for which the driver waits for nothing: nothing may lean on this seal, but
+  // it tells when the work is over.
+  void seal_for_completion();
+  bool has_context_events() const { return driver_.has_context_events(); }
 
   // ---- Allocation, when the hot path said no.
 
-  // Tries to make `is_granted()` true: sets the guard for the one lane in use, or orders a lane that is left
-  // behind.
-  bool request_grant() { return !is_many_.load(std::memory_order_relaxed) && ask_for_grant(); }
-  // Looks which seals are done; then, if `seal` says so or no seal is under way, makes one. The more are
-  // under way, the seldomer: a seal costs microseconds in the driver. Gives up at once if another thread is
-  // at it.
-  void advance(bool seal);
-  // Everything freed so far becomes safe for all later GPU work: ordered on the device where that can be
-  // done, else by waiting. False: neither could be done (a capture, an error).
-  bool barrier();
-  // The same for the host and other devices: waits until all work is over. False during a capture or after an
-  // error.
+  // Looks which seals are done. Gives up at once if another thread is at it.
+  void advance();
+  // Makes sealed blocks reachable where that takes more than a note: for kOrder a wait of the context on the
+  // device, for kCompleted a wait on the host for what this thread's last free would have waited for. False:
+  // there is nothing to gain.
+  bool reach();
+  // Waits on the host until the work of all epochs up to a sealed one is over. False during a capture or
+  // after an error.
+  bool wait_for(Epoch epoch);
+  // The same for what this thread's last free would have waited for. False: that is over already.
+  bool wait_for_own_frees();
+  // Before a block leaves the process, or the order of streams: its old work is over when this returns.
+  bool settle();
+  // Waits on the host for all work of the context. False during a capture or after an error.
   bool wait_for_all();
-
-  // Around calls of ours that a capture would not survive: none begins meanwhile. False: one runs already.
-  bool begin_call();
-  void end_call();
 
   // ---- What the application does.
 
@@ -87,72 +132,92 @@ class Timeline {
   // begin returns 0 when the wait would prove nothing.
   Epoch begin_wait(Lane lane);
   void end_wait(Epoch epoch, bool succeeded);
+  // Before the driver's call: the handle can come back for another stream.
   void destroy_stream(Lane lane);
-  void begin_capture();
-  void end_capture();
-  bool is_capturing() const { return captures_.load(std::memory_order_acquire) != 0; }
-  void join(driver::Context context);
-  void leave(driver::Context context);
+  // Work that was submitted in a way that names no lane.
+  void note_unknown() { after_submit(Lane::kMany); }
 
-  // Lanes off, for good: something may submit work that we do not see. `reason` must live forever.
-  void distrust(const char* reason);
-  // CUPOOL_STREAMS=fences.
-  void use_fences_only() { distrust("CUPOOL_STREAMS=fences"); }
-  // Where streams take turns faster than a grant is worth its barrier, none is given for so long; 0: always.
-  void hold_grants_for(uint64_t nanoseconds);
-  // The host or other devices may touch any memory at any time: nothing is handed out before its old work is
-  // over.
-  void use_completed_only(const char* reason);
-  const char* distrusted_because() const { return distrusted_.load(std::memory_order_acquire); }
-  size_t contexts();
+  // ---- Doubt, for good.
 
-  // Only in a forked child: there is no work, no context and no other thread.
+  // Something may submit work that we do not see. The whole context waits for what leans already.
+  void distrust();
+  // Nothing is handed out before its old work is over. What leans already stays ordered by the streams'
+  // waits.
+  void use_completed_only();
+  // The same because the host or another device may touch any memory at any time: waits until nothing leans.
+  void expect_direct_access();
+  // Contexts reach each other's memory from now on, or there is one more that does.
+  void order_everywhere();
+  Reuse reuse() const { return reuse_.load(std::memory_order_seq_cst); }
+
+  bool is_capturing() const { return gate_.is_capturing(); }
+  CaptureGate& gate() { return gate_; }
+  // How many lanes take turns; 0 while none had to wait for another more than a few times.
+  size_t lanes_in_turns() const { return lanes_.load(std::memory_order_relaxed); }
+  // Whether more than one thread was seen to submit work, or to free.
+  bool has_several_threads() const { return several_threads_.load(std::memory_order_relaxed); }
+
+  // The context it belongs to; null between two of them. Stamps go on rising.
+  driver::Context context() const { return context_.load(std::memory_order_acquire); }
+  void begin(driver::Context context);
+  void end();
+  // Only in a forked child: there is no work and no other thread.
   void forget_after_fork();
 
  private:
-  bool ask_for_grant();
-  bool holds_grants_locked() CUPOOL_REQUIRES(lock_);
-  void note_trip_locked() CUPOOL_REQUIRES(lock_);
-  bool leave_guarded_lane(Lane lane);
+  // What one thread's last free covered, of the timeline it last freed in.
+  struct Own {
+    const Timeline* timeline;
+    Epoch epoch;
+  };
+  static constinit thread_local Own own_;
+
+  bool is_touched_directly() const { return direct_.load(std::memory_order_seq_cst); }
+  // The highest stamp that is over, or ordered before all later work of the context.
+  Epoch ordered() const { return kFence ? ordered_.load(std::memory_order_acquire) : kAnyStamp; }
+
+  void raise_lean(Epoch stamp);
+  void lean_on_seal(Epoch stamp);
+  bool wait_for(Epoch epoch, Epoch newest_record);
+  bool wait_for_lean(Lane lane, driver::Stream stream);
   void note(Lane lane);
-  bool seal_is_worth_it_locked() CUPOOL_REQUIRES(lock_);
-  bool seal_locked() CUPOOL_REQUIRES(lock_);
-  bool barrier_locked() CUPOOL_REQUIRES(lock_);
+  void note_thread_locked() CUPOOL_REQUIRES(lock_);
+  enum class Kind { kInFree, kForCompletion };
+  bool seal_locked(Kind kind) CUPOOL_REQUIRES(lock_);
+  bool order_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
   void poll_locked() CUPOOL_REQUIRES(lock_);
   void complete_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
   Epoch open_next_locked() CUPOOL_REQUIRES(lock_);
-  bool settle_guard();
-  void clear_guard_locked() CUPOOL_REQUIRES(lock_);
   void add_noted_locked(Lane lanes) CUPOOL_REQUIRES(lock_);
   void refresh_locked() CUPOOL_REQUIRES(lock_);
   Lane in_use_locked() const CUPOOL_REQUIRES(lock_);
-  void raise_safe_locked() CUPOOL_REQUIRES(lock_);
 
   alignas(64) std::atomic<Epoch> open_{1};
-  std::atomic<Epoch> safe_{0};       // the larger of ordered_ and completed_
   std::atomic<Epoch> completed_{0};  // the highest epoch whose work is over
-  std::atomic<bool> grant_{false};
-  std::atomic<Lane> guard_{Lane::kNone};  // the lane on whose strength blocks were handed out unordered …
+  std::atomic<Epoch> ordered_{0};    // the same, or that all later work of the context was told to wait for
+  std::atomic<Epoch> sealed_{0};     // the highest epoch with an event that work may wait for
+  std::atomic<Epoch> lean_{0};       // the highest stamp that was handed out before it was ordered
   std::atomic<Lane> noted_{Lane::kNone};  // lanes given work since the last seal
-  std::atomic<uint32_t> captures_{0};
-  std::atomic<bool> is_many_{false};  // no grant can be had: nobody need wait for the lock to ask
-  std::atomic<const char*> distrusted_{nullptr};
+  std::atomic<bool> idle_{true};
+  std::atomic<bool> one_lane_{true};  // what is under way is in one lane, and all of it is seen
+  std::atomic<Reuse> reuse_{Reuse::kLean};
+  WaitedLanes waited_;
+
+  driver::Driver& driver_;
+  CaptureGate& gate_;
+  Contexts& contexts_;
+  std::atomic<driver::Context> context_{nullptr};
   std::atomic<driver::Status> refusal_{driver::kUnknown};
+  std::atomic<size_t> lanes_{0};
+  std::atomic<bool> several_threads_{false};
+  std::atomic<bool> direct_{false};
 
   alignas(64) Lock lock_;
-  bool completed_only_ CUPOOL_GUARDED_BY(lock_) = false;
-  size_t seals_asked_ CUPOOL_GUARDED_BY(lock_) = 0;  // since the last one was made
-  uint32_t waits_ CUPOOL_GUARDED_BY(lock_) = 0;      // of ours, under way: a capture must not begin meanwhile
-  Epoch guard_epoch_ CUPOOL_GUARDED_BY(lock_) = 0;   // … and the epoch in which that was
-  Epoch ordered_ CUPOOL_GUARDED_BY(lock_) = 0;       // the highest epoch that later work was told to wait for
-  // Grants that were taken back soon after they were given, one after the other, and what follows from them.
-  static constexpr uint64_t kQuickNs = 200'000;
-  static constexpr uint32_t kMostQuickTrips = 4;
-  uint64_t hold_ns_ CUPOOL_GUARDED_BY(lock_) = 0;
-  uint64_t granted_at_ CUPOOL_GUARDED_BY(lock_) = 0;
-  uint64_t held_until_ CUPOOL_GUARDED_BY(lock_) = 0;
-  uint32_t quick_trips_ CUPOOL_GUARDED_BY(lock_) = 0;
-  Seals seals_;
+  bool blind_ CUPOOL_GUARDED_BY(lock_) = false;   // work may be submitted that we do not see
+  bool failed_ CUPOOL_GUARDED_BY(lock_) = false;  // the driver does not answer for its events any more
+  const void* thread_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // names the thread that was noted first
+  uint32_t stream_waits_ CUPOOL_GUARDED_BY(lock_) = 0;
+  Seals seals_ CUPOOL_GUARDED_BY(lock_);
 };
 
 }  // namespace cupool::order

@@ -46,8 +46,6 @@ Pool* Pools::rested_pool_locked(int device) const {
 }
 
 uint64_t Pools::begin_end(driver::Context context) {
-  // Its work may still touch another context's memory, and nobody will be able to ask its events.
-  if (order_.contexts() > 1) driver_->synchronize(context);
   {
     Guard hold(lock_);
     ending_.push_back(context);

@@ -34,8 +34,8 @@ template <typename Word>
 template <typename Word>
 [[gnu::always_inline]] inline Kept Pools::allocate_kept(driver::Context context, uint64_t bytes, Word* out) {
   ThreadCache* const cache = this_thread.last;
-  if (cache == nullptr || cache->pool()->context() != context || !order_.is_granted() || !cache->try_enter())
-      [[unlikely]]
+  if (cache == nullptr || cache->pool()->context() != context || !cache->order().is_idle() ||
+      !cache->try_enter()) [[unlikely]]
     return Kept::kUnknown;
   Entry entry;
   const unsigned size_class = cache->sizes().of(bytes);
@@ -71,7 +71,8 @@ template <typename Word>
   if (cache == nullptr || cache->pool() != pool || pool->frees_specially() || !cache->try_enter())
       [[unlikely]]
     return Unkept::kSpecial;
-  entry.stamp = order_.open();
+  const order::Timeline& order = cache->order();
+  entry.stamp = order.open();
   // Before it is kept: from then on another thread may empty the cache, and merge what was in it.
   const uint64_t block_bytes = cache->kept_bytes(size_class, entry);
   const bool kept = size_class != kNotKept ? cache->put(size_class, entry)
@@ -80,7 +81,7 @@ template <typename Word>
   if (!kept) [[unlikely]]
     return Unkept::kNoRoom;
   cache->holdings().take_back(*asked, block_bytes);
-  return Unkept::kNot;
+  return order.is_idle() ? Unkept::kNot : Unkept::kUnsealed;
 }
 
 }  // namespace cupool::pool

@@ -62,11 +62,10 @@ void Pool::take_back_marked(unsigned size_class, const Entry& entry) {
     marks_.erase(entry.address);
   }
   give_blocks(size_class, &entry, 1);
-  release_tainted();
 }
 
 void Pool::release_tainted() {
-  if (tainted_segments_.load(std::memory_order_relaxed) == 0 || order_.is_capturing() || !begin_release())
+  if (tainted_segments_.load(std::memory_order_relaxed) == 0 || order().is_capturing() || !begin_release())
     return;
   while (Segment* segment = ranges_.detach_tainted()) {
     tainted_segments_.fetch_sub(1, std::memory_order_relaxed);

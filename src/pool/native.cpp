@@ -137,19 +137,19 @@ Status Native::allocate_after_frees(Source& source, uint64_t bytes, Address* out
 Status Native::allocate(driver::Context context, uint64_t bytes, Address* out) {
   Source* const source = open(context);
   if (source == nullptr) return kNotSupported;
-  free_deferred();
   // During a capture the driver answers as it always does.
-  if (!order_.begin_call()) return driver_.allocate(bytes, out);
+  if (!order_.gate().enter()) return driver_.allocate(bytes, out);
   stats::Device& device = stats::device(source->device);
   Status status = kOutOfMemory;
   if (source->max_bytes == 0 || source->live.load(std::memory_order_relaxed) + bytes <= source->max_bytes) {
     status = allocate_visible(*source, bytes, out);
     if (status == kOutOfMemory) {
       device.count(DeviceCounter::out_of_memory_retries);
+      free_deferred();
       status = allocate_after_frees(*source, bytes, out);
     }
   }
-  order_.end_call();
+  order_.gate().leave();
   if (status != kSuccess) return status;
   source->live.fetch_add(bytes, std::memory_order_relaxed);
   live_.fetch_add(bytes, std::memory_order_relaxed);
@@ -184,7 +184,7 @@ void Native::note_failure(driver::Context context, uint64_t bytes) {
 
 void Native::free_ordered(Source& source, Address address) {
   const bool ordered = driver_.record(source.context, source.freed) == kSuccess &&
-                       native_.wait_on(source.frees, source.freed) == kSuccess &&
+                       driver_.wait_on(source.frees, source.freed) == kSuccess &&
                        native_.free_on(source.frees, address) == kSuccess;
   // The driver's plain free takes such memory too, and waits.
   if (!ordered) driver_.release_in(source.context, address);
@@ -192,7 +192,7 @@ void Native::free_ordered(Source& source, Address address) {
 }
 
 void Native::free_deferred() {
-  if (!has_deferred_.load(std::memory_order_relaxed) || !order_.begin_call()) return;
+  if (!has_deferred_.load(std::memory_order_relaxed) || !order_.gate().enter()) return;
   std::vector<std::pair<Address, Source*>> now;
   {
     Guard hold(lock_);
@@ -204,41 +204,62 @@ void Native::free_deferred() {
     free_ordered(*source, address);
     source->freeing.fetch_sub(1, std::memory_order_release);
   }
-  order_.end_call();
+  order_.gate().leave();
+}
+
+// Takes a block out of the list; null: it is none of ours.
+Native::Source* Native::take_out_locked(Address address) {
+  const auto found = blocks_.find(address);
+  if (found == blocks_.end()) return nullptr;
+  Source* const source = found->second.source;
+  const uint64_t bytes = found->second.bytes;
+  blocks_.erase(found);
+  source->live.fetch_sub(bytes, std::memory_order_relaxed);
+  live_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (source->holdings != nullptr) source->holdings->take_back(bytes, bytes);
+  stats::device(source->device).count(DeviceCounter::native_frees);
+  return source;
 }
 
 bool Native::free(Address address) {
   free_deferred();
   // A context event would break a capture, so none may begin meanwhile, and while one runs the free has to
   // wait.
-  const bool may_call = order_.begin_call();
+  const bool may_call = order_.gate().enter();
   Source* source = nullptr;
   {
     Guard hold(lock_);
-    const auto found = blocks_.find(address);
-    if (found != blocks_.end()) source = found->second.source;
-    if (source != nullptr) {
-      const uint64_t bytes = found->second.bytes;
-      blocks_.erase(found);
-      source->live.fetch_sub(bytes, std::memory_order_relaxed);
-      live_.fetch_sub(bytes, std::memory_order_relaxed);
-      if (source->holdings != nullptr) source->holdings->take_back(bytes, bytes);
-      if (!may_call) {
-        deferred_.emplace_back(address, source);
-        has_deferred_.store(true, std::memory_order_relaxed);
-      }
+    source = take_out_locked(address);
+    if (source != nullptr && !may_call) {
+      deferred_.emplace_back(address, source);
+      has_deferred_.store(true, std::memory_order_relaxed);
     }
   }
   if (source != nullptr && may_call) free_ordered(*source, address);
-  if (may_call) order_.end_call();
+  if (may_call) order_.gate().leave();
+  return source != nullptr;
+}
+
+bool Native::free_on(Address address, driver::Stream stream) {
+  Source* source = nullptr;
+  {
+    Guard hold(lock_);
+    source = take_out_locked(address);
+  }
   if (source == nullptr) return false;
-  stats::device(source->device).count(DeviceCounter::native_frees);
+  if (native_.free_on(stream, address) != kSuccess) free_ordered(*source, address);
   return true;
 }
 
 bool Native::owns(Address address) {
   Guard hold(lock_);
   return blocks_.find(address) != blocks_.end();
+}
+
+driver::Context Native::owner(Address address) {
+  Guard hold(lock_);
+  const auto found = blocks_.find(address);
+  return found == blocks_.end() ? nullptr : found->second.source->context;
 }
 
 uint64_t Native::trim(uint64_t keep) {

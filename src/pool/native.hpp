@@ -11,7 +11,7 @@
 
 #include "base/lock.hpp"
 #include "driver/native_driver.hpp"
-#include "order/timeline.hpp"
+#include "order/timelines.hpp"
 #include "stats/device.hpp"
 
 namespace cupool::pool {
@@ -21,7 +21,7 @@ using driver::Status;
 
 class Native {
  public:
-  Native(driver::Driver& driver, driver::NativeDriver& native, order::Timeline& order)
+  Native(driver::Driver& driver, driver::NativeDriver& native, order::Timelines& order)
       : driver_(driver), native_(native), order_(order) {}
 
   // In the current context, which is `context`. kNotSupported: this driver cannot, and that was said once.
@@ -30,7 +30,11 @@ class Native {
   void note_failure(driver::Context context, uint64_t bytes);
   // False: not a block of this pool.
   bool free(Address address);
+  // The same when `stream` reaches the free.
+  bool free_on(Address address, driver::Stream stream);
   bool owns(Address address);
+  // The context of a block of this pool; null: it is none.
+  driver::Context owner(Address address);
   // Bytes in blocks that the application holds, of all contexts.
   uint64_t live() const { return live_.load(std::memory_order_relaxed); }
 
@@ -90,6 +94,7 @@ class Native {
   bool fill(Source* source);
   Status allocate_after_frees(Source& source, uint64_t bytes, Address* out);
   Status allocate_visible(Source& source, uint64_t bytes, Address* out);
+  Source* take_out_locked(Address address) CUPOOL_REQUIRES(lock_);
   void free_ordered(Source& source, Address address);
   void free_deferred();
   void restore(const Orphans& orphans) CUPOOL_REQUIRES(lock_);
@@ -99,7 +104,7 @@ class Native {
 
   driver::Driver& driver_;
   driver::NativeDriver& native_;
-  order::Timeline& order_;
+  order::Timelines& order_;
   Lock lock_;
   std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
   std::unordered_map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);

@@ -26,7 +26,7 @@ Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::D
       stats_(stats::device(device)),
       device_bytes_(device_bytes),
       driver_(driver),
-      order_(order),
+      order_(&order),
       settings_(Settings::from(config::options(), device_bytes)),
       sizes_(settings_.min_block, settings_.small_limit, settings_.large_round),
       slabs_(sizes_),
@@ -71,13 +71,27 @@ bool Pool::keeps(ThreadCache& cache, unsigned size_class) {
   return any;
 }
 
-// The thread keeps blocks of this class, but none that may be handed out: a seal may have released one
-// meanwhile.
-bool Pool::take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out) {
-  if (order_.is_granted() || order_.is_capturing() || !keeps(cache, size_class)) return false;
-  order_.advance(cache.seal_is_due());
+// Whether the thread keeps so many blocks of a class that waiting for the oldest of them is better than
+// another.
+bool Pool::keeps_many(ThreadCache& cache, unsigned size_class) {
   cache.enter();
-  const bool hit = cache.take(size_class, order_, out);
+  const Shelf& shelf = cache.shelf(size_class);
+  const bool many = shelf.count != 0 && shelf.count >= shelf.room / 2;
+  cache.exit();
+  return many && cache.order().reuse() != order::Reuse::kCompleted;
+}
+
+// The thread keeps blocks of this class, but none that may be handed out: the work of one may be over
+// meanwhile.
+bool Pool::take_after_wait(ThreadCache& cache, unsigned size_class, Entry* out) {
+  if (order().is_idle() || order().is_capturing() || !keeps(cache, size_class)) return false;
+  order().advance();
+  cache.enter();
+  bool hit = cache.take(size_class, order::Reach::kCheap, out);
+  cache.exit();
+  if (hit || !keeps_many(cache, size_class) || !order().reach()) return hit;
+  cache.enter();
+  hit = cache.take(size_class, order::Reach::kAll, out);
   cache.exit();
   return hit;
 }
@@ -91,7 +105,7 @@ void Pool::merge_large(ThreadCache& cache) {
 
 inline Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
   search->how = how;
-  return ranges_.take(bytes, order_);
+  return ranges_.take(bytes, order(), search->reach);
 }
 
 // A range of `bytes`: one that may be handed out, or one that can be made so.
@@ -106,7 +120,7 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
     search->status = kOutOfMemory;
     return false;
   }
-  if (take_after_seal(cache, size_class, out)) {
+  if (take_after_wait(cache, size_class, out)) {
     search->how = How::kAfterWait;
     return true;
   }
@@ -126,21 +140,23 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
   return true;
 }
 
-// Small blocks, in the order of what they cost: the thread's own (a lane may have changed), a slab with room,
-// what a seal has released, a new slab.
+// Small blocks, in the order of what they cost: the thread's own, a slab with room, what is over by now, what
+// streams have to wait for if the thread keeps many of them, a new slab.
 bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search) {
   if (fetch_small(cache, size_class, out, search)) return true;
-  if (order_.request_grant() && fetch_small(cache, size_class, out, search)) return true;
-  if (!order_.is_granted() && !order_.is_capturing()) {
-    order_.advance(cache.seal_is_due());
-    if (fetch_small(cache, size_class, out, search)) {
+  if (!order().is_idle() && !order().is_capturing()) {
+    order().advance();
+    const bool hit = fetch_small(cache, size_class, out, search) ||
+                     (keeps_many(cache, size_class) && fetch_small_reached(cache, size_class, out, search));
+    if (hit) {
       search->how = How::kAfterWait;
       return true;
     }
   }
   Range* range = find_range(cache, kNotKept, slabs_.slab_bytes(size_class), search);
   // Without room for a slab one block may do, which another thread has freed meanwhile.
-  if (range == nullptr) return fetch_small(cache, size_class, out, search);
+  if (range == nullptr)
+    return fetch_small(cache, size_class, out, search) || fetch_small_reached(cache, size_class, out, search);
   std::array<Entry, ThreadCache::kMostKept> entries;
   cache.enter();
   const size_t wanted = cache.batch(size_class);
@@ -158,17 +174,23 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
   return true;
 }
 
+bool Pool::fetch_small_reached(ThreadCache& cache, unsigned size_class, Entry* out, Search* search) {
+  if (!order().reach()) return false;
+  search->reach = order::Reach::kAll;
+  return fetch_small(cache, size_class, out, search);
+}
+
 bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search) {
   search->how = How::kThread;
   cache.enter();
-  const bool hit = cache.take(size_class, order_, out);
+  const bool hit = cache.take(size_class, search->reach, out);
   cache.exit();
   if (hit) return true;
   std::array<Entry, ThreadCache::kMostKept> entries;
   cache.enter();
   const size_t wanted = cache.batch(size_class);
   cache.exit();
-  const size_t taken = slabs_.take(size_class, wanted, order_, entries.data());
+  const size_t taken = slabs_.take(size_class, wanted, order(), search->reach, entries.data());
   if (taken == 0) return false;
   *out = entries[0];
   cache.enter();
@@ -183,26 +205,32 @@ Range* Pool::take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t b
   if (size_class != kNotKept) {
     Entry entry;
     cache.enter();
-    const bool hit = cache.take(size_class, order_, &entry);
+    const bool hit = cache.take(size_class, search->reach, &entry);
     cache.exit();
     search->how = How::kAfterWait;
-    if (hit) return entry.range;
+    if (hit) {
+      entry.range->stamp = entry.stamp;
+      return entry.range;
+    }
   }
   return take_range(bytes, How::kAfterWait, search);
 }
 
 // Finds out what stands in the way, time or room.
 Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
-  if (order_.request_grant()) {
-    if (Range* range = take_range(bytes, How::kRange, search)) return range;
-  } else {
-    if (!order_.is_capturing()) order_.advance(cache.seal_is_due());
+  if (!order().is_idle() && !order().is_capturing()) {
+    order().advance();
     if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     // Is there something that only time keeps from us? Of small ranges there may be, in other threads' hands.
     const bool fits = keeps(cache, size_class) || ranges_.fits(bytes);
-    if ((fits || bytes <= SizeClasses::kLargestKept) && may_grow_unsafe(bytes)) return grow(bytes, search);
-    if (fits) {
-      order_.barrier();
+    if ((fits || bytes <= SizeClasses::kLargestKept) && order().is_spread() && may_spread(bytes)) {
+      if (Range* range = grow(bytes, search)) {
+        spread_.fetch_add(bytes, std::memory_order_relaxed);
+        return range;
+      }
+    }
+    if (fits && order().reach()) {
+      search->reach = order::Reach::kAll;
       if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     }
   }
@@ -213,9 +241,7 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   empty_thread_caches();
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
-  // Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint
-  // low.
-  const uint64_t freed = order_.is_capturing() ? 0 : release_free_segments(0);
+  const uint64_t freed = release_for_growth(cache);
   const bool thrashes = freed > 0 && released_segments_.load(std::memory_order_relaxed) * 5 >
                                          allocated_segments_.load(std::memory_order_relaxed) * 2 + 20;
   if (thrashes) {
@@ -226,15 +252,25 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   return grow(bytes, search);
 }
 
-// Under many streams memory that is not yet safe may lie idle while more is taken, up to a budget: a barrier
-// is cheap, but it makes all streams wait for each other. Not for few large blocks, of which the driver's
-// allocation alone costs more than many barriers.
-bool Pool::may_grow_unsafe(uint64_t bytes) {
-  constexpr uint64_t kFewestBlocks = 32;
-  const uint64_t live = live_bytes();
-  const uint64_t reserved = ranges_.reserved();
-  const uint64_t idle = reserved > live ? reserved - live : 0;
-  return idle + bytes <= settings_.many_budget && bytes <= settings_.many_budget / kFewestBlocks;
+// Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint low.
+// The driver's free waits for all work, so only where nothing is under way but what this thread's last free
+// would have waited for. Other threads' work is not looked at, so not where reuse is to be exact.
+uint64_t Pool::release_for_growth(ThreadCache& cache) {
+  const bool waits_for_nothing_new =
+      order().reuse() != order::Reuse::kCompleted &&
+      (order().is_idle() || (cache.has_just_freed() && order().has_context_events()));
+  return waits_for_nothing_new && !order().is_capturing() ? release_free_segments(0) : 0;
+}
+
+// Where streams overlap, memory whose work is not over may lie idle while more is taken, so that they need
+// not wait for each other: as much as a cache that is divided by streams would take for each of them, with
+// its segments of 2 MiB for small blocks and 20 MiB for larger ones.
+bool Pool::may_spread(uint64_t bytes) {
+  constexpr uint64_t kSmallShare = 2 << 20;
+  constexpr uint64_t kShare = 20 << 20;
+  const uint64_t share = bytes <= 1 << 20 ? kSmallShare : std::max(bytes, kShare);
+  const uint64_t most = std::min(settings_.many_budget, share * order().lanes_in_turns());
+  return spread_.load(std::memory_order_relaxed) + bytes <= most;
 }
 
 // What is left of a larger segment would serve no other block of this size: it is above the split limit.
@@ -259,8 +295,8 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
   if (search->status != kOutOfMemory) return nullptr;
   stats_.count(stats::DeviceCounter::out_of_memory_retries);
   if (Range* range = add_segment(round_up(bytes, kPageBytes), bytes, search)) return range;
-  for (int i = 0; i < kMostTries && !order_.is_capturing() && search->status == kOutOfMemory; ++i) {
-    order_.wait_for_all();
+  for (int i = 0; i < kMostTries && !order().is_capturing() && search->status == kOutOfMemory; ++i) {
+    order().wait_for_all();
     empty_thread_caches();
     const uint64_t gives = ranges_.gives();
     const uint64_t segments = allocated_segments_.load(std::memory_order_relaxed);

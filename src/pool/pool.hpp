@@ -52,7 +52,7 @@ class Pool {
   bool frees_specially() const { return context() == nullptr || settings_.free_waits; }
   const SizeClasses& sizes() const { return sizes_; }
   const Settings& settings() const { return settings_; }
-  order::Timeline& order() { return order_; }
+  order::Timeline& order() const { return *order_.load(std::memory_order_relaxed); }
 
   // Around the search for a block until the application has it, and around what is more than a note of a
   // block that comes back: meanwhile the context does not end.
@@ -81,6 +81,11 @@ class Pool {
   void note_failure(uint64_t bytes);
   // A block that the thread's cache does not keep, or has no room for.
   void take_back(ThreadCache& cache, unsigned size_class, const Entry& entry);
+  // The end of a free of `bytes` while work is under way. Here the driver would have waited for it all, so
+  // this is where seals are made, and where memory goes back to the driver that was not wanted any more.
+  void finish_free(ThreadCache& cache, uint64_t bytes);
+  // The same for a stream-ordered free, for which the driver would not have waited.
+  void finish_ordered_free(ThreadCache& cache, uint64_t bytes);
 
   // Into the thread's cache, if there is room.
   bool keep(ThreadCache& cache, unsigned size_class, const Entry& entry);
@@ -162,16 +167,17 @@ class Pool {
   // That number; 0: it is not closed.
   uint64_t closed_at() const { return closed_at_; }
   // Serves another context of the same device. False: it is not closed, or the device is another.
-  bool reopen(driver::Context context, int device);
+  bool reopen(driver::Context context, int device, order::Timeline& order);
 
  private:
   // How often memory is looked for while other threads give and take it under our hands.
   static constexpr int kMostTries = 16;
-  // How a block was found, for the statistics, and what the driver said if none was.
+  // How a block was found, for the statistics, what the driver said if none was, and how far it may go.
   enum class How { kThread, kSlab, kRange, kAfterWait, kMiss };
   struct Search {
     Status status = driver::kSuccess;
     How how = How::kThread;
+    order::Reach reach = order::Reach::kCheap;
   };
 
   static bool is_held(const Range& range);
@@ -189,9 +195,11 @@ class Pool {
   uint64_t hand_back(Segment* segment);
   bool find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
+  bool fetch_small_reached(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search);
   static bool keeps(ThreadCache& cache, unsigned size_class);
-  bool take_after_seal(ThreadCache& cache, unsigned size_class, Entry* out);
+  static bool keeps_many(ThreadCache& cache, unsigned size_class);
+  bool take_after_wait(ThreadCache& cache, unsigned size_class, Entry* out);
   Range* take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
@@ -201,7 +209,8 @@ class Pool {
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
   uint64_t largest_split(uint64_t need) const;
   uint64_t segment_bytes(uint64_t need) const;
-  bool may_grow_unsafe(uint64_t bytes);
+  bool may_spread(uint64_t bytes);
+  uint64_t release_for_growth(ThreadCache& cache);
   void give_range(Range* range, Epoch stamp);
   void take_back_large(ThreadCache& cache, const Entry& entry);
   void merge_large(ThreadCache& cache);
@@ -221,7 +230,7 @@ class Pool {
   stats::Device& stats_;
   const uint64_t device_bytes_;
   driver::Driver& driver_;
-  order::Timeline& order_;
+  std::atomic<order::Timeline*> order_;
   const Settings settings_;
   const SizeClasses sizes_;
   Slabs slabs_;
@@ -239,6 +248,7 @@ class Pool {
   std::atomic<uint64_t> decayed_at_{0};
   std::atomic<uint64_t> allocated_segments_{0};
   std::atomic<uint64_t> released_segments_{0};
+  std::atomic<uint64_t> spread_{0};  // bytes that were taken so that streams need not wait for each other
 };
 
 }  // namespace cupool::pool

@@ -23,16 +23,20 @@ pthread_key_t thread_key;
 void on_thread_end(void*) { Pools::end_thread(); }
 
 // Hands out a block that this thread keeps, if one of them may be; false: none.
-bool hand_out_kept(ThreadCache& cache, const order::Timeline& order, uint64_t asked, Address* out) {
+bool hand_out_kept(ThreadCache& cache, uint64_t asked, Address* out) {
   const unsigned size_class = cache.sizes().of(asked);
   Entry entry;
   cache.enter();
-  const bool hit = size_class != kNotKept ? cache.take(size_class, order, &entry)
-                                          : (order.is_granted() || order.is_safe(cache.large().stamp())) &&
+  const Epoch limit = cache.order().cheap();
+  const bool hit = size_class != kNotKept ? cache.take(size_class, order::Reach::kCheap, &entry)
+                                          : cache.large().stamp() <= limit &&
                                                 cache.large().take(cache.sizes().rounded(asked), &entry);
   cache.exit();
-  if (hit) hand_out(cache, entry, size_class, cache.kept_bytes(size_class, entry), asked, out);
-  return hit;
+  if (!hit) return false;
+  if (size_class == kNotKept && limit == order::kAnyStamp) entry.stamp = 0;
+  cache.order().lean_on(entry.stamp);
+  hand_out(cache, entry, size_class, cache.kept_bytes(size_class, entry), asked, out);
+  return true;
 }
 
 // A block that the application gave back, and what the records say of it. No pool: its context has ended
@@ -61,17 +65,16 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
   return kept == Kept::kNone ? allocate_missed(context, bytes, out) : allocate_carefully(context, bytes, out);
 }
 
-// Not this thread's last pool, or only memory that is safe may be handed out.
+// Not this thread's last pool, or work is under way.
 Status Pools::allocate_carefully(driver::Context context, uint64_t bytes, Address* out) {
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool()->context() != context) {
     cache = cache_of(context);
     if (cache == nullptr) return allocate_past_the_pool(context, bytes, out);
   }
-  order_.prefer_grant();
   // For small blocks the pool looks there itself.
   const bool small = cache->sizes().is_small(cache->sizes().of(bytes));
-  if (!small && hand_out_kept(*cache, order_, bytes, out)) return kSuccess;
+  if (!small && hand_out_kept(*cache, bytes, out)) return kSuccess;
   return allocate_missed(context, bytes, out);
 }
 
@@ -89,6 +92,7 @@ Status Pools::allocate_missed(driver::Context context, uint64_t bytes, Address* 
   if (status == driver::kOutOfMemory && pool.may_take(bytes) && release_everything(pool.device()) != 0)
     status = pool.find_block(cache, size_class, bytes, &entry);
   if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
+  cache.order().lean_on(entry.stamp);
   if (cache.sizes().is_small(size_class)) {
     hand_out(cache, entry, size_class, cache.sizes().bytes(size_class), bytes, out);
   } else {
@@ -104,19 +108,36 @@ Freed Pools::free(Address address, Waits waits) {
 }
 
 // The context may end until `use` has begun: what is known of the block is looked up after that.
-Freed Pools::free_unkept(Address address, uint64_t asked) {
+Freed Pools::free_unkept(Address address, uint64_t asked, Waits waits) {
   ThreadCache& cache = *this_thread.last;
   const Pool::Use use(*cache.pool(), cache);
   Returned block = describe(address);
   if (!use.is_open() || block.pool != cache.pool()) return Freed::kNotOurs;
-  block.entry.stamp = order_.open();
+  block.entry.stamp = cache.order().open();
   cache.holdings().take_back(asked, block.block_bytes);
   block.pool->take_back(cache, block.size_class, block.entry);
+  end_free(*block.pool, cache, block.block_bytes, waits);
   return Freed::kDone;
 }
 
+// What waits for work waits here, where the program expects it of a free that is not ordered by a stream.
+void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes, Waits waits) {
+  if (waits == Waits::kNever) {
+    pool.finish_ordered_free(cache, bytes);
+    return;
+  }
+  if (!cache.order().is_idle()) pool.finish_free(cache, bytes);
+  pool.trim_to_limit();
+}
+
 Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits waits) {
-  if (why == Unkept::kNoRoom) return free_unkept(address, asked);
+  if (why == Unkept::kUnsealed) {
+    ThreadCache& cache = *this_thread.last;
+    if (const Pool::Use use(*cache.pool(), cache); use.is_open())
+      end_free(*cache.pool(), cache, asked, waits);
+    return Freed::kDone;
+  }
+  if (why == Unkept::kNoRoom) return free_unkept(address, asked, waits);
   if (why == Unkept::kNobodys)
     return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address, waits);
   Pool* const pool = pool_at(address);
@@ -127,14 +148,16 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits wait
   if (cache != nullptr) use.emplace(*pool, *cache);
   Returned block = describe(address);
   if ((use && !use->is_open()) || block.pool != pool) return Freed::kNotOurs;
-  block.entry.stamp = order_.open();
-  if (pool->settings().free_waits && waits == Waits::kIfAsked) order_.wait_for_all();
+  block.entry.stamp = pool->order().open();
+  if (pool->settings().free_waits && waits == Waits::kIfAsked) pool->order().wait_for_all();
   if (cache != nullptr) cache->holdings().take_back(asked & ~kMarkedAsked, block.block_bytes);
   if (cache == nullptr || (asked & kMarkedAsked) != 0) {
     pool->take_back_marked(block.size_class, block.entry);
   } else if (!pool->keep(*cache, block.size_class, block.entry)) {
     pool->take_back(*cache, block.size_class, block.entry);
   }
+  if (cache != nullptr) end_free(*pool, *cache, block.block_bytes, waits);
+  if (waits == Waits::kIfAsked) pool->release_tainted();
   return Freed::kDone;
 }
 
@@ -232,22 +255,20 @@ Pool* Pools::open(driver::Context context) {
   Guard hold(lock_);
   if (Pool* pool = pool_of(context)) return pool;
   if (is_off_locked(context)) return nullptr;
+  order::Timeline* const order = order_.of(context);
+  if (order == nullptr) return nullptr;
   Pool* const rested = rested_pool_locked(device);
-  if (rested != nullptr && rested->reopen(context, device)) {
-    order_.join(context);
-    return rested;
-  }
+  if (rested != nullptr && rested->reopen(context, device, *order)) return rested;
   for (auto& slot : pools_) {
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
     if (&slot == pools_.data()) {
       prepare_thread_caches();
       pthread_key_create(&thread_key, on_thread_end);
     }
-    auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, order_);
+    auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, *order);
     if (pool == nullptr) return nullptr;
     const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
     if (max_cached != kFromOptions) pool->set_max_cached(max_cached);
-    order_.join(context);
     slot.store(pool, std::memory_order_release);
     return pool;
   }
@@ -259,6 +280,12 @@ void Pools::fail(driver::Context context) {
   Guard hold(lock_);
   if (std::find(failed_.begin(), failed_.end(), context) == failed_.end()) failed_.push_back(context);
   if (Pool* pool = pool_of(context)) pool->fail();
+}
+
+void Pools::settle(Address address) {
+  Pool::Held held;
+  if (!find(address, &held)) return;
+  if (order::Timeline* const order = order_.find(held.context)) order->settle();
 }
 
 Pool* Pools::pool_at(Address address) { return page_map.pool_of(address); }

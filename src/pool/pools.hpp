@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "driver/driver.hpp"
-#include "order/timeline.hpp"
+#include "order/timelines.hpp"
 #include "pool/native.hpp"
 #include "pool/pool.hpp"
 #include "pool/wholes.hpp"
@@ -15,9 +15,10 @@ namespace cupool::pool {
 
 // Whether a thread had a block to hand out.
 enum class Kept { kTaken, kNone, kUnknown };
-// Why a thread did not keep a block that was freed: it did; nobody held it; it has no room; there is
-// something special about the block or its pool.
-enum class Unkept { kNot, kNobodys, kNoRoom, kSpecial };
+// What is left to do after a free: nothing, the thread keeps the block; perhaps a seal, for work is under
+// way; everything, because nobody held it, the thread has no room, or there is something special about the
+// block or its pool.
+enum class Unkept { kNot, kUnsealed, kNobodys, kNoRoom, kSpecial };
 // In the size that was asked for: the block that was freed is a marked one (marks.hpp).
 inline constexpr uint64_t kMarkedAsked = uint64_t{1} << 63;
 // Whether a free waits for all work where CUPOOL_FREE=sync: a stream-ordered one never does.
@@ -94,12 +95,16 @@ class Pools {
   void decay();
   // Managed memory that lies idle may occupy the device, and nobody can tell how much: keep little before
   // such a question.
-  void release_idle_managed();
+  void release_idle_managed(driver::Context context);
 
   // The largest free range or block of a device; without waiting, 0 when somebody holds the lock.
   uint64_t largest_free(int device, bool wait);
 
-  order::Timeline& order() { return order_; }
+  order::Timelines& order() { return order_; }
+  // The timeline of a context's memory; null: it has none.
+  order::Timeline* timeline_of(driver::Context context) { return order_.find(context); }
+  // Before a block leaves the process, or the order of streams: its old work is over when this returns.
+  void settle(Address address);
   driver::Driver& driver() { return *driver_; }
 
   // The calling thread ends: what it kept goes back.
@@ -121,7 +126,8 @@ class Pools {
   static constexpr size_t kResting = 8;
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
-  Freed free_unkept(Address address, uint64_t asked);
+  Freed free_unkept(Address address, uint64_t asked, Waits waits);
+  static void end_free(Pool& pool, ThreadCache& cache, uint64_t bytes, Waits waits);
   // While one of these lives its context does not end. `welcome` false: it does, or has failed.
   class Arrival;
   // A closed pool of a device that may serve another context: the one that was closed first.
@@ -133,6 +139,7 @@ class Pools {
   Status allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out);
   Status allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status, Address* out);
   Freed free_whole(Address address, Waits waits);
+  driver::Context owner_of_whole(Address address);
   uint64_t release_whole();
   uint64_t trim_whole(uint64_t keep);
   Wholes* wholes();
@@ -142,7 +149,7 @@ class Pools {
   Pool* open(driver::Context context);
 
   driver::Driver* driver_;
-  order::Timeline order_;
+  order::Timelines order_;
   Lock lock_;
   std::array<std::atomic<Pool*>, kMostPools> pools_{};
   std::atomic<uint64_t> max_cached_{kFromOptions};

@@ -14,14 +14,15 @@ uint64_t Ranges::most_for(uint64_t bytes) const {
   return bytes > split_limit_ ? ~uint64_t{0} : std::max(split_limit_, bytes);
 }
 
-Range* Ranges::take(uint64_t bytes, const order::Timeline& order) {
+Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach reach) {
   Guard hold(lock_);
   // Under the lock, not before: whoever put a range here has noted its work first.
-  const Epoch limit = order.newest_usable();
+  const Epoch limit = order.limit(reach);
   drain_locked(limit);
   Range* range = bins_.best_fit(bytes, most_for(bytes), limit);
   if (range == nullptr) return nullptr;
   bins_.remove(range);
+  if (limit == kAnyStamp) range->stamp = 0;
   if (range->bytes > bytes) cut_locked(range, bytes);
   hand_out_locked(range);
   return range;
@@ -75,7 +76,7 @@ void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order) {
     return;
   }
   free_.store(free_bytes() + range->bytes, std::memory_order_relaxed);
-  if (stamp <= order.newest_usable()) {
+  if (stamp <= order.cheap()) {
     merge_locked(range);
     return;
   }
@@ -172,7 +173,7 @@ Segment* Ranges::detach(uint64_t most) {
 
 Segment* Ranges::detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Timeline& order) {
   Guard hold(lock_);
-  drain_locked(order.newest_usable());
+  drain_locked(order.cheap());
   for (Segment* segment = segments_; segment != nullptr; segment = segment->next) {
     if (segment->tainted || !segment->is_free()) continue;
     if (segment->idle_since == 0) segment->idle_since = now_ms;

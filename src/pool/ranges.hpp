@@ -13,7 +13,7 @@
 
 namespace cupool::pool {
 
-inline constexpr Epoch kAnyStamp = ~Epoch{0};
+using order::kAnyStamp;
 
 class Slabs;
 
@@ -30,9 +30,9 @@ class Ranges {
 
   Ranges(Pool* pool, stats::Device& device) : pool_(pool), device_(device) { device.enlist(tally_); }
 
-  // The best fit of `bytes`, cut to size, that may be handed out now; null when there is none.
-  // pre: bytes is a multiple of a granule.
-  Range* take(uint64_t bytes, const order::Timeline& order);
+  // The best fit of `bytes`, cut to size, that may be handed out now; null when there is none. Its stamp is 0
+  // if no work was under way. pre: bytes is a multiple of a granule.
+  Range* take(uint64_t bytes, const order::Timeline& order, order::Reach reach);
   // Whether time alone stands in the way: some range would fit if its stamp were safe.
   bool fits(uint64_t bytes);
   // Back from its owner. Merged at once if it could be handed out at once, else kept apart until it can: a

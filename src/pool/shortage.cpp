@@ -61,7 +61,7 @@ void Pool::report_shortage(uint64_t asked) {
   shortage.device = device_;
   shortage.asked = asked;
   shortage.limit = settings_.limit;
-  shortage.capturing = order_.is_capturing();
+  shortage.capturing = order().is_capturing();
   size_t free = 0;
   size_t total = 0;
   if (driver_.memory(&free, &total) != driver::kSuccess) total = device_bytes_;

@@ -94,16 +94,18 @@ size_t Slabs::take_from(Slab* slab, size_t count, Entry* out) {
   return taken;
 }
 
-size_t Slabs::take(unsigned size_class, size_t count, const order::Timeline& order, Entry* out) {
+size_t Slabs::take(unsigned size_class, size_t count, const order::Timeline& order, order::Reach reach,
+                   Entry* out) {
   Class& c = classes_state_[size_class];
   Guard hold(c.lock);
   // Under the lock, not before: whoever gave a block back has noted its work first.
-  const Epoch limit = order.newest_usable();
+  const Epoch limit = order.limit(reach);
   // From one slab only, and all of it if that is not too much: threads that share no slab share no cache
   // line.
   for (Slab* slab = c.first; slab != nullptr; slab = slab->next) {
     if (slab->stamp > limit) continue;
     const size_t taken = take_from(slab, count, out);
+    for (size_t i = 0; limit == order::kAnyStamp && i < taken; ++i) out[i].stamp = 0;
     if (slab->free_blocks == 0) unlist(c, slab);
     return taken;
   }

@@ -47,8 +47,10 @@ class Slabs {
  public:
   constexpr explicit Slabs(const SizeClasses& classes) : classes_(classes) {}
 
-  // Up to `count` blocks that may be handed out now; how many there were.
-  size_t take(unsigned size_class, size_t count, const order::Timeline& order, Entry* out);
+  // Up to `count` blocks that may be handed out now; how many there were. Their stamp is 0 if no work was
+  // under way.
+  size_t take(unsigned size_class, size_t count, const order::Timeline& order, order::Reach reach,
+              Entry* out);
   // Gives blocks of one class back, and returns how many went in: it stops at a slab that is thereby empty,
   // whose range comes out in `emptied` and must go back to Ranges. Call again with the rest.
   size_t give(unsigned size_class, const Entry* entries, size_t count, Range** emptied);

@@ -1,5 +1,6 @@
 // The way of one free that the thread's cache could not keep as it was: room is made for it, or it goes back
-// to its slab or to the ranges. Never calls the driver, unless the user set a limit that is passed now.
+// to its slab or to the ranges. The driver is called at the end only: there the program expects a free to
+// wait.
 #include <algorithm>
 #include <array>
 
@@ -8,13 +9,13 @@
 
 namespace cupool::pool {
 
-void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order_); }
+void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order()); }
 
 bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   if (size_class == kNotKept) return false;
   cache.enter();
   cache.prepare(size_class);
-  const bool kept = cache.put(size_class, entry, order_);
+  const bool kept = cache.put_more(size_class, entry);
   cache.exit();
   return kept;
 }
@@ -33,7 +34,7 @@ void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
 void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   if (size_class == kNotKept) {
     take_back_large(cache, entry);
-  } else if ((order_.is_granted() || !keep(cache, size_class, entry)) &&
+  } else if ((!order().is_spread() || !keep(cache, size_class, entry)) &&
              (!make_room(cache, size_class) || !keep(cache, size_class, entry))) {
     if (sizes_.is_small(size_class)) {
       give_blocks(size_class, &entry, 1);
@@ -45,7 +46,26 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
     cache.exit();
     if (is_due) empty_another_shelf(cache, size_class);
   }
-  trim_to_limit();
+}
+
+// How much a thread may free before a seal is made. What is not sealed cannot serve again, so it is little; a
+// seal costs less than a microsecond. Where it is a wait on the host it is made seldom.
+void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
+  constexpr uint32_t kMostFrees = 32;
+  constexpr uint64_t kMostBytes = 512 << 10;
+  constexpr uint32_t kMostFreesWaiting = 1024;
+  const bool is_due = order().has_context_events()
+                          ? cache.seal_is_due(bytes, kMostFrees, kMostBytes)
+                          : cache.seal_is_due(bytes, kMostFreesWaiting, settings_.many_budget / 4);
+  if (is_due) order().seal_in_free();
+  cache.note_free();
+  order().note_free();
+}
+
+void Pool::finish_ordered_free(ThreadCache& cache, uint64_t bytes) {
+  constexpr uint32_t kMostFrees = 32;
+  constexpr uint64_t kMostBytes = 8 << 20;
+  if (cache.seal_is_due(bytes, kMostFrees, kMostBytes)) order().seal_for_completion();
 }
 
 // What a thread may keep in middle sizes if it asks for nothing larger: all threads together a quarter,
@@ -68,7 +88,7 @@ bool Pool::make_room(ThreadCache& cache, unsigned size_class) {
   cache.enter();
   const Shelf& shelf = cache.shelf(size_class);
   const uint32_t half = shelf.room / 2;
-  const bool has_room = shelf.room == 0 || cache.widen(size_class, order_);
+  const bool has_room = shelf.room == 0 || cache.widen(size_class);
   const bool is_fuller = shelf.count > half;
   cache.exit();
   if (!has_room && is_fuller) spill(cache, size_class, half);

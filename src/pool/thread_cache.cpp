@@ -47,9 +47,9 @@ uint32_t ThreadCache::prepare(unsigned size_class) {
   return shelf.room;
 }
 
-bool ThreadCache::widen(unsigned size_class, const order::Timeline& order) {
+bool ThreadCache::widen(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
-  if (is_range(size_class) == 0 || order.is_granted() || shelf.count < shelf.room ||
+  if (is_range(size_class) == 0 || !order().is_spread() || shelf.count < shelf.room ||
       shelf.room >= kMostKept || shelf.room == 0)
     return false;
   Entry* ring = static_cast<Entry*>(calloc(size_t{shelf.room} * 2, sizeof(Entry)));

@@ -50,8 +50,6 @@ class alignas(128) ThreadCache {
   static constexpr uint64_t kMostShelfBytes = 256 << 10;
   static constexpr uint64_t kFewestRanges = 16;
   static constexpr uint64_t kLargestKept = 64 << 20;
-  static constexpr uint32_t kFreesASeal = 32;
-  static constexpr uint64_t kBytesASeal = 8 << 20;
 
   // Between these two calls the cache belongs to the calling thread, which must be its owner. Outside them
   // not even a count on a shelf may be read: another thread may be emptying it.
@@ -99,11 +97,16 @@ class alignas(128) ThreadCache {
   void end_use() { in_use_.store(false, std::memory_order_release); }
   bool is_in_use() const { return in_use_.load(std::memory_order_acquire); }
 
-  // A block that may be handed out now; false when there is none.
-  bool take(unsigned size_class, const order::Timeline& order, Entry* out) {
-    if (order.is_granted()) return take_newest(size_class, out);
+  // A block that may be handed out now; false when there is none. Its stamp is 0 if no work was under way.
+  bool take(unsigned size_class, order::Reach reach, Entry* out) {
+    const Epoch limit = order().limit(reach);
+    if (limit == order::kAnyStamp) {
+      if (!take_newest(size_class, out)) return false;
+      out->stamp = 0;
+      return true;
+    }
     Shelf& shelf = shelves_[size_class];
-    if (shelf.count == 0 || !order.is_safe(shelf.at(0).stamp)) return false;
+    if (shelf.count == 0 || shelf.at(0).stamp > limit) return false;
     *out = shelf.pop_oldest();
     bytes_of(size_class) -= shelf.block_bytes;
     return true;
@@ -114,8 +117,8 @@ class alignas(128) ThreadCache {
   }
   // The same where more may be kept. What cannot be handed out at once cannot be merged to any use either:
   // under many streams a thread keeps more of it.
-  bool put(unsigned size_class, const Entry& entry, const order::Timeline& order) {
-    const bool more = is_range(size_class) != 0 && !order.is_granted();
+  bool put_more(unsigned size_class, const Entry& entry) {
+    const bool more = is_range(size_class) != 0 && order().is_spread();
     return put_within(more ? most_unsafe_ : most_[is_range(size_class)], size_class, entry);
   }
   KeptLarge& large() { return large_; }
@@ -134,21 +137,26 @@ class alignas(128) ThreadCache {
   uint32_t prepare(unsigned size_class);
   // Makes a full shelf of ranges twice as long, where a thread has to keep what it cannot hand out yet.
   // False: it stays as it is.
-  bool widen(unsigned size_class, const order::Timeline& order);
+  bool widen(unsigned size_class);
 
   // What this thread handed to the application and took back; read by others.
   stats::Holdings& holdings() { return holdings_; }
   const stats::Holdings& holdings() const { return holdings_; }
-  // Whether enough was freed since the last time this said yes that a seal is worth its cost.
-  bool seal_is_due() {
-    using enum stats::DeviceCounter;
-    const uint64_t frees = holdings_.get(blocks_freed);
-    const uint64_t bytes = holdings_.get(bytes_freed);
-    if (frees - sealed_frees_ < kFreesASeal && bytes - sealed_bytes_ < kBytesASeal) return false;
-    sealed_frees_ = frees;
-    sealed_bytes_ = bytes;
-    return true;
+  // A block was freed while work is under way. Whether this thread has freed as much in the open epoch that a
+  // seal is worth its cost.
+  bool seal_is_due(uint64_t bytes, uint32_t most_frees, uint64_t most_bytes) {
+    const Epoch open = order().open();
+    if (open != unsealed_.epoch) unsealed_ = {open, 0, 0};
+    unsealed_.bytes += bytes;
+    return ++unsealed_.frees >= most_frees || unsealed_.bytes >= most_bytes;
   }
+  // Whether this thread has submitted no work since its last free.
+  void note_free() { work_at_free_ = order::thread_work; }
+  bool has_just_freed() const { return work_at_free_ == order::thread_work; }
+
+  // When freed memory may serve again. Changes only while the pool is closed.
+  order::Timeline& order() const { return *order_.load(std::memory_order_relaxed); }
+  void set_order(order::Timeline& order) { order_.store(&order, std::memory_order_relaxed); }
 
   // Moves blocks to `out`, which has room for kMostKept, until `keep` are left; how many. For the one who
   // stopped it too.
@@ -183,9 +191,11 @@ class alignas(128) ThreadCache {
   void stop();
   void start();
 
-  ThreadCache(Pool* pool, const SizeClasses& sizes, const Settings& settings, stats::Device& device)
+  ThreadCache(Pool* pool, const SizeClasses& sizes, const Settings& settings, stats::Device& device,
+              order::Timeline& order)
       : stop_(has_membarrier_ ? kGo : kHeavy),
         pool_(pool),
+        order_(&order),
         most_{settings.thread_cache, settings.thread_cache / 4},
         most_unsafe_(std::max(settings.thread_cache, settings.many_budget / 32) * 4),
         holdings_(device),
@@ -231,15 +241,22 @@ class alignas(128) ThreadCache {
   std::atomic<bool> busy_{false};
   std::atomic<bool> in_use_{false};
   std::atomic<uint8_t> stop_;
-  uint64_t sealed_frees_ = 0;
-  uint64_t sealed_bytes_ = 0;
   Pool* pool_;
+  std::atomic<order::Timeline*> order_;
   std::array<uint64_t, 2> bytes_{};  // kept: small blocks, ranges
   std::array<uint64_t, 2> most_;
   uint64_t most_unsafe_;
   std::array<unsigned, 2> cursors_{};
   unsigned misfits_ = 0;
   unsigned calm_since_ = 0;  // misfits_ when ranges last had to be given up
+  // What this thread freed in an epoch. The owner's own, as is the next.
+  struct Unsealed {
+    Epoch epoch = 0;
+    uint64_t bytes = 0;
+    uint32_t frees = 0;
+  };
+  Unsealed unsealed_;
+  uint64_t work_at_free_ = ~uint64_t{0};
   KeptLarge large_;
   stats::Holdings holdings_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};

@@ -1,6 +1,6 @@
 // Giving memory back: thread caches to their slabs and ranges, whole free segments to the driver. Every
-// release is a real cuMemFree, which stops the device: it happens before growing, above the user's limits and
-// when memory runs out, never on the way of an ordinary free.
+// release is a real cuMemFree, which waits for all work of the context: it happens where the program expects
+// that (in a free, after its own wait) or where the driver has refused memory.
 #include <sched.h>
 
 #include <array>
@@ -31,7 +31,7 @@ void Pool::empty_thread_caches() {
 
 bool Pool::begin_release() {
   // A capture that begins now would be broken by the driver's free: it waits until that is over.
-  if (!order_.begin_call()) return false;
+  if (!order().gate().enter()) return false;
   // This store and load against those of close(): one of the two sees the other.
   releasing_.fetch_add(1, std::memory_order_seq_cst);
   if (context_.load(std::memory_order_seq_cst) != nullptr) return true;
@@ -41,7 +41,7 @@ bool Pool::begin_release() {
 
 void Pool::end_release() {
   releasing_.fetch_sub(1, std::memory_order_release);
-  order_.end_call();
+  order().gate().leave();
 }
 
 void Pool::wait_for_releases() const {
@@ -50,10 +50,10 @@ void Pool::wait_for_releases() const {
 
 bool Pool::give_back(Segment* segment) {
   // The driver's free waits for all work, which proves as much as the program's own wait would.
-  const Epoch epoch = order_.begin_wait(order::Lane::kMany);
+  const Epoch epoch = order().begin_wait(order::Lane::kMany);
   const uint64_t before = stats::now_ns();
   const Status status = driver_.release_in(context(), segment->start);
-  order_.end_wait(epoch, status == driver::kSuccess);
+  order().end_wait(epoch, status == driver::kSuccess);
   if (status != driver::kSuccess) return false;
   Budget::give_back(device_, segment->bytes);
   stats_.count(stats::DeviceCounter::segments_released);
@@ -85,31 +85,33 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
     released += bytes;
   }
   end_release();
+  if (released != 0) spread_.store(0, std::memory_order_relaxed);
   return released;
 }
 
 uint64_t Pool::release_everything() {
-  if (context() == nullptr || order_.is_capturing()) return 0;
+  if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
   release_tainted();
   return release_free_segments(0);
 }
 
 uint64_t Pool::trim(uint64_t keep) {
-  if (context() == nullptr || order_.is_capturing()) return 0;
+  if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
   return release_free_segments(keep);
 }
 
 void Pool::decay() {
-  if (settings_.decay_ms == 0 || context() == nullptr || order_.is_capturing()) return;
+  // While work is under way, in a stream that the program did not wait for, a release would wait for it.
+  if (settings_.decay_ms == 0 || context() == nullptr || !order().is_idle()) return;
   const uint64_t now = stats::now_ns() / 1'000'000;
   // Often enough to be on time within a quarter, seldom enough to cost nothing; one thread does it.
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);
   if (now - last < settings_.decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
   empty_thread_caches();
   if (!begin_release()) return;
-  while (Segment* segment = ranges_.detach_idle(now, settings_.decay_ms, order_)) {
+  while (Segment* segment = ranges_.detach_idle(now, settings_.decay_ms, order())) {
     if (hand_back(segment) == 0) break;
     stats_.count(stats::DeviceCounter::decays);
   }
@@ -118,7 +120,7 @@ void Pool::decay() {
 
 void Pool::trim_to_limit() {
   const uint64_t most = max_cached_.load(std::memory_order_relaxed);
-  if (ranges_.free_bytes() > most && !order_.is_capturing()) release_free_segments(most);
+  if (ranges_.free_bytes() > most && !order().is_capturing()) release_free_segments(most);
 }
 
 uint64_t Pool::releasable_bytes() {
@@ -178,7 +180,7 @@ ThreadCache* Pool::adopt_cache() {
     threads_.fetch_add(1, std::memory_order_relaxed);
     return cache;
   }
-  auto* cache = new (std::nothrow) ThreadCache(this, sizes_, settings_, stats_);
+  auto* cache = new (std::nothrow) ThreadCache(this, sizes_, settings_, stats_, order());
   if (cache == nullptr) return nullptr;
   cache->next_of_pool = caches_;
   caches_ = cache;
@@ -236,13 +238,19 @@ void Pool::close(uint64_t number) {
   closed_at_ = number;
 }
 
-bool Pool::reopen(driver::Context context, int device) {
+bool Pool::reopen(driver::Context context, int device, order::Timeline& order) {
   if (closed_at_ == 0 || device != device_) return false;
   closed_at_ = 0;
   // A free that had looked at the old context before it ended may have kept its block since.
   drop_kept();
   allocated_segments_.store(0, std::memory_order_relaxed);
   released_segments_.store(0, std::memory_order_relaxed);
+  spread_.store(0, std::memory_order_relaxed);
+  order_.store(&order, std::memory_order_relaxed);
+  {
+    Guard hold(caches_lock_);
+    for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) cache->set_order(order);
+  }
   context_.store(context, std::memory_order_relaxed);
   return true;
 }

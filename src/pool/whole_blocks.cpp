@@ -31,7 +31,6 @@ Status Pools::allocate_whole(driver::Context context, driver::Driver& source, ui
   Wholes* table = wholes();
   if (!arrival.is_welcome() || table == nullptr || !table->open(context, source))
     return source.is_host_visible() ? source.allocate(bytes, out) : forward(bytes, out);
-  order_.join(context);
   Status status = table->allocate(context, source, bytes, out);
   // It gave back what it could; others may keep memory on the same device.
   if (status == driver::kOutOfMemory && table->may_take(context, source, bytes) && release_everything() != 0)
@@ -42,12 +41,28 @@ Status Pools::allocate_whole(driver::Context context, driver::Driver& source, ui
 
 Freed Pools::free_whole(Address address, Waits waits) {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address);
+  driver::Context owner = nullptr;
+  const bool waits_now = waits == Waits::kIfAsked && config::options().free == config::FreeMode::kSync;
+  if (waits_now) owner = owner_of_whole(address);
+  Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address, waits == Waits::kIfAsked);
   if (Native* const one = native(); freed == Freed::kNotOurs && one != nullptr && one->free(address))
     freed = Freed::kDone;
-  if (freed == Freed::kDone && waits == Waits::kIfAsked && config::options().free == config::FreeMode::kSync)
-    order_.wait_for_all();
+  if (freed == Freed::kDone && waits_now) {
+    order::Timeline* const order = owner == nullptr ? nullptr : order_.of(owner);
+    if (order != nullptr) order->wait_for_all();
+  }
   return freed;
+}
+
+// The context of a block that is not cut; null: there is none at this address.
+driver::Context Pools::owner_of_whole(Address address) {
+  Address start = 0;
+  uint64_t bytes = 0;
+  driver::Context context = nullptr;
+  Wholes* const wholes = wholes_.load(std::memory_order_acquire);
+  if (wholes != nullptr && wholes->find(address, &start, &bytes, &context)) return context;
+  Native* const one = native();
+  return one == nullptr ? nullptr : one->owner(address);
 }
 
 uint64_t Pools::release_whole() {
@@ -70,9 +85,14 @@ bool Pools::device_of(driver::Context context, int* device) {
   return wholes != nullptr && wholes->device_of(context, device);
 }
 
-void Pools::release_idle_managed() {
+// Only where no work is under way: the driver's free would wait for it, and a question must not.
+void Pools::release_idle_managed(driver::Context context) {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  if (wholes != nullptr) wholes->release(true, kIdleManaged);
+  if (wholes == nullptr || context == nullptr) return;
+  order::Timeline* const order = order_.find(context);
+  if (order == nullptr) return;
+  order->advance();
+  if (order->is_idle()) wholes->release_of(context, true, kIdleManaged);
 }
 
 bool Pools::find(Address address, Pool::Held* out) const {

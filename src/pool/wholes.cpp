@@ -22,11 +22,14 @@ bool Wholes::open(driver::Context context, driver::Driver& source) {
   size_t free = 0;
   size_t total = 0;
   if (source.device(&device) != kSuccess || source.memory(&free, &total) != kSuccess) return false;
+  order::Timeline* const order = order_.of(context);
+  if (order == nullptr) return false;
   Guard hold(lock_);
   const auto [entry, is_new] = accounts_.try_emplace(name);
   if (!is_new) return true;
   Account& account = entry->second;
   account.context = context;
+  account.order = order;
   account.host_visible = source.is_host_visible();
   account.device = device;
   account.device_bytes = total;
@@ -50,7 +53,7 @@ Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_
   Account& account = account_of(context, source);
   // For the very same size only: then every handle, every range and every check of a debugging tool is exact.
   const Key key{context, &source, bytes};
-  if (take(key, bytes, DeviceCounter::range_hits, out)) return kSuccess;
+  if (take(key, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out)) return kSuccess;
   if (has_idle(key) && !order_.is_capturing() && take_after_wait(account, key, bytes, out)) return kSuccess;
   uint64_t seen = gone_.load(std::memory_order_acquire);
   Status status = ask(account, source, bytes, out);
@@ -64,14 +67,16 @@ Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_
   return status;
 }
 
-// There are idle blocks of this size, but none that may be handed out.
+// There are idle blocks of this size, but none that may be handed out. Above the budget work waits for one of
+// them; managed memory, which the host may touch, is waited for on the host, as the thread's own free was to
+// do.
 bool Wholes::take_after_wait(Account& account, const Key& key, uint64_t bytes, Address* out) {
-  if (!account.host_visible && order_.request_grant() && take(key, bytes, DeviceCounter::range_hits, out))
-    return true;
-  order_.advance(true);
-  if (take(key, bytes, DeviceCounter::hits_after_wait, out)) return true;
-  return idle_bytes({.host_visible = account.host_visible}) > account.settings.many_budget &&
-         order_.wait_for_all() && take(key, bytes, DeviceCounter::hits_after_wait, out);
+  order::Timeline& order = *account.order;
+  order.advance();
+  if (take(key, bytes, order::Reach::kCheap, DeviceCounter::hits_after_wait, out)) return true;
+  if (idle_bytes({.host_visible = account.host_visible}) <= account.settings.many_budget) return false;
+  const bool reached = account.host_visible ? order.wait_for_own_frees() : order.reach();
+  return reached && take(key, bytes, order::Reach::kAll, DeviceCounter::hits_after_wait, out);
 }
 
 // A new allocation of the driver's, within the user's limit.
@@ -103,26 +108,36 @@ Status Wholes::ask(Account& account, driver::Driver& source, uint64_t bytes, Add
   return kSuccess;
 }
 
-bool Wholes::is_ready(const Whole& whole) const {
-  return whole.stamp <= (whole.account->host_visible ? order_.completed() : order_.newest_usable());
+// While no work is under way all of it is over.
+Epoch Wholes::limit(const Account& account, order::Reach reach) {
+  const order::Timeline& order = *account.order;
+  return account.host_visible && !order.is_idle() ? order.completed() : order.limit(reach);
 }
 
-bool Wholes::take(const Key& key, uint64_t bytes, DeviceCounter how, Address* out) {
-  Guard hold(lock_);
-  const auto list = idle_.find(key);
-  if (list == idle_.end() || list->second.empty()) return false;
-  const Address start = list->second.front();
-  Whole& whole = table_[start];
-  // Under the lock, not before: whoever freed it has noted its work first.
-  if (!is_ready(whole)) return false;
-  remove_idle(start, whole);
-  whole.asked = bytes;
-  whole.mark = {};
-  if (stats::Holdings* const holdings = whole.account->holdings) {
-    holdings->add(how);
-    holdings->give(bytes, whole.bytes);
+bool Wholes::take(const Key& key, uint64_t bytes, order::Reach reach, DeviceCounter how, Address* out) {
+  order::Timeline* order = nullptr;
+  Epoch stamp = 0;
+  {
+    Guard hold(lock_);
+    const auto list = idle_.find(key);
+    if (list == idle_.end() || list->second.empty()) return false;
+    const Address start = list->second.front();
+    Whole& whole = table_[start];
+    // Under the lock, not before: whoever freed it has noted its work first.
+    const Epoch most = limit(*whole.account, reach);
+    if (whole.stamp > most) return false;
+    order = whole.account->order;
+    if (most != order::kAnyStamp) stamp = whole.stamp;
+    remove_idle(start, whole);
+    whole.asked = bytes;
+    whole.mark = {};
+    if (stats::Holdings* const holdings = whole.account->holdings) {
+      holdings->add(how);
+      holdings->give(bytes, whole.bytes);
+    }
+    *out = start;
   }
-  *out = start;
+  order->lean_on(stamp);
   return true;
 }
 
@@ -144,8 +159,10 @@ Wholes::Whole* Wholes::held_at(Address address) {
   return found != table_.end() && address - found->first < found->second.asked ? &found->second : nullptr;
 }
 
-Freed Wholes::free(Address address) {
+Freed Wholes::free(Address address, bool may_wait) {
   Whole tainted;
+  order::Timeline* order = nullptr;
+  bool has_surplus = false;
   Choice surplus;
   {
     Guard hold(lock_);
@@ -160,25 +177,32 @@ Freed Wholes::free(Address address) {
       stats::count(stats::Counter::managed_frees);
     }
     whole.asked = 0;
-    whole.stamp = order_.open();
+    order = account.order;
+    whole.stamp = order->open();
     whole.age = ++ages_;
     whole.idle_since = now_ms();
-    if (whole.mark.taints == 0) {
+    if (whole.mark.taints == 0 || !may_wait) {
       add_idle(address, whole, Place::kNewest);
       surplus = {account.host_visible, account.context, account.device, max_cached(account)};
-      if (account.idle <= surplus.keep) return Freed::kDone;
+      has_surplus = may_wait && account.idle > surplus.keep;
     } else {
       tainted = whole;
       leaving_.push_back(account.context);
       table_.erase(found);
     }
   }
+  if (!may_wait) {
+    order->seal_for_completion();
+  } else if (!order->is_idle()) {
+    order->seal_in_free();
+    order->note_free();
+  }
   if (tainted.account != nullptr) {
     // A capture would not survive it: then the block waits, and serves nobody.
-    const bool may_call = order_.begin_call();
+    const bool may_call = order_.gate().enter();
     settle(address, tainted, may_call && give_back(address, tainted));
-    if (may_call) order_.end_call();
-  } else {
+    if (may_call) order_.gate().leave();
+  } else if (has_surplus) {
     release(surplus);
   }
   return Freed::kDone;

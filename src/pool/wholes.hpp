@@ -14,7 +14,7 @@
 
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
-#include "order/timeline.hpp"
+#include "order/timelines.hpp"
 #include "pool/marks.hpp"
 #include "pool/settings.hpp"
 #include "stats/device.hpp"
@@ -29,7 +29,7 @@ enum class Freed { kDone, kNotOurs, kNobodys };
 
 class Wholes {
  public:
-  explicit Wholes(order::Timeline& order) : order_(order) {}
+  explicit Wholes(order::Timelines& order) : order_(order) {}
 
   // Before the first allocation from `source` in the current context, which is `context`. False: the driver
   // does not say where the memory would be.
@@ -41,7 +41,8 @@ class Wholes {
   bool may_take(driver::Context context, driver::Driver& source, uint64_t bytes);
   // It found no memory, and nobody else has any: counts it, and explains it if the user wants that.
   void note_failure(driver::Context context, driver::Driver& source, uint64_t bytes);
-  Freed free(Address address);
+  // `may_wait` false: a stream-ordered free, for which the driver would not wait either.
+  Freed free(Address address, bool may_wait);
 
   bool owns(Address address);
   // The block that holds an address.
@@ -65,6 +66,7 @@ class Wholes {
 
   // To the driver, oldest first, until at most `keep` idle bytes of this kind are left; how many went.
   uint64_t release(bool host_visible, uint64_t keep);
+  uint64_t release_of(driver::Context context, bool host_visible, uint64_t keep);
   // The same for each context's memory of each kind.
   uint64_t trim(uint64_t keep);
   // In place of CUPOOL_MAX_CACHED.
@@ -81,6 +83,7 @@ class Wholes {
   // What there is of one context's memory, of one kind.
   struct Account {
     driver::Context context = nullptr;
+    order::Timeline* order = nullptr;
     bool host_visible = false;
     int device = 0;
     uint64_t device_bytes = 0;
@@ -121,11 +124,11 @@ class Wholes {
 
   static uint64_t now_ms() { return stats::now_ns() / 1'000'000; }
   Account& account_of(driver::Context context, driver::Driver& source) CUPOOL_EXCLUDES(lock_);
-  bool take(const Key& key, uint64_t bytes, stats::DeviceCounter how, Address* out);
+  bool take(const Key& key, uint64_t bytes, order::Reach reach, stats::DeviceCounter how, Address* out);
   bool take_after_wait(Account& account, const Key& key, uint64_t bytes, Address* out);
   Status ask(Account& account, driver::Driver& source, uint64_t bytes, Address* out);
   bool has_idle(const Key& key) CUPOOL_EXCLUDES(lock_);
-  bool is_ready(const Whole& whole) const;
+  static Epoch limit(const Account& account, order::Reach reach);
   enum class Place { kOldest, kNewest };
   void add_idle(Address start, const Whole& whole, Place place) CUPOOL_REQUIRES(lock_);
   void remove_idle(Address start, const Whole& whole) CUPOOL_REQUIRES(lock_);
@@ -155,7 +158,7 @@ class Wholes {
   // How often memory is looked for while other threads give and take it under our hands.
   static constexpr int kMostTries = 16;
 
-  order::Timeline& order_;
+  order::Timelines& order_;
   Lock lock_;
   Table table_ CUPOOL_GUARDED_BY(lock_);
   std::map<int, stats::Holdings*> holdings_ CUPOOL_GUARDED_BY(lock_);

@@ -163,7 +163,8 @@ bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
   if (oldest == nullptr) return false;
   *start = oldest->by_age.begin()->second;
   const Whole& whole = table_[*start];
-  if (choice.only_old && (whole.idle_since > choice.idle_since || !is_ready(whole))) return false;
+  if (choice.only_old && (whole.idle_since > choice.idle_since || !whole.account->order->is_idle()))
+    return false;
   *out = whole;
   remove_idle(*start, *out);
   leaving_.push_back(out->account->context);
@@ -174,7 +175,7 @@ bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
 uint64_t Wholes::release(const Choice& choice) {
   uint64_t released = 0;
   // A capture that begins now would be broken by the driver's free: it waits until that is over.
-  if (!order_.begin_call()) return 0;
+  if (!order_.gate().enter()) return 0;
   // Kept only in the end: one that the driver will not take must not stand before all others.
   std::vector<std::pair<Address, Whole>> refused;
   Address start = 0;
@@ -191,13 +192,17 @@ uint64_t Wholes::release(const Choice& choice) {
     released += whole.bytes;
     settle(start, whole, true);
   }
-  order_.end_call();
+  order_.gate().leave();
   for (const auto& [address, one] : refused) settle(address, one, false);
   return released;
 }
 
 uint64_t Wholes::release(bool host_visible, uint64_t keep) {
   return release(Choice{.host_visible = host_visible, .keep = keep});
+}
+
+uint64_t Wholes::release_of(driver::Context context, bool host_visible, uint64_t keep) {
+  return release(Choice{.host_visible = host_visible, .context = context, .keep = keep});
 }
 
 uint64_t Wholes::trim(uint64_t keep) {
@@ -227,10 +232,11 @@ void Wholes::decay() {
 
 // The driver's free waits for all work, which proves as much as the program's own wait would.
 bool Wholes::give_back(Address start, const Whole& whole) {
-  const Epoch epoch = order_.begin_wait(order::Lane::kMany);
+  order::Timeline& order = *whole.account->order;
+  const Epoch epoch = order.begin_wait(order::Lane::kMany);
   const uint64_t before = stats::now_ns();
   const Status status = whole.source->release_in(whole.account->context, start);
-  order_.end_wait(epoch, status == kSuccess);
+  order.end_wait(epoch, status == kSuccess);
   if (status != kSuccess) return false;
   if (whole.account->holdings != nullptr) {
     stats::Device& device = whole.account->holdings->device();

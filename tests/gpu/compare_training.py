@@ -2,7 +2,7 @@
 """Trains each model with PyTorch's own cache, the driver's stream-ordered pool, no cache, and no cache under cupool,
 taking turns, and prints one short table: pace against PyTorch's own cache, device memory, and whether bits agree.
 
-Usage: tests/gpu/compare_training.py [--library build/libcupool.so] [--tasks transformer,llama+copies,...] [--repeat 2]
+Usage: tests/gpu/compare_training.py [--library build/libcupool.so] [--tasks transformer,llama+copies,turns,...] [--repeat 2]
 Memory is the most that NVML saw in use on the whole device while the program ran, so nothing else should use it.
 """
 
@@ -22,8 +22,10 @@ RAW = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 ASYNC = {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync", "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
 # name: environment, whether cupool is preloaded
 MODES = {"own": ({}, False), "async": (ASYNC, False), "raw": (RAW, False), "cupool": (RAW, True),
-         "fences": ({**RAW, "CUPOOL_STREAMS": "fences"}, True)}
+         "fences": ({**RAW, "CUPOOL_STREAMS": "fences"}, True), "exact": ({**RAW, "CUPOOL_STREAMS": "exact"}, True),
+         "before": (RAW, True)}
 TASKS = "transformer,convolution,llama,graph,convolution+copies"
+TWO_STREAMS = ("turns", "prefetch64", "prefetch256")
 
 
 def run(task, mode, options, device):
@@ -32,9 +34,11 @@ def run(task, mode, options, device):
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(("CUPOOL_", "PYTORCH_")) and k != "LD_PRELOAD"} | settings
     if preload:
-        env |= {"LD_PRELOAD": str(options.library.resolve()), "CUPOOL_STATS": "json"}
+        library = options.before if mode == "before" else options.library
+        env |= {"LD_PRELOAD": str(library.resolve()), "CUPOOL_STATS": "json"}
     name, _, copies = task.partition("+")
-    command = [sys.executable, str(HERE / "train.py"), name, "--json", *(["--copies"] if copies else []),
+    program = "two_streams.py" if name in TWO_STREAMS else "train.py"
+    command = [sys.executable, str(HERE / program), name, "--json", *(["--copies"] if copies else []),
                *(["--smoke"] if options.smoke else [])]
     try:
         with PeakMemory(device) as watch:
@@ -91,7 +95,7 @@ def report(everything, modes):
         for mode in modes:
             counters = results.get(mode, [{}])[-1].get("counters") if results.get(mode) else None
             if counters:
-                kept = ("mode", "mode_reason", "allocations", "seals", "barriers", "guard_trips", "lane_changes", "segments_allocated",
+                kept = ("mode", "mode_reason", "allocations", "seals", "stream_waits", "context_waits", "pool_waits", "barriers", "lane_changes", "segments_allocated",
                         "segments_released", "unknown_entry_points")
                 print(f"  {task} {mode}: " + ", ".join(f"{k} {counters[k]}" for k in kept if k in counters))
 
@@ -99,6 +103,7 @@ def report(everything, modes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=Path, default=Path("build/libcupool.so"))
+    parser.add_argument("--before", type=Path, help="another libcupool.so, for the mode of that name")
     parser.add_argument("--tasks", default=TASKS, help="names of models, each with +copies for a second stream")
     parser.add_argument("--modes", default="own,async,raw,cupool")
     parser.add_argument("--repeat", type=int, default=2, help="runs of own and of cupool; the others run once")

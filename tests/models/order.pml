@@ -1,399 +1,634 @@
-/* The order of work as src/order builds it, for exhaustive search: can work of a block's new life reach the GPU without
- * being ordered after all work of its old lives? Names are those of timeline.cpp. Every store to a word that is read
- * without the lock is a step of its own; a driver call is one step, as the driver's own locks make it.
- * WITHOUT_x takes one rule out, and the search must then find a violation. WITH_x adds a part of the world.
- * Lanes 1 and 2 are streams as the program names them; a destroyed stream's name comes back for another one.
- * scripts/check-model runs it, and says how large each world is: PROGRAMS, LIVES, LAUNCHES, SEALS, WAITS. */
+/* The order of work as src/order builds it, for exhaustive search. Names are those of timeline.cpp. Every store to a word
+ * that is read without the lock is a step of its own; a driver call is one step, as the driver's own locks make it.
+ * seals.pml holds the list of seals, gpu.pml the world around the rules, program.pml what runs in it. scripts/check-model runs
+ * it and says how large each world is.
+ *
+ * Properties
+ *   P1  When the GPU runs work on a block, all work of older lives of that block is done.
+ *   P2  Nothing of ours waits, on the GPU or on the host, for work that was submitted after the last free. P2=1: the last
+ *       free of any thread. P2=2 (exact): of the thread that waits, or of one that the program ordered before it.
+ *   P3  WITH_FLAG: a thread submits work to lane 1 that ends only when work it submits later to lane 2 has run. A program
+ *       that ends under the driver alone must end here: an invalid end state is a hang that we caused.
+ *
+ * World: PROGRAMS threads, LANES stream handles, BLOCKS blocks; at most LIVES allocations, LAUNCHES submissions, EPOCHS
+ * epochs that are closed, MOST pending seals before two of them become one. Reuse is kLean, or
+ *   FENCES             kOrder: submissions may be unseen, a hand-out first makes the whole context wait
+ *   EXACT              kCompleted: nothing is handed out before its old work is over
+ * WITH_x adds a part of the world:
+ *   WITH_PAST          begins with two blocks freed under two pending seals, each with its work on a lane of its own
+ *   WITH_DOUBT         distrust() is called once; submissions may be unseen after that
+ *   WITH_WAITS         the program waits for its context or for one stream (WAITS times)
+ *   WITH_FAILURES      waits of the program and records of ours may fail
+ *   WITH_ORDERED_FREE  a free may be ordered by a stream: the driver waits for nothing in it
+ *   WITH_RELEASE       an allocation may give segments back, and the driver waits for all work in that (once)
+ *   WITH_DESTROY       lane DESTROY_LANE is destroyed once and a new stream gets its handle
+ *   WITH_OVERLAP       programmatic launches
+ *   WITH_PASS          a thread may hand its block to the other one
+ *   WITH_OLD_DRIVER    no events of contexts: a free that would seal waits on the host
+ * WITHOUT_x takes one rule out, and the search must then find a violation. Three variants say why the rules are no
+ * simpler: LEAN_OF_THREAD (a word for each thread: breaks blocks that are passed on), OVERLAP_BARRIER (a programmatic launch
+ * makes the context wait for an event recorded there: waits for new work), SEAL_LATE (an allocation seals). */
 
-#define NONE 0
-#define MANY 3
-#define EPOCHS 4
-#ifdef WITH_DESTROY
-#define STREAMS 3
-#else
-#define STREAMS 2
-#endif
+#include "gpu.pml"
 
-#define LARGER(a, b) ((a) > (b) -> (a) : (b))
-#define UNITE(a, b) ((b) == NONE || (a) == (b) -> (a) : ((a) == NONE -> (b) : MANY))
-
-/* ---- The GPU, as far as it concerns the one block: a bit says that there is work on it in a stream. The low bits stand
- * for the life that holds the block, the bits above for all former lives. */
-#define PRESENT ((1 << STREAMS) - 1)
-#define FORMER(bits) ((bits) >> STREAMS)
-byte unordered;          /* what is submitted from now on, to another stream, does not wait for it */
-byte event[EPOCHS + 1];  /* what an epoch's event covers */
-#ifdef WITH_WAITS
-byte running;            /* not over */
-byte behind[STREAMS];    /* what is over when the stream's newest work is */
-#define EXISTING running
-#else
-#define EXISTING unordered
-#endif
-
-/* ---- The program. */
-bool taken; /* the block is held, or on its way */
-byte stamp;
-byte lives; /* of both threads together */
-#ifdef WITH_DESTROY
-byte submitting; /* threads inside a call on lane 2 */
-bool dying, reborn;
-#define STREAM(lane) (reborn && (lane) == 2 -> 2 : (lane) - 1)
-#else
-#define STREAM(lane) ((lane) - 1)
-#endif
-
-/* ---- The timeline. */
+/* ---- The timeline's words, read without the lock, and the stamps. */
 bool locked;
-bool grant;
-byte guard, guard_epoch, noted, safe, completed, ordered;
 byte open = 1;
-byte lanes[EPOCHS + 1];
-bool recorded[EPOCHS + 1];
-byte in_use; /* of whoever holds the lock */
+byte completed, sealed, noted;
+#ifdef FENCES
+bool idle;
+#else
+bool idle = true;
+#endif
+byte waited[LANES + 1];
+byte stamp[BLOCKS + 1];
+#ifdef LEAN_OF_THREAD
+byte lean_of[PROGRAMS];
+#define LEAN lean_of[ME]
+#else
+byte lean;
+#define LEAN lean
+#endif
+#ifdef EXACT
+byte own[PROGRAMS];      /* what the thread's last free covered */
+#endif
+#ifdef CAN_DOUBT
+byte ordered;
+#define ORDERED ordered
+#ifdef FENCES
+bool blind = true;
+#define MAY_BE_UNSEEN true
+#else
+bool blind, fences;      /* `fences`: reuse is kOrder by now */
+bool doubt_begun, doubted;
+#define MAY_BE_UNSEEN doubted
+#endif
+#define BLIND blind
+#else
+#define ORDERED completed
+#define BLIND false
+#endif
+
+#include "seals.pml"
 
 inline lock() { atomic { !locked -> locked = true } }
-inline unlock() { atomic { in_use = NONE; locked = false } }
+inline unlock() { locked = false }
 
-inline look() {
-  in_use = noted;
-  for (k : 1 .. EPOCHS) { in_use = UNITE(in_use, lanes[k]) }
-  k = 0
-}
+/* ---- timeline.cpp, under the lock. */
 
 inline refresh() {
   d_step {
-    look();
-#ifdef WITHOUT_GUARD_EPOCH
-    grant = in_use == NONE || (in_use != MANY && guard == in_use);
-#else
-    grant = in_use == NONE || (in_use != MANY && guard == in_use && guard_epoch == open);
-#endif
-#ifdef WITHOUT_FENCE
-    grant = true;
-#endif
-    in_use = NONE
+    idle = noted == NONE;
+    for (k : 1 .. EPOCHS) { idle = idle && lanes[k] == NONE }
+    k = 0;
+    idle = idle && !BLIND
   }
 }
 
-inline record(epoch) {
-  d_step {
-    event[epoch] = EXISTING;
-    recorded[epoch] = true
-  }
+inline add_noted(lane) {
+#ifndef WITHOUT_IDLE_FIRST
+  if :: lane != NONE -> idle = false :: else fi;
+#endif
+  noted = UNITE(noted, lane);
+  refresh()
 }
 
-/* The number goes up before anything is recorded. More epochs than the search has room for end this run. */
+/* The number goes up before anything is recorded. pre: open <= EPOCHS. */
 inline open_next(epoch) {
-  atomic {
-    open < EPOCHS;
-    d_step {
-      epoch = open;
-      lanes[epoch] = noted;
-      grant = false
-    }
+  d_step {
+    make_room();
+    epoch = open;
+    kind[epoch] = WAITED;
+    lanes[epoch] = noted;
+    idle = false
   }
   noted = NONE;
+#ifndef WITHOUT_NUMBER_FIRST
   open = epoch + 1
-}
-
-inline seal(epoch) {
-#ifdef WITHOUT_NUMBER_FIRST
-  record(open);
-  open_next(epoch);
-#else
-  open_next(epoch);
-  record(epoch);
 #endif
-  refresh()
 }
 
-inline barrier(epoch) {
-  seal(epoch);
-  d_step {
-    unordered = unordered & ~event[epoch];
-    for (k : 1 .. EPOCHS) { lanes[k] = NONE }
-    k = 0;
-    ordered = epoch;
-    safe = LARGER(ordered, completed)
-  }
-  guard = NONE;
-  refresh()
+/* is_free: the driver would have waited here. */
+inline seal(epoch, how, is_free) {
+  open_next(epoch);
+  if
+  :: d_step {
+      event[epoch] = alive;
+      kind[epoch] = how;
+#ifdef EXACT
+      made[epoch] = epoch;
+#endif
+      if :: is_free -> DRIVER_WAITS :: else fi
+    }
+#ifdef WITHOUT_NUMBER_FIRST
+    open = epoch + 1;
+#endif
+    if :: kind[epoch] == IN_FREE -> sealed = epoch :: else fi;
+    refresh()
+#ifdef WITH_FAILURES
+  :: d_step { abandon(epoch, s) }
+#ifdef WITHOUT_NUMBER_FIRST
+    open = epoch + 1;
+#endif
+    add_noted(s);
+    s = 0
+#endif
+  fi;
+  epoch = 0
 }
 
+/* Several words in one step: who sees only the first of them is the more careful. */
 inline complete(epoch) {
   if
   :: epoch > completed ->
-    d_step {
-      for (k : 1 .. epoch) { lanes[k] = NONE; event[k] = 0; recorded[k] = false }
-      k = 0;
-      completed = epoch;
-      safe = LARGER(ordered, completed)
-    }
-    d_step { if :: guard_epoch <= epoch -> guard = NONE :: else fi }
+    for (k : 1 .. EPOCHS) { if :: k <= epoch -> remove(k) :: else fi }
+    k = 0;
+    completed = epoch;
+    sealed = LARGER(sealed, completed);
+#ifdef CAN_DOUBT
+    ordered = LARGER(ordered, completed);
+#endif
     refresh()
   :: else
   fi
 }
 
-inline before_submit(lane) {
-#ifndef WITHOUT_GUARD
+#ifdef CAN_DOUBT
+inline order(epoch) {
+  d_step { if :: epoch > ordered -> covering(epoch, s) :: else fi }
   if
-  :: guard != NONE && guard != lane ->
-    lock();
-    if :: guard != NONE && guard != lane -> barrier(e) :: else fi;
-    unlock()
+  :: s != 0 ->
+#ifndef WITHOUT_ORDER
+    context_wait(s);
+#endif
+    d_step { ordered = s; s = 0 }
   :: else
   fi
-#else
-  skip
-#endif
 }
-
-inline after_submit(lane) {
-#ifndef WITHOUT_NOTE
-  if
-  :: noted != lane && noted != MANY ->
-    lock();
-#ifndef WITHOUT_GRANT_FIRST
-    grant = false; /* before others see that they need not note */
 #endif
-    noted = UNITE(noted, lane);
-    refresh();
-    unlock()
-  :: else
-  fi
+
+#ifdef WITHOUT_COVERED_NOTED
+#define NOTHING_SINCE true
 #else
-  skip
+#define NOTHING_SINCE (noted == NONE)
 #endif
-}
+#ifdef WITHOUT_COVERED_KIND
+#define NEWEST_IN_FREE true
+#else
+#define NEWEST_IN_FREE (kind[e] == IN_FREE)
+#endif
+#ifdef WITHOUT_COVERED_BLIND
+#define ALL_SEEN true
+#else
+#define ALL_SEEN (!BLIND)
+#endif
 
-/* The real call. Work on the block must come after all work of its former lives, in whatever stream that was. */
-inline submit(lane, on_block) {
+inline seal_in_free() {
+  lock();
   d_step {
-#ifdef WITH_WAITS
-    behind[STREAM(lane)] = behind[STREAM(lane)] | (running & ~unordered);
-#endif
+    lanes_up_to(EPOCHS, s);
+    s = UNITE(s, noted);
+    for (k : 1 .. EPOCHS) { if :: kind[k] != 0 -> e = k :: else fi }
+    k = 0;
+    ok = false;
     if
-    :: on_block ->
-      assert((FORMER(unordered) & ~(1 << STREAM(lane))) == 0);
-      for (k : 1 .. EPOCHS) { event[k] = event[k] & ~(1 << STREAM(lane)) }
-      k = 0;
-      unordered = unordered | (1 << STREAM(lane));
-#ifdef WITH_WAITS
-      for (k : 0 .. STREAMS - 1) { behind[k] = behind[k] & ~(1 << STREAM(lane)) }
-      k = 0;
-      behind[STREAM(lane)] = behind[STREAM(lane)] | (1 << STREAM(lane));
-      running = running | (1 << STREAM(lane))
-#endif
-    :: else
+    :: s == NONE || open > EPOCHS -> s = 0
+    :: else ->
+      s = 1;
+      if :: e != 0 && NOTHING_SINCE && NEWEST_IN_FREE && ALL_SEEN -> ok = true :: else fi
     fi
   }
-}
-
-/* The holder's work becomes that of a former life. In its own stream it is the later, so what covers it covers both. */
-#define RETIRED(bits, there) (((bits) & ~PRESENT & ~((there) << STREAMS)) | (((bits) & PRESENT) << STREAMS))
-inline free_block() {
-  d_step {
-    stamp = open;
-    e = EXISTING & PRESENT;
-    for (k : 1 .. EPOCHS) { event[k] = RETIRED(event[k], e) }
-#ifdef WITH_WAITS
-    for (k : 0 .. STREAMS - 1) { behind[k] = RETIRED(behind[k], e) }
-    running = RETIRED(running, 0);
-#endif
-    unordered = RETIRED(unordered, 0);
-    k = 0;
-    e = 0;
-    lane = 0;
-    taken = false
-  }
-}
-
-inline launch(lane, on_block) {
-#ifdef WITH_DESTROY
-  atomic { lane == 1 || !dying -> if :: lane == 2 -> submitting++ :: else fi }
-#endif
-  before_submit(lane);
-#ifdef WITHOUT_NOTE_AFTER
-  after_submit(lane);
-  submit(lane, on_block);
-#else
-  submit(lane, on_block);
-  after_submit(lane);
-#endif
-#ifdef WITH_DESTROY
-  d_step { if :: lane == 2 -> submitting-- :: else fi }
-#endif
-}
-
-inline request_grant() {
-  lock();
-  d_step { look(); want = in_use; in_use = NONE }
   if
-  :: want == MANY
-  :: want == NONE -> refresh()
-  :: want != MANY && want != NONE ->
-    if :: guard != NONE && guard != want -> barrier(e) :: else fi;
-    d_step { guard = want; guard_epoch = open; want = NONE }
-    refresh()
+  :: s == 0 -> e = 0
+  :: s != 0 && ok ->
+    /* Nothing was submitted since the newest seal: it serves for the open epoch as well. */
+    d_step {
+      s = 0;
+      ok = false;
+      kind[open] = kind[e];
+      event[open] = event[e];
+      lanes[open] = lanes[e];
+#ifdef EXACT
+      made[open] = made[e];
+#endif
+      remove(e);
+      k = 0;
+      e = open;
+      DRIVER_WAITS
+    }
+    open = e + 1;
+    sealed = e;
+    e = 0
+  :: else ->
+    d_step { s = 0; e = 0 }
+    seal(e, IN_FREE, true)
   fi;
   unlock()
 }
 
-/* Taken first, then looked at: what was noted before the free is then seen. */
-inline may_hand_out() {
-#ifdef WITHOUT_READ_AFTER
-  ok = grant;
-  atomic { !taken -> taken = true; lives++ }
-#else
-  atomic { !taken -> taken = true; lives++ }
-  ok = grant;
-#endif
-  ok = ok || stamp <= safe
-}
+/* ---- Around a submission. */
 
-/* Lives of one block: allocated, used on either stream, freed. What may not be handed out otherwise gets a barrier. */
-active [PROGRAMS] proctype Program() {
-  byte e, k, want, lane;
-  bool ok;
-  do
-  :: lives < LIVES ->
-    may_hand_out();
-    if
-    :: ok
-    :: else ->
-      request_grant();
-      ok = grant;
-      ok = ok || stamp <= safe;
+inline before_submit(handle) {
+#ifndef WITHOUT_LEAN
+  l = LEAN;
+  if
+  :: l > completed && l > waited[handle] ->
+    lock();
+    d_step {
+      l = LEAN;
       if
-      :: ok
-      :: else ->
-        lock();
-        barrier(e);
-        unlock();
-        e = 0;
-        assert(stamp <= safe)
-      fi
-    fi;
-#ifdef WITH_WAITS
-    /* Memory the host may write to has no work left at all. */
-    d_step { assert(stamp > completed || FORMER(running) == 0) }
-#endif
-    atomic {
-      ok = false;
-      if :: lane = 1 :: lane = 2 fi
-    }
-    launch(lane, true);
-    free_block()
-  :: else -> break
-  od
-}
-
-/* Other work, on no block of ours. */
-active proctype Other() {
-  byte e, k, count;
-  do
-  :: count < LAUNCHES -> count++; launch(2, false); e = 0
-  :: else -> break
-  od
-}
-
-active proctype Sealer() {
-  byte e, k, count;
-  do
-  :: count < SEALS ->
-    lock();
-    count++;
-    seal(e);
-    unlock();
-    e = 0
-  :: (completed < open - 1) ->
-    lock();
-    /* An event that is done: any one that was recorded, for work ends when it likes. */
-    atomic {
-      e = completed + 1;
-      do :: e < open - 1 -> e++ :: break od
-    }
-    if
-    :: e < open && recorded[e] ->
-      d_step {
-        unordered = unordered & ~event[e];
-#ifdef WITH_WAITS
-        running = running & ~event[e];
-#endif
-      }
-      complete(e)
-    :: else
-    fi;
-    unlock();
-    e = 0
-  :: count >= SEALS -> break
-  od
-}
-
-#ifdef WITH_WAITS
-/* The program waits for its context (MANY) or for one stream; a wait that failed proves nothing. */
-active proctype Waiter() {
-  byte e, k, lane, count;
-  do
-  :: count < WAITS ->
-    lock();
-    atomic {
-      count++;
-      if :: lane = MANY :: lane = 1 :: lane = 2 fi;
-      d_step { look() }
-    }
-#ifdef WITHOUT_WAIT_AFTER_BARRIER
-    if
-    :: lane == MANY || in_use == lane ->
+      :: l > completed ->
+        covering(l, e);
+        assert(e != 0);
+#ifdef WITHOUT_ALL_LANES
+        s = lanes[e];
 #else
-    if
-    :: lane == MANY || (in_use == lane && ordered <= completed) ->
+        lanes_up_to(e, s)
 #endif
-      open_next(e);
-      refresh();
-      unlock();
-      if
-      :: d_step {
-          if
-          :: lane == MANY -> running = 0
-          :: else -> running = running & ~behind[STREAM(lane)]
-          fi;
-          unordered = unordered & running
-        }
-        lock();
-        complete(e);
-        unlock()
-      :: lock();
-        d_step {
-          grant = false;
-          noted = UNITE(noted, lanes[e]);
-          lanes[e] = NONE
-        }
-        refresh();
-        unlock()
+      :: else
       fi
-    :: else -> unlock()
+    }
+    if
+    :: e == 0
+    :: e != 0 && s != NONE && s != handle ->
+      s = 0;
+#ifdef WITHOUT_WAIT_FIRST
+      waited[handle] = e;
+      stream_wait(handle, e)
+#else
+      stream_wait(handle, e);
+      waited[handle] = e
+#endif
+    :: else -> d_step { s = 0; waited[handle] = e }
     fi;
     e = 0;
-    lane = 0
-  :: else -> break
-  od
+    unlock()
+  :: else
+  fi;
+  l = 0
+#else
+  skip
+#endif
+}
+
+inline after_submit(handle) {
+#ifndef WITHOUT_NOTE
+  if
+  :: noted != handle && noted != MANY ->
+    lock();
+    add_noted(handle);
+    unlock()
+  :: else
+  fi
+#else
+  skip
+#endif
+}
+
+inline launch(handle, overlapping, block, what) {
+#ifdef WITH_DESTROY
+  atomic { handle != DESTROY_LANE || !dying -> if :: handle == DESTROY_LANE -> submitting++ :: else fi }
+#endif
+#ifdef WITH_RELEASE
+  just_freed[ME] = false;
+#endif
+#ifdef WITH_OVERLAP
+  /* It is ordered neither by its stream nor by a wait that leads back to it. */
+#ifdef OVERLAP_BARRIER
+  if
+  :: overlapping && lean > completed ->
+    lock();
+    if :: open <= EPOCHS -> seal(e, IN_FREE, false); context_wait(sealed) :: else -> overlapping = false fi;
+    unlock()
+  :: else
+  fi;
+#elif !defined(WITHOUT_DROP_OVERLAP)
+  if :: overlapping && lean > completed -> overlapping = false :: else fi;
+#endif
+#endif
+#ifdef CAN_DOUBT
+  if
+  :: MAY_BE_UNSEEN -> submit(handle, overlapping, block, what)
+  :: true ->
+    before_submit(handle);
+    submit(handle, overlapping, block, what);
+    after_submit(handle)
+  fi;
+#else
+  before_submit(handle);
+#ifdef WITHOUT_NOTE_AFTER
+  after_submit(handle);
+  submit(handle, overlapping, block, what);
+#else
+  submit(handle, overlapping, block, what);
+  after_submit(handle);
+#endif
+#endif
+#ifdef WITH_DESTROY
+  d_step { if :: handle == DESTROY_LANE -> submitting-- :: else fi }
+#endif
+}
+
+/* ---- Allocation and free. */
+
+inline raise_lean(to) {
+#ifdef WITHOUT_LEAN_LARGER
+  l = LARGER(LEAN, to);
+  LEAN = l;
+  l = 0
+#else
+  d_step { LEAN = LARGER(LEAN, to) }
+#endif
+}
+
+/* Before a sealed block is handed out. The word is raised first and the mode read then; distrust() does it the other way
+ * round. */
+inline lean_on(to) {
+#ifdef WITH_DOUBT
+#ifdef WITHOUT_LEAN_BEFORE_MODE
+  ok = fences;
+  raise_lean(to);
+#else
+  raise_lean(to);
+  ok = fences;
+#endif
+  if :: ok -> lock(); order(to); unlock() :: else fi;
+  ok = true
+#else
+  raise_lean(to)
+#endif
+}
+
+/* What it takes to make sealed blocks reachable. */
+inline reach() {
+#ifdef CAN_DOUBT
+#ifdef WITH_DOUBT
+  if :: fences -> lock(); l = sealed; order(l); l = 0; unlock() :: else fi
+#else
+  lock(); l = sealed; order(l); l = 0; unlock()
+#endif
+#elif defined(EXACT)
+#ifdef WITHOUT_OWN_FREE
+  l = sealed;
+#else
+  l = own[ME];
+#endif
+  if
+  :: l > completed ->
+    lock();
+    d_step {
+      if
+      :: l > completed ->
+        covering(l, s);
+        assert(s != 0);
+#ifndef WITHOUT_MADE_BEFORE
+        if :: made[s] > l -> l = 0 :: else fi;
+#endif
+#if P2
+        assert(l == 0 || (event[s] & ~MAY_WAIT_FOR) == 0);
+#endif
+        s = 0
+      :: else
+      fi
+    }
+    unlock();
+    l <= completed
+  :: else
+  fi;
+  l = 0
+#else
+  skip
+#endif
+}
+
+#ifdef WITHOUT_FENCE
+#define LIMIT 255
+#elif defined(FENCES)
+#define LIMIT ordered
+#elif defined(EXACT)
+#define LIMIT completed
+#elif defined(WITH_DOUBT)
+#define LIMIT (fences -> ordered : sealed)
+#else
+#define LIMIT sealed
+#endif
+
+/* Taken first, then looked at: what was noted before the free is then seen. */
+inline allocate() {
+#ifdef WITHOUT_READ_AFTER
+  ok = idle;
+#endif
+  atomic {
+    if
+    :: !taken[1] -> b = 1
+#if BLOCKS > 1
+    :: !taken[2] -> b = 2
+#endif
+    :: else /* another thread has it: this one takes new memory */
+    fi;
+    if :: b != 0 -> taken[b] = true :: else fi
+  }
+  if
+  :: b != 0 ->
+#ifndef WITHOUT_READ_AFTER
+    ok = idle;
+#endif
+    if
+    :: !ok && stamp[b] <= LIMIT ->
+      ok = true;
+      if :: stamp[b] > ORDERED -> lean_on(stamp[b]) :: else fi
+#ifdef SEAL_LATE
+    :: !ok && stamp[b] > sealed && open <= EPOCHS -> lock(); if :: open <= EPOCHS -> seal(e, IN_FREE, false) :: else fi; unlock()
+#endif
+    :: else
+    fi
+  :: else
+  fi;
+  d_step {
+    if :: b == 0 :: b != 0 && ok -> held = b; lives++ :: b != 0 && !ok -> taken[b] = false fi;
+    ok = false;
+    b = 0
+  }
+}
+
+#ifdef WITH_RELEASE
+/* Whole segments go back to the driver, which waits for all work in that. */
+inline release_for_growth() {
+  ok = idle;
+#ifndef EXACT
+#ifdef WITHOUT_JUST_FREED
+  ok = true;
+#else
+  ok = ok || just_freed[ME];
+#endif
+#endif
+  if
+  :: ok ->
+    d_step {
+      ok = false;
+      awaited[ME] = alive;
+#if P2
+      assert((alive & ~MAY_WAIT_FOR) == 0)
+#endif
+    }
+    awaited[ME] == 0
+  :: else
+  fi
+}
+#endif
+
+inline put_away() {
+  s = open;
+  d_step {
+    stamp[held] = s;
+    past[held] = past[held] | work[held];
+    work[held] = 0;
+    taken[held] = false;
+    held = 0;
+    s = 0
+  }
+}
+
+/* A seal is made when one is due, or not if another thread is at it. */
+inline free_block() {
+  put_away();
+  if
+  :: idle
+  :: !idle ->
+    if
+#ifdef WITH_OLD_DRIVER
+    :: open <= EPOCHS -> wait(0)
+#else
+    :: open <= EPOCHS -> seal_in_free()
+#endif
+    :: true
+    fi;
+#ifdef WITH_RELEASE
+    just_freed[ME] = true;
+#endif
+#ifdef EXACT
+    d_step { own[ME] = sealed; DRIVER_WAITS }
+#endif
+  fi;
+  d_step { DRIVER_WAITS }
+}
+
+#ifdef WITH_ORDERED_FREE
+inline free_ordered() {
+  put_away();
+  if
+  :: open <= EPOCHS ->
+    lock();
+    if
+#ifdef WITHOUT_SEAL_IN_FREE
+    :: open <= EPOCHS -> seal(e, IN_FREE, false)
+#else
+    :: open <= EPOCHS -> seal(e, FOR_COMPLETION, false)
+#endif
+    :: else
+    fi;
+    unlock()
+  :: true
+  fi
+}
+#endif
+
+/* ---- The program's own waits, for its context (0) or for one stream; ours where there are no events. */
+#if defined(WITH_WAITS) || defined(WITH_OLD_DRIVER)
+inline wait(handle) {
+  lock();
+  d_step { lanes_up_to(EPOCHS, s); s = UNITE(s, noted) }
+  if
+#ifdef WITHOUT_WAIT_LANE
+  :: open <= EPOCHS ->
+#else
+  :: open <= EPOCHS && (handle == 0 || s == handle) ->
+#endif
+    s = 0;
+    open_next(e);
+    refresh();
+    unlock();
+    d_step { if :: handle == 0 -> awaited[ME] = alive :: else -> awaited[ME] = in_stream[STREAM(handle)] fi }
+    if
+    :: awaited[ME] == 0 ->
+      lock();
+#ifdef WITHOUT_NUMBER_FIRST
+      open = e + 1;
+#endif
+      d_step { complete(e) }
+      unlock()
+#ifdef WITH_FAILURES
+    :: true ->
+      awaited[ME] = 0;
+      lock();
+      d_step {
+#ifdef WITHOUT_FAILED_WAIT
+        complete(e)
+#else
+        abandon(e, s)
+#endif
+      }
+      add_noted(s);
+      s = 0;
+      unlock()
+#endif
+    fi
+  :: else -> s = 0; unlock()
+  fi;
+  e = 0
 }
 #endif
 
 #ifdef WITH_DESTROY
-/* Stream 2 is destroyed while nobody submits to it, and the next one gets its handle. */
-active proctype Destroyer() {
-  byte e, k;
-  atomic { submitting == 0 -> dying = true }
-#ifndef WITHOUT_DESTROY_BARRIER
+inline destroy_stream() {
   lock();
-  d_step { look() }
-  if :: in_use == 2 || in_use == MANY || guard == 2 -> barrier(e) :: else fi;
-  unlock();
+#ifndef WITHOUT_DROP_WAITED
+  waited[DESTROY_LANE] = 0;
 #endif
-  d_step { reborn = true; dying = false; e = 0 }
+#ifndef WITHOUT_RENAME
+  d_step {
+    for (k : 1 .. EPOCHS) { if :: lanes[k] == DESTROY_LANE -> lanes[k] = MANY :: else fi }
+    k = 0
+  }
+  if :: noted == DESTROY_LANE -> add_noted(MANY) :: else fi;
+#endif
+  unlock()
+}
+
+inline destroy() {
+#ifndef WITHOUT_DROP_FIRST
+  destroy_stream();
+#endif
+  d_step {
+#ifdef CONTEXT_WAITS
+    holds[LANES] = context_holds;
+#ifdef WITH_OVERLAP
+    firm[LANES] = context_holds;
+#endif
+#endif
+    reborn = true;
+    dying = false
+  }
+#ifdef WITHOUT_DROP_FIRST
+  destroy_stream()
+#endif
 }
 #endif
+
+#ifdef WITH_DOUBT
+inline distrust() {
+  lock();
+  blind = true;
+  fences = true;
+  refresh();
+#ifndef WITHOUT_DOUBT_SETTLES
+  l = lean;
+  order(l);
+#endif
+  l = 0;
+  unlock();
+  doubted = true
+}
+#endif
+
+#include "program.pml"

@@ -18,18 +18,22 @@ WITHOUT = BUILD / "tests" / "seeds" / "without" / "libcupool.so"
 HAZARD = 86
 OPERATIONS = 300
 
+# Where the user's own limit refuses an allocation, the pool waits as it does where the driver refuses one.
+AT_THE_LIMIT = {"CUPOOL_SIM_WAITS": "off"}
+
 # Each set turns something on that others leave alone: environment, arguments.
 SETS = {
     "lanes": ({}, []),
-    "lanes, held": ({"CUPOOL_MANY_HOLD_MS": "8"}, []),
     "lanes, one stretch": ({}, ["--without", "destroy,graphs,pooled,waits"]),
     "fences": ({"CUPOOL_STREAMS": "fences"}, []),
+    "exact": ({"CUPOOL_STREAMS": "exact"}, []),
+    "exact, no budget": ({"CUPOOL_STREAMS": "exact", "CUPOOL_MANY_BUDGET": "0"}, []),
     "waiting frees": ({"CUPOOL_FREE": "sync"}, []),
     "no budget": ({"CUPOOL_MANY_BUDGET": "0"}, []),
     "small cache": ({"CUPOOL_MAX_CACHED": "1M"}, []),
     "no cache": ({"CUPOOL_MAX_CACHED": "0", "CUPOOL_THREAD_CACHE": "0"}, []),
     "little memory": ({"CUPOOL_SIM_MEMORY": "16M"}, ["--most", "4000000"]),
-    "hard limit": ({"CUPOOL_LIMIT": "8M", "CUPOOL_SEGMENT_MIN": "2M"}, ["--most", "4000000"]),
+    "hard limit": ({"CUPOOL_LIMIT": "8M", "CUPOOL_SEGMENT_MIN": "2M", **AT_THE_LIMIT}, ["--most", "4000000"]),
     "fences, little memory": ({"CUPOOL_STREAMS": "fences", "CUPOOL_SIM_MEMORY": "12M",
                                "CUPOOL_MANY_BUDGET": "0"}, []),
     "old driver": ({"CUPOOL_SIM_DRIVER_VERSION": "12040"}, []),
@@ -44,10 +48,10 @@ SETS = {
     "managed, little memory": ({"CUPOOL_SIM_MEMORY": "24M"}, ["--with", "managed", "--without", "graphs"]),
     "idle segments go back": ({"CUPOOL_DECAY_MS": "1", "CUPOOL_SEGMENT_MIN": "2M"}, []),
     "the driver's own pool as a last resort": ({"CUPOOL_FALLBACK": "native", "CUPOOL_LIMIT": "4M",
-                                                "CUPOOL_SEGMENT_MIN": "2M"}, []),
+                                                "CUPOOL_SEGMENT_MIN": "2M", **AT_THE_LIMIT}, []),
     "whole segments": ({"CUPOOL_SPLIT": "no"}, []),
     "whole segments, few kept": ({"CUPOOL_SPLIT": "no", "CUPOOL_MAX_CACHED": "1M", "CUPOOL_DECAY_MS": "1"}, []),
-    "whole segments, hard limit": ({"CUPOOL_SPLIT": "no", "CUPOOL_LIMIT": "8M"},
+    "whole segments, hard limit": ({"CUPOOL_SPLIT": "no", "CUPOOL_LIMIT": "8M", **AT_THE_LIMIT},
                                    ["--most", "4000000", "--with", "contexts,resets"]),
     "whole and managed segments, few kept": ({"CUPOOL_SPLIT": "no", "CUPOOL_MAX_CACHED": "1M"},
                                              ["--with", "managed,contexts,resets", "--without", "graphs"]),
@@ -59,12 +63,23 @@ SETS = {
     "large blocks": ({"CUPOOL_SEGMENT_MIN": "2M"}, ["--most", "9000000"]),
     "one kind of stream": ({}, ["--without", "streams"]),
     "no own streams": ({}, ["--without", "per-thread"]),
+    "words": ({}, ["--with", "words", "--without", "graphs"]),
+    "words, rude threads": ({}, ["--with", "words,rude", "--without", "graphs"]),
+    "kernels and functions wait": ({}, ["--with", "awaits", "--without", "graphs"]),
+    "words, fences": ({"CUPOOL_STREAMS": "fences"}, ["--with", "words,awaits", "--without", "graphs"]),
+    "words, exact": ({"CUPOOL_STREAMS": "exact", "CUPOOL_SIM_WAITS": "exact"},
+                     ["--with", "words,awaits,rude", "--without", "graphs"]),
+    "words, waiting frees": ({"CUPOOL_FREE": "sync"}, ["--with", "words,awaits", "--without", "graphs"]),
+    "words, whole segments": ({"CUPOOL_SPLIT": "no"}, ["--with", "words,awaits", "--without", "graphs"]),
+    "words, old driver": ({"CUPOOL_SIM_DRIVER_VERSION": "12040"}, ["--with", "words,awaits", "--without", "graphs"]),
+    "words, native pool": ({"CUPOOL_BACKEND": "native"}, ["--with", "words,awaits", "--without", "graphs"]),
+    "words, large blocks": ({"CUPOOL_SEGMENT_MIN": "2M"}, ["--with", "words,awaits", "--without", "graphs", "--most", "9000000"]),
     "bytes written over": ({"CUPOOL_FILL": "alloc:0xA5,free:0x5A"}, []),
     "cleared": ({"CUPOOL_ZERO": "yes"}, []),
 }
 
 # What the pool asks of the driver, with answers that a driver may give. The program sees some of them itself.
-FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999), ("cuCtxWaitEvent", 999),
+FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999), ("cuCtxWaitEvent", 999), ("cuStreamWaitEvent", 999),
           ("cuEventQuery", 999), ("cuEventCreate", 2), ("cuCtxSynchronize", 999), ("cuEventSynchronize", 999),
           ("cuCtxGetCurrent", 999), ("cuMemGetInfo_v2", 999), ("cuMemAllocAsync", 2), ("cuLaunchKernel", 2),
           ("cuStreamDestroy_v2", 999), ("cuStreamBeginCapture_v2", 999), ("cuStreamCreate", 999), ("cuGraphLaunch", 999)]
@@ -92,9 +107,7 @@ class Job:
 
     def settings(self):
         """All of the environment that matters."""
-        # Streams that take turns end grants for a while; most sets want grants all the time.
-        settings = {"CUPOOL_SIM_SEED": str(self.seed), "CUPOOL_MANY_HOLD_MS": "0", **sanitizer.options(),
-                    **self.environment}
+        settings = {"CUPOOL_SIM_SEED": str(self.seed), **sanitizer.options(), **self.environment}
         if self.preload:
             settings["LD_PRELOAD"] = preloaded(*self.preload)
         settings["LD_LIBRARY_PATH"] = str(BUILD / "sim")

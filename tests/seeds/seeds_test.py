@@ -44,26 +44,29 @@ class Seeds(harness.TestCase):
     def test_seeded_runs_without_notes_are_caught(self):
         self.expect_caught(runs.without(runs.seeded_jobs(0, 23), "note"))
 
-    def test_seeded_runs_without_the_guard_are_caught(self):
-        self.expect_caught(runs.without(runs.seeded_jobs(0, 92), "guard"))
+    def test_seeded_runs_whose_streams_do_not_wait_for_what_was_leant_on_are_caught(self):
+        self.expect_caught(runs.without(runs.seeded_jobs(0, 92), "lean"))
+
+    def test_seeded_runs_that_skip_the_wait_by_one_epochs_lanes_are_caught(self):
+        self.expect_caught(runs.without(runs.seeded_jobs(0, 230), "all_lanes"))
 
     def test_without_the_fence_a_reuse_on_another_stream_is_caught(self):
         self.expect_caught(runs.scene_jobs("streams", SCENE_SEEDS, "fence"))
 
-    def test_without_the_guard_a_reuse_on_another_stream_is_caught(self):
-        self.expect_caught(runs.scene_jobs("streams", SCENE_SEEDS, "guard"))
+    def test_without_the_wait_a_reuse_on_another_stream_is_caught(self):
+        self.expect_caught(runs.scene_jobs("streams", SCENE_SEEDS, "lean"))
 
     def test_without_notes_a_reuse_on_another_stream_is_caught(self):
         self.expect_caught(runs.scene_jobs("streams", SCENE_SEEDS, "note"))
 
-    def test_without_the_guards_epoch_a_wait_under_way_is_caught(self):
-        self.expect_caught(runs.scene_jobs("wait", SCENE_SEEDS, "guard_epoch"))
-
     def test_without_the_number_going_up_first_a_wait_under_way_is_caught(self):
         self.expect_caught(runs.scene_jobs("wait", SCENE_SEEDS, "number_first"))
 
-    def test_without_a_barrier_at_destruction_a_handle_that_comes_back_is_caught(self):
-        self.expect_caught(runs.scene_jobs("destroyed", SCENE_SEEDS, "destroy_barrier"))
+    def test_without_a_new_name_at_destruction_a_handle_that_comes_back_is_caught(self):
+        self.expect_caught(runs.scene_jobs("destroyed", SCENE_SEEDS, "rename"))
+
+    def test_without_forgetting_its_waits_at_destruction_a_handle_that_comes_back_is_caught(self):
+        self.expect_caught(runs.scene_jobs("waited", SCENE_SEEDS, "drop_waited"))
 
     def test_without_a_lane_for_each_thread_two_default_streams_are_caught(self):
         self.expect_caught(runs.scene_jobs("threads", SCENE_SEEDS, "thread_lanes"))

@@ -9,12 +9,17 @@
 namespace cupool::order {
 
 bool kFence = true;
-bool kGuard = true;
+bool kLean = true;
+bool kAllLanes = true;
 bool kNote = true;
-bool kGuardEpoch = true;
 bool kNumberFirst = true;
-bool kDestroyBarrier = true;
+bool kRename = true;
+bool kDropWaited = true;
+bool kDropOverlap = true;
 bool kThreadLanes = true;
+bool kSealInFree = true;
+bool kOwnFree = true;
+bool kLeaves = true;
 
 namespace {
 
@@ -23,12 +28,17 @@ struct Rule {
   bool* kept;
 };
 constexpr Rule kRules[] = {{"fence", &kFence},
-                           {"guard", &kGuard},
+                           {"lean", &kLean},
+                           {"all_lanes", &kAllLanes},
                            {"note", &kNote},
-                           {"guard_epoch", &kGuardEpoch},
                            {"number_first", &kNumberFirst},
-                           {"destroy_barrier", &kDestroyBarrier},
-                           {"thread_lanes", &kThreadLanes}};
+                           {"rename", &kRename},
+                           {"drop_waited", &kDropWaited},
+                           {"drop_overlap", &kDropOverlap},
+                           {"thread_lanes", &kThreadLanes},
+                           {"seal_in_free", &kSealInFree},
+                           {"own_free", &kOwnFree},
+                           {"leaves", &kLeaves}};
 
 [[gnu::constructor]] void take_one_out() {
   const char* const wanted = std::getenv("WITHOUT_RULE");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -23,7 +24,14 @@ class FakeDriver : public driver::Driver {
   driver::Status fail_release = driver::kSuccess;
   driver::Status fail_synchronize = driver::kSuccess;
 
-  uint64_t allocations = 0, releases = 0, records = 0, orders = 0, queries = 0, synchronisations = 0;
+  driver::Status fail_wait = driver::kSuccess;
+  bool captures = false;  // every stream captures
+  // Before the answer to a question: where a test lets work end while somebody waits for it.
+  std::function<void()> on_query = [] {};
+
+  uint64_t allocations = 0, releases = 0, records = 0, orders = 0, waits = 0, queries = 0,
+           synchronisations = 0;
+  driver::Event waited_for = nullptr;  // by the last stream that was told to
   uint64_t reserved = 0, peak = 0;
 
   driver::Status allocate(size_t bytes, driver::Address* out) override {
@@ -70,6 +78,7 @@ class FakeDriver : public driver::Driver {
     return driver::kSuccess;
   }
   driver::Status query(driver::Event event) override {
+    on_query();
     ++queries;
     return std::count(pending_.begin(), pending_.end(), event) != 0 ? driver::kNotReady : driver::kSuccess;
   }
@@ -78,6 +87,13 @@ class FakeDriver : public driver::Driver {
     ++orders;
     return driver::kSuccess;
   }
+  driver::Status wait_on(driver::Stream, driver::Event event) override {
+    if (fail_wait != driver::kSuccess) return fail_wait;
+    ++waits;
+    waited_for = event;
+    return driver::kSuccess;
+  }
+  bool is_capturing(driver::Stream) override { return captures; }
   driver::Status synchronize(driver::Context) override {
     if (fail_synchronize != driver::kSuccess) return fail_synchronize;
     ++synchronisations;
@@ -89,7 +105,9 @@ class FakeDriver : public driver::Driver {
   void finish() { pending_.clear(); }
   // The work before the oldest record that is not yet done ends.
   void finish_oldest() { pending_.erase(pending_.begin()); }
-  uint64_t calls() const { return allocations + releases + records + orders + queries + synchronisations; }
+  uint64_t calls() const {
+    return allocations + releases + records + orders + waits + queries + synchronisations;
+  }
 
  private:
   static constexpr driver::Address kBase = 0x7f0000000000;

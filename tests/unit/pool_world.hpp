@@ -29,9 +29,12 @@ struct BasicPoolWorld {
     return address;
   }
   void free(driver::Address address) { REQUIRE(pools.free(address) == pool::Freed::kDone); }
+  // Of the context, made when the first memory is.
+  order::Timeline& time() { return *pools.order().of(context); }
+  static driver::Stream stream(order::Lane lane) { return reinterpret_cast<driver::Stream>(lane); }
   void work(order::Lane lane) {
-    if (!pools.order().before_submit(lane)) FAIL("a submission was forbidden");
-    pools.order().after_submit(lane);
+    if (!time().before_submit(lane, stream(lane))) FAIL("a submission was forbidden");
+    time().after_submit(lane);
   }
   pool::Pool& pool() { return *pools.pool_of(context); }
   uint64_t reserved() { return pool().ranges().reserved(); }

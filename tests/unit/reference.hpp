@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "fake_driver.hpp"
@@ -56,32 +58,67 @@ class ClockedDriver final : public FakeDriver {
     const std::lock_guard hold(mutex_);
     if (fail_record != driver::kSuccess) return fail_record;
     at(event) = submitted_;
+    if (is_in_free) {
+      recorded_outside_.erase(event);
+    } else {
+      recorded_outside_.insert(event);
+    }
     ++records;
     return driver::kSuccess;
   }
   driver::Status query(driver::Event event) override {
     const std::lock_guard hold(mutex_);
+    for (size_t i = 0; ends_when_asked && i < kStreams; ++i) done_[i] = std::min(submitted_[i], done_[i] + 1);
     return covers(done_, at(event)) ? driver::kSuccess : driver::kNotReady;
   }
   driver::Status order_after(driver::Context, driver::Event event) override {
     const std::lock_guard hold(mutex_);
     ordered_ = later(ordered_, at(event));
+    strays += recorded_outside_.count(event);
     ++orders;
+    return driver::kSuccess;
+  }
+  driver::Status wait_on(driver::Stream stream, driver::Event event) override {
+    const std::lock_guard hold(mutex_);
+    Clock& known = waited_[index_of(stream)];
+    known = later(known, at(event));
+    strays += recorded_outside_.count(event);
+    ++waits;
     return driver::kSuccess;
   }
   driver::Status synchronize(driver::Context) override {
     const std::lock_guard hold(mutex_);
     done_ = submitted_;
+    ++synchronisations;
     return driver::kSuccess;
   }
+
+  // Set by a test around every free of its own thread: what is recorded elsewhere, nothing may wait for.
+  static inline thread_local bool is_in_free = false;
+  // How often something did.
+  uint64_t strays = 0;
+  // Some of the work ends whenever an event is asked about, so that waits on the host end.
+  std::atomic<bool> ends_when_asked{false};
 
   // The real call of a launch. False: the work may run beside that of a former life.
   bool submit(size_t stream, Life& life) {
     const std::lock_guard hold(mutex_);
-    Clock known = later(ordered_, done_);
-    known[stream] = submitted_[stream];
+    Clock known = later(later(ordered_, waited_[stream]), done_);
+    // A stream orders its own work, not that of another one that had its handle.
+    if (life.follows[stream] > former_[stream]) known[stream] = submitted_[stream];
     life.used[stream] = ++submitted_[stream];
     return covers(known, life.follows);
+  }
+  // The stream is destroyed, its work runs on, and its handle comes back for another.
+  void replace(size_t stream) {
+    const std::lock_guard hold(mutex_);
+    former_[stream] = submitted_[stream];
+    waited_[stream] = {};
+  }
+  // Whether work is over, so that the host or another process may write where it did.
+  bool is_over(const Clock& work) {
+    const std::lock_guard hold(mutex_);
+    return covers(done_, work);
   }
   // Some of the work ends: in one stream, up to a part of what was submitted.
   void progress(size_t stream, uint64_t amount) {
@@ -97,9 +134,14 @@ class ClockedDriver final : public FakeDriver {
  private:
   Clock& at(driver::Event event) { return recorded_[reinterpret_cast<uintptr_t>(event) - 1]; }
 
+  static size_t index_of(driver::Stream stream) { return reinterpret_cast<uintptr_t>(stream) / 0x1000 - 1; }
+
   std::mutex mutex_;
   Clock submitted_{}, done_{}, ordered_{};
+  Clock former_{};                        // of each handle: the work of streams that had it before
+  std::array<Clock, kStreams> waited_{};  // what each stream was told to wait for
   std::vector<Clock> recorded_;
+  std::set<driver::Event> recorded_outside_;  // of a free
 };
 
 class Reference {

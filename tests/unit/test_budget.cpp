@@ -11,7 +11,8 @@ namespace {
 const bool environment_is_set = setenv("CUPOOL_MANY_BUDGET", "unlimited", 1) == 0;
 }  // namespace
 
-TEST_CASE_METHOD(PoolWorld, "with an unlimited budget no barrier is made for want of memory") {
+TEST_CASE_METHOD(PoolWorld,
+                 "with an unlimited budget neither a context nor the host waits for want of memory") {
   REQUIRE(environment_is_set);
   allocate(100 * kKiB);
   for (int i = 0; i < 100; ++i) {

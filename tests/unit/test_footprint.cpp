@@ -70,9 +70,9 @@ class Replay : PoolWorld {
     } else if (kind == 'k') {
       work(lane(first));
     } else if (kind == 's') {
-      const order::Epoch epoch = pools.order().begin_wait(lane(first));
+      const order::Epoch epoch = time().begin_wait(lane(first));
       driver.finish();
-      pools.order().end_wait(epoch, true);
+      time().end_wait(epoch, true);
     }
   }
 

@@ -115,12 +115,12 @@ TEST_CASE_METHOD(LimitedWorld, "a context that ends leaves room within the limit
 
 TEST_CASE_METHOD(LimitedWorld, "during a capture nothing goes back, however much is kept") {
   const std::vector<driver::Address> blocks{allocate(100 * kMiB), allocate(100 * kMiB), allocate(100 * kMiB)};
-  pools.order().begin_capture();
+  pools.order().gate().begin_capture();
   free(blocks[0]);
   free(blocks[1]);
   CHECK(pools.trim(0) == 0);
   CHECK(driver.releases == 0);
-  pools.order().end_capture();
+  pools.order().gate().end_capture();
   free(blocks[2]);
   CHECK(driver.reserved == 100 * kMiB);
 }

@@ -51,7 +51,6 @@ class FakeNativeDriver final : public driver::NativeDriver {
     return blocks.erase(start) != 0 ? driver::kSuccess : driver::kInvalidValue;
   }
   driver::Status record_on(driver::Stream, driver::Event) override { return driver::kSuccess; }
-  driver::Status wait_on(driver::Stream, driver::Event) override { return driver::kSuccess; }
   driver::MemoryPool pool_of(driver::Address address) override {
     const auto found = blocks.find(address);
     return found == blocks.end() ? nullptr : found->second;
@@ -80,7 +79,7 @@ class FakeNativeDriver final : public driver::NativeDriver {
 struct NativeWorld {
   FakeDriver driver;
   FakeNativeDriver native;
-  order::Timeline order{&driver};
+  order::Timelines order{&driver};
   pool::Native pool{driver, native, order};
   driver::Context first = reinterpret_cast<driver::Context>(0x10);
   driver::Context second = reinterpret_cast<driver::Context>(0x20);
@@ -138,10 +137,10 @@ TEST_CASE_METHOD(NativeWorld, "the end of one context says nothing of the next o
 
 TEST_CASE_METHOD(NativeWorld, "a context ends after the frees that another thread makes for it") {
   const auto block = allocate(first);
-  allocate(second);
-  order.begin_capture();
+  const auto other = allocate(second);
+  order.gate().begin_capture();
   CHECK(pool.free(block));
-  order.end_capture();
+  order.gate().end_capture();
   CHECK(native.blocks.count(block) == 1);
 
   std::atomic<bool> closed{false};
@@ -155,7 +154,10 @@ TEST_CASE_METHOD(NativeWorld, "a context ends after the frees that another threa
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     CHECK_FALSE(closed);
   };
-  allocate(second);  // makes the free that had to wait
+  // An allocation would have to wait for work, where the driver's does not.
+  allocate(second);
+  CHECK(native.blocks.count(block) == 1);
+  CHECK(pool.free(other));  // makes the free that had to wait
   closing.join();
   CHECK(closed);
   CHECK(native.blocks.count(block) == 0);

@@ -1,38 +1,12 @@
-// The rules of the timeline one by one, on a driver whose events are done when the test says so: when memory
-// is granted, what a submission to another lane costs, what a seal and a barrier prove, and what happens when
-// the driver refuses.
-#include <catch2/catch.hpp>
-#include <chrono>
-#include <thread>
-
-#include "fake_driver.hpp"
-#include "order/timeline.hpp"
+// The rules of the timeline one by one, on a driver whose events are done when the test says so: what may be
+// handed out when, when a seal is made and what it covers, which streams wait for which of them, and what
+// happens when the driver refuses.
+#include "order_world.hpp"
 
 using namespace cupool;
+using namespace cupool::test;
 using order::Epoch;
 using order::Lane;
-
-namespace {
-
-constexpr Lane kS{0x1000}, kT{0x2000}, kU{0x3000};
-
-struct World {
-  test::FakeDriver driver;
-  order::Timeline time{&driver};
-
-  World() {
-    driver.done_at_once = false;
-    time.join(reinterpret_cast<driver::Context>(0x10));
-  }
-  void work(Lane lane) {
-    CHECK(time.before_submit(lane));
-    time.after_submit(lane);
-  }
-  // A submission that another thread began before all that follows, and which ends now.
-  void work_begun_earlier(Lane lane) { time.after_submit(lane); }
-};
-
-}  // namespace
 
 TEST_CASE("lanes are told apart by stream, and a set of them is none, one or many") {
   CHECK(order::lane_of_handle(0) == order::lane_of_handle(1));
@@ -46,323 +20,459 @@ TEST_CASE("lanes are told apart by stream, and a set of them is none, one or man
   CHECK(order::unite(Lane::kMany, kS) == Lane::kMany);
 }
 
-TEST_CASE_METHOD(World, "where nothing was submitted, freed memory is granted without a driver call") {
-  CHECK(time.request_grant());
-  CHECK(time.is_granted());
+// ---- While no work is under way.
+
+TEST_CASE_METHOD(OrderWorld, "while no work is under way every block is handed out without a driver call") {
+  CHECK(time.is_idle());
+  CHECK(time.cheap() == order::kAnyStamp);
+  for (int i = 0; i < 100; ++i) CHECK(app.hand_out(app.free()));
+  app.work(kS);
+  app.work(kT);
   CHECK(driver.calls() == 0);
 }
 
-TEST_CASE_METHOD(World, "memory freed now is not safe, whatever is granted") {
-  work(kS);
-  CHECK_FALSE(time.is_safe(time.open()));
-  CHECK_FALSE(time.is_completed(time.open()));
+TEST_CASE_METHOD(OrderWorld, "a free while no work is under way makes no seal") {
+  app.free_and_seal();
+  app.use_and_free(kS);
+  app.finish();
+  REQUIRE(time.is_idle());
+  const uint64_t before = driver.calls();
+  app.free_and_seal();
+  CHECK(driver.calls() == before);
 }
 
-TEST_CASE_METHOD(World, "while all work is in one lane, memory is granted and no call is made") {
-  work(kS);
-  CHECK_FALSE(time.is_granted());
-  CHECK(time.request_grant());
-  for (int i = 0; i < 100; ++i) {
-    work(kS);
-    CHECK(time.is_granted());
+TEST_CASE_METHOD(OrderWorld, "with the first submission blocks are not handed out any more as they come") {
+  app.work(kS);
+  CHECK_FALSE(time.is_idle());
+  const Epoch stamp = app.free();
+  CHECK(stamp > time.cheap());
+  CHECK(stamp > time.reachable());
+  CHECK(stamp > time.completed());
+}
+
+TEST_CASE_METHOD(OrderWorld,
+                 "when the work of all seals is over and nothing is noted, no work is under way") {
+  app.use_and_free(kS);
+  app.finish();
+  CHECK(time.is_idle());
+  app.work(kT);
+  CHECK_FALSE(time.is_idle());
+}
+
+TEST_CASE_METHOD(OrderWorld, "a seal that is done does not end the lanes that were noted after it") {
+  app.use_and_free(kS);
+  app.work(kT);
+  app.finish();
+  CHECK_FALSE(time.is_idle());
+  const Epoch stamp = app.free_and_seal();
+  REQUIRE(app.hand_out(stamp));
+  app.work(kS);
+  CHECK(driver.waits == 1);
+}
+
+// ---- Seals.
+
+TEST_CASE_METHOD(OrderWorld, "only a free records an event, nothing else does") {
+  app.work(kS);
+  app.work(kT);
+  const Epoch stamp = app.free();
+  time.advance();
+  CHECK_FALSE(time.reach());
+  CHECK_FALSE(app.hand_out(stamp));
+  app.work(kU);
+  app.wait(Lane::kMany, false);
+  time.destroy_stream(kS);
+  CHECK(time.settle());
+  CHECK(driver.records == 0);
+  app.free_and_seal();
+  CHECK(driver.records == 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a seal makes what was freed before it reachable, what is freed later not") {
+  app.work(kS);
+  const Epoch early = app.free();
+  const Epoch stamp = app.free_and_seal();
+  CHECK(stamp == early);
+  app.work(kS);
+  const Epoch late = app.free();
+  CHECK(late > stamp);
+  CHECK(driver.records == 1);
+  CHECK(app.hand_out(early));
+  CHECK(app.hand_out(stamp));
+  CHECK_FALSE(app.hand_out(late));
+  CHECK(stamp > time.completed());
+}
+
+TEST_CASE_METHOD(OrderWorld, "where nothing was submitted since the last seal, its event serves on") {
+  const Epoch first = app.use_and_free(kS);
+  for (int i = 0; i < 10; ++i) {
+    const Epoch stamp = app.free_and_seal();
+    CHECK(stamp > first);
+    CHECK(app.hand_out(stamp));
   }
-  CHECK(driver.calls() == 0);
-}
-
-TEST_CASE_METHOD(World, "the first submission to another lane after a grant puts a barrier first") {
-  work(kS);
-  const Epoch stamp = time.open();
-  REQUIRE(time.request_grant());
-  CHECK(time.before_submit(kT));
   CHECK(driver.records == 1);
-  CHECK(driver.orders == 1);
-  CHECK(time.is_safe(stamp));
-  time.after_submit(kT);
-  work(kU);
-  CHECK(driver.orders == 1);
+  app.work(kT);
+  REQUIRE(driver.stream_waits.size() == 1);
+  CHECK(driver.stream_waits[0].record == 0);
+  // Its end is the end of what was added to it, too.
+  app.work(kS);
+  const Epoch last = time.open();
+  app.finish();
+  CHECK(time.completed() == last - 1);
 }
 
-TEST_CASE_METHOD(World, "without a hand-out, work in another lane costs nothing") {
-  work(kS);
-  work(kT);
-  work(kU);
-  CHECK(driver.calls() == 0);
-}
-
-TEST_CASE_METHOD(World, "work in two lanes is granted nothing") {
-  work(kS);
-  work(kT);
-  CHECK_FALSE(time.is_granted());
-  CHECK_FALSE(time.request_grant());
-  CHECK(driver.calls() == 0);
-}
-
-TEST_CASE_METHOD(World,
-                 "a submission under way when memory was granted takes the grant away when it is noted") {
-  work(kS);
-  REQUIRE(time.request_grant());
-  work_begun_earlier(kT);
-  CHECK_FALSE(time.is_granted());
-  CHECK_FALSE(time.request_grant());
-  // What was handed out meanwhile still has its guard.
-  work(kT);
-  CHECK(driver.orders == 1);
-}
-
-TEST_CASE_METHOD(World,
-                 "streams that take turns quickly are granted nothing for a while, if the user wants that") {
-  const auto orders_of_turns = [&] {
-    const size_t before = driver.orders;
-    for (int i = 0; i < 1000; ++i) {
-      work(i % 2 == 0 ? kS : kT);
-      time.request_grant();
-    }
-    return driver.orders - before;
-  };
-  const size_t always = orders_of_turns();
-  CHECK(always > 900);
-  time.hold_grants_for(1'000'000'000);
-  CHECK(orders_of_turns() < always / 2);
-}
-
-TEST_CASE_METHOD(World, "grants that were held back come again when one lane is left, on an old driver too") {
-  driver.context_events = GENERATE(true, false);
-  time.hold_grants_for(1'000'000);
-  for (int i = 0; i < 20; ++i) {
-    work(i % 2 == 0 ? kS : kT);
-    time.request_grant();
-  }
-  REQUIRE(time.wait_for_all());
-  work(kS);
-  REQUIRE_FALSE(time.request_grant());
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  work(kS);
-  time.advance(false);
-  CHECK(time.request_grant());
-}
-
-TEST_CASE_METHOD(World,
-                 "a first submission that no guard saw takes back what was granted because nothing ran") {
-  REQUIRE(time.request_grant());
-  work(kS);
-  CHECK_FALSE(time.is_granted());
-}
-
-TEST_CASE_METHOD(World, "memory is safe when the seal of its epoch is done, not before") {
-  work(kS);
-  work(kT);
-  const Epoch stamp = time.open();
-  time.advance(true);
-  CHECK(driver.records == 1);
-  CHECK(time.open() == stamp + 1);
-  CHECK_FALSE(time.is_safe(stamp));
-  driver.finish();
-  time.advance(false);
-  CHECK(time.is_safe(stamp));
-  CHECK(time.is_completed(stamp));
-  CHECK_FALSE(time.is_safe(time.open()));
-}
-
-TEST_CASE_METHOD(World, "a barrier makes memory safe for the GPU at once, and for the host when it is done") {
-  work(kS);
-  work(kT);
-  const Epoch stamp = time.open();
-  CHECK(time.barrier());
-  CHECK(driver.orders == 1);
-  CHECK(time.is_safe(stamp));
-  CHECK_FALSE(time.is_completed(stamp));
-  driver.finish();
-  time.advance(false);
-  CHECK(time.is_completed(stamp));
-}
-
-TEST_CASE_METHOD(World, "after a barrier the lanes before it no longer matter") {
-  work(kS);
-  work(kT);
-  REQUIRE(time.barrier());
-  work(kU);
-  CHECK(time.request_grant());
-}
-
-TEST_CASE_METHOD(World, "many lanes become one again when the seal that covers them is done") {
-  work(kS);
-  work(kT);
-  time.advance(true);
-  work(kS);
-  CHECK_FALSE(time.request_grant());
-  driver.finish();
-  time.advance(false);
-  CHECK(time.request_grant());
-}
-
-TEST_CASE_METHOD(World, "lanes noted after a seal outlive its completion") {
-  work(kS);
-  time.advance(true);
-  work(kT);
-  CHECK_FALSE(time.request_grant());
-  driver.finish();
-  time.advance(false);
-  REQUIRE(time.request_grant());
-  CHECK(time.before_submit(kS));
-  CHECK(driver.orders == 1);
-}
-
-TEST_CASE_METHOD(World, "each seal forgets its own lanes: the one still running counts") {
-  work(kS);
-  time.advance(true);
-  work(kT);
-  time.advance(true);
-  driver.finish_oldest();
-  time.advance(false);
-  work(kT);
-  REQUIRE(time.request_grant());
-  work(kT);
-  CHECK(driver.orders == 0);
-  work(kS);
-  CHECK(driver.orders == 1);
-}
-
-TEST_CASE_METHOD(World, "a grant ends with its epoch and can be had again") {
-  work(kS);
-  REQUIRE(time.request_grant());
-  time.advance(true);
-  CHECK_FALSE(time.is_granted());
-  CHECK(time.request_grant());
-  CHECK(time.is_granted());
-}
-
-TEST_CASE_METHOD(World, "the seal of an earlier epoch leaves a later guard standing") {
-  work(kS);
-  REQUIRE(time.request_grant());
-  time.advance(true);
-  work(kS);
-  REQUIRE(time.request_grant());
-  driver.finish();
-  time.advance(false);
-  CHECK(time.before_submit(kT));
-  CHECK(driver.orders == 1);
-}
-
-TEST_CASE_METHOD(World, "the seal of the guard's own epoch takes the guard away") {
-  work(kS);
-  REQUIRE(time.request_grant());
-  time.advance(true);
-  driver.finish();
-  time.advance(false);
-  CHECK(time.before_submit(kT));
-  CHECK(driver.orders == 0);
-}
-
-TEST_CASE_METHOD(World, "a grant for another lane orders the lane that is left behind") {
-  work(kS);
-  time.advance(true);
-  REQUIRE(time.request_grant());
-  work_begun_earlier(kT);
-  driver.finish();
-  time.advance(false);
-  // All unfinished work is in T, and S is guarded still.
-  CHECK(time.request_grant());
-  CHECK(driver.orders == 1);
-  work(kT);
-  CHECK(driver.orders == 1);
-}
-
-TEST_CASE_METHOD(World, "one seal under way is enough unless more is asked for") {
-  work(kS);
-  time.advance(false);
-  time.advance(false);
-  CHECK(driver.records == 1);
-  time.advance(true);
+TEST_CASE_METHOD(OrderWorld, "after another submission an old event serves no more") {
+  app.use_and_free(kS);
+  app.use_and_free(kS);
   CHECK(driver.records == 2);
 }
 
-TEST_CASE_METHOD(World, "a later seal that is done proves the earlier ones") {
-  work(kS);
-  const Epoch stamp = time.open();
-  const Epoch wait = time.begin_wait(Lane::kMany);
-  CHECK(wait == stamp);
-  time.advance(true);
-  driver.finish();
-  time.advance(false);
-  CHECK(time.is_completed(stamp));
-  time.end_wait(wait, false);
-  CHECK(time.is_completed(stamp));
+TEST_CASE_METHOD(OrderWorld, "the epoch's number goes up before its event is recorded") {
+  app.work(kS);
+  const Epoch stamp = app.free();
+  bool went_up = false;
+  driver.on_record = [&] { went_up = time.open() == stamp + 1; };
+  app.free_and_seal();
+  CHECK(went_up);
 }
 
-TEST_CASE_METHOD(World, "a record that fails proves nothing, and its lanes count on") {
-  work(kS);
-  const Epoch stamp = time.open();
-  driver.fail_record = driver::kNotSupported;
-  time.advance(true);
-  time.advance(false);
-  CHECK_FALSE(time.is_safe(stamp));
-  driver.fail_record = driver::kSuccess;
-  work(kT);
-  CHECK_FALSE(time.request_grant());
-  CHECK(time.barrier());
-  CHECK(time.is_safe(stamp));
+TEST_CASE_METHOD(OrderWorld,
+                 "a seal that is done proves all that was freed before it, and the earlier seals") {
+  const Epoch first = app.use_and_free(kS);
+  const Epoch second = app.use_and_free(kT);
+  time.advance();
+  CHECK(time.completed() < first);
+  driver.finish_oldest();
+  time.advance();
+  CHECK(time.completed() == first);
+  driver.finish_oldest();
+  time.advance();
+  CHECK(time.completed() == second);
 }
 
-TEST_CASE_METHOD(
-    World, "a guard that could not be ordered is not forgotten, and the work that trips it is refused") {
-  work(kS);
-  const Epoch stamp = time.open();
-  REQUIRE(time.request_grant());
-  driver.fail_record = driver::kNotSupported;
-  driver.fail_synchronize = driver::kNotSupported;
-  CHECK_FALSE(time.before_submit(kT));
-  CHECK(time.refusal() == driver::kNotSupported);
-  CHECK_FALSE(time.is_safe(stamp));
-  driver.fail_record = driver.fail_synchronize = driver::kSuccess;
-  CHECK(time.before_submit(kT));
-  CHECK(time.is_safe(stamp));
-}
-
-TEST_CASE_METHOD(World, "a guard is ordered however many seals are still running") {
-  for (int i = 0; i < 300; ++i) {
-    work(i % 2 == 0 ? kS : kT);
-    const Epoch stamp = time.open();
-    time.request_grant();
-    CHECK(time.before_submit(i % 2 == 0 ? kT : kS));
-    REQUIRE(time.is_safe(stamp));
+TEST_CASE_METHOD(OrderWorld, "what is over is handed out although its lane works on") {
+  for (const bool by_program : {true, false}) {
+    CAPTURE(by_program);
+    app.work(kS);
+    const Epoch stamp = by_program ? app.free() : app.free_and_seal();
+    if (by_program) app.wait(Lane::kMany, true);
+    app.finish();
+    REQUIRE(time.completed() >= stamp);
+    app.work(kS);
+    CHECK(stamp <= time.cheap());
+    CHECK(stamp <= time.reachable());
+    app.work(kT);
+    CHECK(stamp <= time.cheap());
+    CHECK(stamp <= time.reachable());
+    app.wait(Lane::kMany, true);
   }
-  const Epoch last = time.open() - 1;
-  driver.finish();
-  time.advance(false);
-  CHECK(time.is_completed(last));
 }
 
-TEST_CASE_METHOD(World, "seals that pile up still know their lanes") {
-  for (int i = 0; i < 100; ++i) time.advance(true);
-  work(kS);
-  for (int i = 0; i < 100; ++i) time.advance(true);
-  work(kT);
-  CHECK_FALSE(time.request_grant());
-  driver.finish();
-  time.advance(false);
-  CHECK(time.request_grant());
+TEST_CASE_METHOD(OrderWorld, "streams are never made to wait for an event that was recorded outside a free") {
+  app.work(kS);
+  const Epoch stamp = app.free();
+  // The driver's stream-ordered free waits for nothing.
+  time.seal_for_completion();
+  CHECK(driver.records == 1);
+  CHECK_FALSE(app.hand_out(stamp));
+  // It does not serve for a free that comes later either.
+  const Epoch later = app.free_and_seal();
+  CHECK(driver.records == 2);
+  CHECK(app.hand_out(stamp));
+  CHECK(app.hand_out(later));
+  time.seal_for_completion();
+  app.work(kT);
+  REQUIRE(driver.stream_waits.size() == 1);
+  CHECK(driver.stream_waits[0].record == 1);
 }
 
-TEST_CASE_METHOD(World, "a barrier the device refuses is waited for on the host") {
-  work(kS);
-  const Epoch stamp = time.open();
-  REQUIRE(time.request_grant());
-  driver.fail_order = driver::kNotSupported;
-  CHECK(time.before_submit(kT));
-  CHECK(time.is_completed(stamp));
+TEST_CASE_METHOD(OrderWorld, "an event that was recorded outside a free tells when work is over") {
+  app.work(kS);
+  const Epoch stamp = app.free();
+  time.seal_for_completion();
+  app.finish();
+  CHECK(time.completed() == stamp);
+  CHECK(time.is_idle());
 }
 
-TEST_CASE_METHOD(World, "a driver without context events synchronises where a barrier would be") {
-  driver.context_events = false;
-  work(kS);
-  const Epoch stamp = time.open();
-  REQUIRE(time.request_grant());
-  work(kT);
-  CHECK(driver.synchronisations == 1);
-  CHECK(time.is_completed(stamp));
-  work(kS);
-  CHECK_FALSE(time.request_grant());
-  CHECK(time.barrier());
-  CHECK(driver.synchronisations == 2);
-  CHECK(driver.records == 0);
+// ---- Hand-outs that lean on a seal.
+
+TEST_CASE_METHOD(OrderWorld, "a hand-out costs no call, and the next lane waits once, for the block's seal") {
+  const Epoch stamp = app.use_and_free(kS);
+  app.use_and_free(kS);
+  const uint64_t before = driver.calls();
+  REQUIRE(app.hand_out(stamp));
+  CHECK(time.is_leaning());
+  CHECK(driver.calls() == before);
+  app.work(kT);
+  app.work(kT);
+  REQUIRE(driver.stream_waits.size() == 1);
+  CHECK(driver.stream_waits[0].stream == stream_of(kT));
+  // Not the newest: more would be waited for than the block asks for.
+  CHECK(driver.stream_waits[0].record == 0);
+  CHECK(driver.orders == 0);
+  CHECK(driver.synchronisations == 0);
+  app.work(kU);
+  CHECK(driver.waits == 2);
+  CHECK(driver.stream_waits[1].stream == stream_of(kU));
+}
+
+TEST_CASE_METHOD(OrderWorld, "without a hand-out no lane waits for another") {
+  app.use_and_free(kS);
+  app.use_and_free(kT);
+  app.use_and_free(kU);
+  CHECK_FALSE(time.is_leaning());
+  CHECK(driver.waits == 0);
+  CHECK(driver.orders == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "the lane whose own work it is does not wait") {
+  for (int i = 0; i < 100; ++i) {
+    REQUIRE(app.hand_out(app.use_and_free(kS)));
+    app.work(kS);
+  }
+  CHECK(driver.waits == 0);
+  app.work(kT);
+  CHECK(driver.waits == 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a lane waits if an older epoch that is not over has work of another lane") {
+  app.use_and_free(kT);
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(app.hand_out(stamp));
+  app.work(kS);
+  REQUIRE(driver.stream_waits.size() == 1);
+  CHECK(driver.stream_waits[0].record == 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a lane does not wait for older epochs that are over") {
+  app.use_and_free(kT);
+  const Epoch stamp = app.use_and_free(kS);
+  driver.finish_oldest();
+  time.advance();
+  REQUIRE(app.hand_out(stamp));
+  app.work(kS);
+  CHECK(driver.waits == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "work that came after the seal makes nobody wait") {
+  const Epoch stamp = app.use_and_free(kS);
+  app.work(kT);
+  app.use_and_free(kT);
+  REQUIRE(app.hand_out(stamp));
+  app.work(kS);
+  CHECK(driver.waits == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a lane that has waited waits again only for a newer hand-out") {
+  const Epoch first = app.use_and_free(kS);
+  const Epoch second = app.use_and_free(kS);
+  REQUIRE(app.hand_out(first));
+  app.work(kT);
+  CHECK(driver.waits == 1);
+  REQUIRE(app.hand_out(first));
+  app.work(kT);
+  CHECK(driver.waits == 1);
+  REQUIRE(app.hand_out(second));
+  app.work(kT);
+  CHECK(driver.waits == 2);
+  CHECK(driver.stream_waits[1].record == 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a hand-out of an older block does not take back what a newer one asks for") {
+  const Epoch first = app.use_and_free(kS);
+  const Epoch second = app.use_and_free(kS);
+  REQUIRE(app.hand_out(second));
+  REQUIRE(app.hand_out(first));
+  app.work(kT);
+  REQUIRE(driver.stream_waits.size() == 1);
+  CHECK(driver.stream_waits[0].record == 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "nobody waits for what is over, and nothing leans on it") {
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(app.hand_out(stamp));
+  CHECK(time.is_leaning());
+  app.work(kS);
+  app.finish();
+  CHECK_FALSE(time.is_leaning());
+  CHECK(app.hand_out(stamp));
+  CHECK_FALSE(time.is_leaning());
+  app.work(kT);
+  CHECK(driver.waits == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "many lanes each wait for themselves, however many there are") {
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(app.hand_out(stamp));
+  constexpr uint64_t kLanes = 300;
+  for (int round = 0; round < 2; ++round) {
+    for (uint64_t i = 1; i <= kLanes; ++i) app.work(Lane{0x10000 + 8 * i});
+  }
+  std::map<driver::Stream, int> waits;
+  for (const auto& wait : driver.stream_waits) ++waits[wait.stream];
+  CHECK(waits.size() == kLanes);
+  CHECK(driver.orders == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld,
+                 "what costs streams that overlap nothing is told apart from what they wait for") {
+  const Epoch first = app.use_and_free(kS);
+  CHECK_FALSE(time.is_spread());
+  CHECK(time.cheap() == first);
+  CHECK(time.limit(order::Reach::kCheap) == first);
+  const Epoch second = app.use_and_free(kT);
+  CHECK(time.is_spread());
+  CHECK(time.cheap() < first);
+  CHECK(time.reachable() == second);
+  CHECK(time.limit(order::Reach::kAll) == second);
+  CHECK(time.reach());
+  driver.finish_oldest();
+  time.advance();
+  CHECK_FALSE(time.is_spread());
+  CHECK(time.cheap() == second);
+}
+
+TEST_CASE_METHOD(OrderWorld, "streams take turns when one had to wait for another more than a few times") {
+  CHECK(time.lanes_in_turns() == 0);
+  for (int i = 0; i < 40; ++i) {
+    REQUIRE(app.hand_out(app.use_and_free(i % 2 == 0 ? kS : kT)));
+    app.work(i % 2 == 0 ? kT : kS);
+    if (i == 4) CHECK(time.lanes_in_turns() == 0);
+  }
+  CHECK(time.lanes_in_turns() == 2);
+  CHECK(driver.orders == 0);
+  CHECK(driver.synchronisations == 0);
+}
+
+// ---- Many seals.
+
+namespace {
+
+// What a pile of seals was made of.
+struct Piece {
+  Epoch stamp;
+  size_t record;  // the event that was recorded for it
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(OrderWorld, "however many seals are under way, each block's wait covers its work") {
+  std::vector<Piece> pieces;
+  // The program's waits and stream-ordered frees stand between them.
+  const int between = GENERATE(0, 1, 2);
+  std::vector<Epoch> waits;
+  for (int i = 0; i < 300; ++i) {
+    app.work(kS);
+    if (between == 1 && i % 2 == 0) waits.push_back(time.begin_wait(Lane::kMany));
+    if (between == 2 && i % 2 == 0) time.seal_for_completion();
+    app.work(kS);
+    const Epoch stamp = app.free_and_seal();
+    pieces.push_back({stamp, driver.made.size() - 1});
+  }
+  for (size_t i = 0; i < pieces.size(); i += 7) {
+    REQUIRE(app.hand_out(pieces[i].stamp));
+    app.work(kT);
+    REQUIRE(driver.stream_waits.back().record >= pieces[i].record);
+  }
+  // One that failed and one that did not, both merged long ago.
+  if (between == 1) time.end_wait(waits[100], false);
+  if (between == 1) time.end_wait(waits[101], true);
+  CHECK(time.completed() < pieces.back().stamp);
+  app.finish();
+  CHECK(time.completed() >= pieces.back().stamp);
+  CHECK_FALSE(time.is_leaning());
+}
+
+TEST_CASE_METHOD(OrderWorld,
+                 "the newest seal stays to be waited for, however many epochs without one follow") {
+  Epoch last = 0;
+  for (size_t i = 0; i < order::Seals::kMost; ++i) last = app.use_and_free(kS);
+  const size_t record = driver.made.size() - 1;
+  const bool are_waits = GENERATE(true, false);
+  for (int i = 0; i < 5; ++i) {
+    app.work(kS);
+    if (are_waits) {
+      REQUIRE(time.begin_wait(Lane::kMany) != 0);
+    } else {
+      time.seal_for_completion();
+    }
+  }
+  REQUIRE(app.hand_out(last));
+  app.work(kT);
+  REQUIRE(driver.stream_waits.size() == 1);
+  CHECK(driver.stream_waits[0].record == record);
+  CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "however many seals are under way, the oldest is known to be over when it is") {
+  const Epoch first = app.use_and_free(kS);
+  for (int i = 0; i < 300; ++i) app.use_and_free(kS);
+  driver.finish_oldest();
+  time.advance();
+  CHECK(time.completed() == first);
+}
+
+TEST_CASE_METHOD(OrderWorld, "seals that pile up still know their lanes") {
+  const int before = GENERATE(0, 30, 70, 200);
+  for (int i = 0; i < before; ++i) app.use_and_free(kS);
+  app.use_and_free(kT);
+  Epoch last = 0;
+  for (int i = 0; i < 200; ++i) last = app.use_and_free(kS);
+  REQUIRE(app.hand_out(last));
+  app.work(kS);
+  REQUIRE(driver.stream_waits.size() == 1);
+  CHECK(driver.stream_waits[0].record == driver.made.size() - 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "events are used again: as many are made as are under way") {
+  for (int i = 0; i < 1000; ++i) {
+    app.use_and_free(kS);
+    app.finish();
+  }
+  std::map<driver::Event, int> used;
+  for (const auto& record : driver.made) ++used[record.event];
+  CHECK(used.size() <= 4);
+}
+
+// ---- A driver that refuses.
+
+TEST_CASE_METHOD(OrderWorld, "a record that fails proves nothing, and its lanes count on") {
+  app.work(kT);
+  driver.fail_record = driver::kNotSupported;
+  const Epoch stamp = app.free_and_seal();
+  app.finish();
+  CHECK_FALSE(time.is_idle());
+  CHECK_FALSE(app.hand_out(stamp));
+  driver.fail_record = driver::kSuccess;
+  const Epoch later = app.use_and_free(kS);
+  CHECK(app.hand_out(stamp));
+  CHECK(app.hand_out(later));
+  app.work(kS);
+  CHECK(driver.waits == 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a submission that cannot be ordered is refused, until it can be") {
+  REQUIRE(app.hand_out(app.use_and_free(kS)));
+  driver.fail_wait = driver::kInvalidContext;
+  CHECK_FALSE(app.submit(kT));
+  CHECK(time.refusal() == driver::kInvalidContext);
+  CHECK_FALSE(app.submit(kT));
+  CHECK(app.submit(kS));
+  driver.fail_wait = driver::kSuccess;
+  CHECK(app.submit(kT));
+  CHECK(driver.waits == 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a driver that does not answer for its events any more proves nothing") {
+  const Epoch stamp = app.use_and_free(kS);
+  driver.fail_query = driver::kInvalidContext;
+  app.finish();
+  CHECK(time.completed() < stamp);
+  CHECK_FALSE(time.is_idle());
+  const uint64_t before = driver.queries + driver.records;
+  time.advance();
+  app.use_and_free(kS);
+  CHECK_FALSE(time.wait_for(stamp));
+  CHECK(driver.queries + driver.records == before);
 }

@@ -10,17 +10,40 @@ using namespace cupool;
 using namespace cupool::test;
 using pool::Freed;
 
-TEST_CASE_METHOD(PoolWorld, "a block freed and asked for again is the same block, without a driver call") {
-  for (const uint64_t bytes : {uint64_t{1}, uint64_t{512}, 5 * kKiB, 100 * kKiB, kMiB, 3 * kMiB, 64 * kMiB}) {
-    const auto first = allocate(bytes);
-    work(kS);
-    REQUIRE(pools.order().request_grant());
+TEST_CASE_METHOD(PoolWorld,
+                 "while no work is under way, a block freed is the next of its size, without a driver call") {
+  const uint64_t bytes = GENERATE(as<uint64_t>{}, 1, 512, 5 * kKiB, 100 * kKiB, kMiB, 3 * kMiB, 64 * kMiB);
+  CAPTURE(bytes);
+  const auto first = allocate(bytes);
+  work(kS);
+  work(kT);
+  REQUIRE(time().wait_for_all());
+  const uint64_t before = driver.calls();
+  for (int i = 0; i < 10; ++i) {
     free(first);
-    const uint64_t before = driver.calls();
-    CHECK(allocate(bytes) == first);
-    CHECK(driver.calls() == before);
-    free(first);
+    REQUIRE(allocate(bytes) == first);
   }
+  CHECK(driver.calls() == before);
+}
+
+TEST_CASE_METHOD(PoolWorld,
+                 "while its stream works on, a large block freed is the next of its size, after a seal") {
+  const uint64_t bytes = GENERATE(as<uint64_t>{}, kMiB, 3 * kMiB, 64 * kMiB);
+  CAPTURE(bytes);
+  const auto first = allocate(bytes);
+  for (int i = 0; i < 10; ++i) {
+    work(kS);
+    const uint64_t before = driver.records;
+    free(first);
+    CHECK(driver.records == before + 1);
+    REQUIRE(allocate(bytes) == first);
+    CHECK(driver.records == before + 1);
+  }
+  work(kS);
+  CHECK(driver.allocations == 1);
+  CHECK(driver.waits == 0);
+  CHECK(driver.orders == 0);
+  CHECK(driver.synchronisations == 0);
 }
 
 TEST_CASE_METHOD(PoolWorld, "every block starts on a multiple of 512 and is as long as it was asked for") {
@@ -77,29 +100,81 @@ TEST_CASE_METHOD(PoolWorld, "memory of ours that nobody holds is nobody's, betwe
 
 // ---- Time.
 
-TEST_CASE_METHOD(PoolWorld, "under many lanes memory comes back when its seal is done, not before") {
-  for (const uint64_t bytes : {uint64_t{512}, 100 * kKiB, 4 * kMiB}) {
+TEST_CASE_METHOD(PoolWorld, "what is freed is not handed out before it is sealed, or its work is over") {
+  for (const uint64_t bytes : {uint64_t{512}, 100 * kKiB}) {
     const auto first = allocate(bytes);
     work(kS);
-    work(kT);
     free(first);
-    pools.order().advance(true);
+    CHECK(driver.records == 0);
     const auto second = allocate(bytes);
     CHECK(second != first);
+    time().seal_in_free();
     driver.finish();
-    pools.order().advance(false);
+    time().advance();
+    work(kS);
+    work(kT);
     std::set<driver::Address> seen;
     for (int i = 0; i < 200; ++i) seen.insert(allocate(bytes));
     CHECK(seen.count(first) == 1);
     CHECK(seen.size() == 200);
+    // Nobody waits for what is over.
+    work(kU);
+    CHECK(driver.waits == 0);
+    REQUIRE(time().wait_for_all());
     for (const auto address : seen) free(address);
     free(second);
-    pools.order().wait_for_all();
+    driver.records = 0;
   }
 }
 
+TEST_CASE_METHOD(PoolWorld, "frees are sealed by count and by bytes, and in no other call") {
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 320; ++i) blocks.push_back(allocate(512));
+  for (const auto block : blocks) {
+    work(kS);
+    free(block);
+  }
+  CHECK(driver.records == 10);
+  blocks.clear();
+  driver.records = 0;
+  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * kKiB));
+  for (const auto block : blocks) {
+    work(kS);
+    CHECK(driver.records <= 8);
+    free(block);
+  }
+  // One for six of them: 512 KiB.
+  CHECK(driver.records >= 6);
+  const uint64_t before = driver.records;
+  for (int i = 0; i < 100; ++i) {
+    allocate(512);
+    allocate(100 * kKiB);
+    work(i % 2 == 0 ? kS : kT);
+  }
+  CHECK(driver.records == before);
+}
+
+TEST_CASE_METHOD(PoolWorld, "under many lanes sealed memory serves, and each stream waits for itself alone") {
+  // So large that nothing is left over of its segment, which would come first.
+  const auto first = allocate(64 * kMiB);
+  work(kS);
+  work(kT);
+  free(first);
+  CHECK(driver.records == 1);
+  CHECK(allocate(64 * kMiB) == first);
+  CHECK(driver.waits == 0);
+  work(kS);
+  CHECK(driver.waits == 1);
+  work(kS);
+  CHECK(driver.waits == 1);
+  work(kU);
+  CHECK(driver.waits == 2);
+  CHECK(driver.orders == 0);
+  CHECK(driver.synchronisations == 0);
+}
+
 TEST_CASE_METHOD(PoolWorld, "no block is handed out twice when a thread keeps more than may be used yet") {
-  // Blocks of one class fill the thread's shelf, none of them safe, and a new slab is cut.
+  // Blocks of one class fill the thread's shelf, none of them sealed, and a new slab is cut.
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 64; ++i) blocks.push_back(allocate(512));
   work(kS);
@@ -108,12 +183,13 @@ TEST_CASE_METHOD(PoolWorld, "no block is handed out twice when a thread keeps mo
   std::set<driver::Address> held;
   for (int i = 0; i < 500; ++i) REQUIRE(held.insert(allocate(512)).second);
   driver.finish();
-  pools.order().wait_for_all();
+  time().wait_for_all();
   for (int i = 0; i < 500; ++i) REQUIRE(held.insert(allocate(512)).second);
   check_records();
 }
 
-TEST_CASE_METHOD(PoolWorld, "under many lanes the budget bounds what lies idle, then a barrier serves") {
+TEST_CASE_METHOD(PoolWorld,
+                 "under many lanes memory stays bounded, and neither the host nor a context waits") {
   driver.capacity = 64 * kGiB;
   for (int i = 0; i < 200; ++i) {
     const auto address = allocate(8 * kMiB);
@@ -121,23 +197,100 @@ TEST_CASE_METHOD(PoolWorld, "under many lanes the budget bounds what lies idle, 
     work(kT);
     free(address);
   }
-  CHECK(driver.orders > 0);
-  CHECK(reserved() <= pool().settings().many_budget + 64 * kMiB);
+  CHECK(driver.waits > 0);
+  CHECK(driver.waits <= 400);
+  CHECK(driver.orders == 0);
+  CHECK(driver.synchronisations == 0);
+  CHECK(driver.releases == 0);
+  CHECK(reserved() <= 128 * kMiB);
+}
+
+TEST_CASE_METHOD(PoolWorld, "new memory makes no stream wait, and an allocation makes no call but for it") {
+  allocate(8 * kMiB);
+  work(kS);
+  const uint64_t before = driver.calls();
+  allocate(64 * kMiB);
+  CHECK(driver.calls() == before + 1);
+  CHECK(driver.allocations == 2);
+  work(kT);
+  CHECK(driver.waits == 0);
 }
 
 TEST_CASE_METHOD(PoolWorld,
-                 "while a stream captures, what is safe is handed out and the driver gives the rest") {
+                 "an allocation gives nothing back while work is under way that no free waited for") {
+  free(allocate(64 * kMiB));
+  work(kS);
+  allocate(100 * kMiB);
+  CHECK(driver.releases == 0);
+  CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(PoolWorld, "where reuse is exact an allocation waits for no other thread's frees") {
+  pools.order().use_completed_only("a test");
+  driver.capacity = 64 * kGiB;
+  const auto first = allocate(8 * kMiB);
+  work(kS);
+  std::thread([&] { free(first); }).join();
+  const auto second = allocate(8 * kMiB);
+  CHECK(second != first);
+  CHECK(driver.synchronisations == 0);
+  CHECK(driver.releases == 0);
+  work(kT);
+  CHECK(driver.waits == 0);
+  driver.finish();
+  CHECK(allocate(8 * kMiB) == first);
+}
+
+TEST_CASE_METHOD(PoolWorld, "without context events an allocation never waits, a free does when one is due") {
+  driver.context_events = false;
+  driver.capacity = 64 * kGiB;
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 3000; ++i) {
+    const uint64_t before = driver.synchronisations;
+    blocks.push_back(allocate(64 * kKiB));
+    work(i % 2 == 0 ? kS : kT);
+    CHECK(driver.synchronisations == before);
+    free(blocks.back());
+  }
+  // Nor does it give anything back, for which the driver would wait.
+  CHECK(driver.releases == 0);
+  CHECK(driver.synchronisations > 0);
+  CHECK(driver.synchronisations <= 30);
+  CHECK(reserved() <= pool().settings().many_budget + 64 * kMiB);
+  CHECK(driver.records == 0);
+  CHECK(driver.orders == 0);
+  CHECK(driver.waits == 0);
+}
+
+TEST_CASE_METHOD(PoolWorld, "memory that leaves the process waits until the work of its old life is over") {
+  const auto first = allocate(4 * kMiB);
+  work(kS);
+  const order::Epoch stamp = time().open();
+  free(first);
+  REQUIRE(allocate(4 * kMiB) == first);
+  REQUIRE(time().completed() < stamp);
+  driver.on_query = [&, asked = 0]() mutable {
+    if (++asked == 3) driver.finish();
+  };
+  pools.settle(first + 5);
+  CHECK(time().completed() >= stamp);
+  // What is not ours is not waited for.
+  pools.settle(0x1234);
+}
+
+TEST_CASE_METHOD(PoolWorld,
+                 "while a stream captures, what is sealed is handed out and the driver gives the rest") {
   const auto old = allocate(4 * kMiB);
+  work(kS);
   free(old);
-  pools.order().wait_for_all();
-  pools.order().begin_capture();
-  const uint64_t before = driver.records + driver.orders + driver.queries + driver.synchronisations;
+  pools.order().gate().begin_capture();
+  const uint64_t before = driver.calls() - driver.allocations;
   CHECK(allocate(4 * kMiB) == old);
+  work(kS);
   free(old);
   CHECK(allocate(4 * kMiB) != old);
-  CHECK(driver.records + driver.orders + driver.queries + driver.synchronisations == before);
-  CHECK(driver.releases == 0);
-  pools.order().end_capture();
+  CHECK(driver.calls() - driver.allocations == before);
+  pools.order().gate().end_capture();
 }
 
 // ---- Thread caches.

@@ -26,9 +26,14 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
   int capturing = 0;
   int lanes_wanted = 1;
   const bool hostile;  // captures, and calls that the driver refuses
+  const order::Reuse reuse;
 
-  Walk(uint64_t seed, bool with_hostility) : random(seed), hostile(with_hostility) {
+  Walk(uint64_t seed, bool with_hostility, order::Reuse mode = order::Reuse::kLean)
+      : random(seed), hostile(with_hostility), reuse(mode) {
     driver.capacity = 2 * kGiB;
+    if (reuse == order::Reuse::kOrder) pools.order().distrust("a test");
+    if (reuse == order::Reuse::kCompleted) pools.order().use_completed_only("a test");
+    driver.ends_when_asked = reuse == order::Reuse::kCompleted;
   }
 
   uint64_t any(uint64_t below) { return random() % below; }
@@ -39,9 +44,13 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
     const uint64_t octave = uint64_t{1} << any(any(8) == 0 ? 24 : 17);
     life.bytes = octave + any(octave);
     if (any(4) == 0) life.bytes = octave;
+    const uint64_t waits = driver.synchronisations;
     life.start = allocate(life.bytes);
+    if (driver.synchronisations != waits) FAIL("an allocation waited for all work");
     if (life.start % 512 != 0) FAIL("a block is not aligned");
     if (!reference.add(life)) FAIL("a block overlaps another that is held");
+    if (reuse == order::Reuse::kCompleted && !driver.is_over(life.follows))
+      FAIL("a block was handed out before its old work was over");
     held.push_back(life);
     most_held = std::max(most_held, reference.total());
   }
@@ -52,16 +61,35 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
     const Life life = held.back();
     held.pop_back();
     reference.remove(life);
+    ClockedDriver::is_in_free = true;
     free(life.start);
+    ClockedDriver::is_in_free = false;
     if (any(16) == 0 && pools.free(life.start) == pool::Freed::kDone) FAIL("a block was freed twice");
   }
   void launch() {
     if (held.empty()) return;
     Life& life = held[any(held.size())];
-    const size_t stream = any(lanes_wanted);
-    if (!pools.order().before_submit(lane_of_stream(stream))) FAIL("a submission was forbidden");
-    if (!driver.submit(stream, life)) FAIL("work is not ordered after a former owner's");
-    pools.order().after_submit(lane_of_stream(stream));
+    const size_t number = any(lanes_wanted);
+    const order::Lane lane = lane_of_stream(number);
+    // Where that is known, some of the work is not seen.
+    const bool is_seen = reuse != order::Reuse::kOrder || any(4) != 0;
+    if (is_seen && !time().before_submit(lane, stream(lane))) FAIL("a submission was forbidden");
+    if (!driver.submit(number, life)) FAIL("work is not ordered after a former owner's");
+    if (is_seen) time().after_submit(lane);
+  }
+  void export_one() {
+    if (held.empty() || capturing != 0) return;
+    const Life& life = held[any(held.size())];
+    const bool before = driver.ends_when_asked;
+    driver.ends_when_asked = true;
+    pools.settle(life.start + any(life.bytes));
+    driver.ends_when_asked = before;
+    if (!driver.is_over(life.follows)) FAIL("memory left the process before its old work was over");
+  }
+  void replace_stream() {
+    const size_t number = any(kStreams);
+    time().destroy_stream(lane_of_stream(number));
+    driver.replace(number);
   }
   void question() {
     if (held.empty()) return;
@@ -80,18 +108,18 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
   void wait_as_the_program() {
     const size_t stream = any(kStreams);
     const bool whole = any(2) == 0;
-    const order::Epoch epoch = pools.order().begin_wait(whole ? order::Lane::kMany : lane_of_stream(stream));
+    const order::Epoch epoch = time().begin_wait(whole ? order::Lane::kMany : lane_of_stream(stream));
     const bool succeeded = any(4) != 0 && capturing == 0;
     if (succeeded && whole) driver.synchronize(context);
     if (succeeded && !whole) driver.wait_for(stream);
-    pools.order().end_wait(epoch, succeeded);
+    time().end_wait(epoch, succeeded);
   }
   void capture_or_end() {
     if (capturing > 0 && any(2) == 0) {
-      pools.order().end_capture();
+      pools.order().gate().end_capture();
       --capturing;
     } else if (capturing < 2 && any(8) == 0) {
-      pools.order().begin_capture();
+      pools.order().gate().begin_capture();
       ++capturing;
     }
   }
@@ -107,13 +135,13 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
         lanes_wanted = 1 + static_cast<int>(any(any(3) == 0 ? kStreams : 1));
         break;
       case 3:
-        pools.order().barrier();
+        export_one();
         break;
       case 4:
-        pools.order().wait_for_all();
+        time().wait_for_all();
         break;
       case 5:
-        pools.order().destroy_stream(lane_of_stream(any(kStreams)));
+        replace_stream();
         break;
       case 6:
         std::thread([this] { steps(20); }).join();
@@ -144,7 +172,7 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
       } else if (dice < 960) {
         driver.progress(any(kStreams), any(20));
       } else if (dice < 980) {
-        pools.order().advance(any(2) == 0);
+        any(4) == 0 ? time().seal_for_completion() : time().advance();
       } else if (dice < 996) {
         question();
       } else {
@@ -165,9 +193,10 @@ static void walk_and_empty(Walk& walk, int operations) {
       while (walk.held.size() > 10) walk.free_one();
     }
   }
-  while (walk.capturing-- > 0) walk.pools.order().end_capture();
+  while (walk.capturing-- > 0) walk.pools.order().gate().end_capture();
   walk.driver.fail_release = walk.driver.fail_record = driver::kSuccess;
   while (!walk.held.empty()) walk.free_one();
+  CHECK(walk.driver.strays == 0);
   walk.pool().release_everything();
   CHECK(walk.reserved() == 0);
   CHECK(walk.driver.reserved == 0);
@@ -191,6 +220,32 @@ TEST_CASE("random operations agree with it too while streams capture and the dri
   }
 }
 
+TEST_CASE("random operations agree with it where work is unseen, and the whole context waits instead") {
+  for (const uint64_t seed : {21, 22, 23, 24}) {
+    CAPTURE(seed);
+    Walk walk(seed, seed % 2 == 0, order::Reuse::kOrder);
+    walk_and_empty(walk, kOperations / 10);
+    CHECK(walk.driver.orders > 0);
+  }
+}
+
+TEST_CASE("random operations agree with it where reuse is exact, and no stream waits") {
+  for (const uint64_t seed : {31, 32, 33, 34}) {
+    CAPTURE(seed);
+    Walk walk(seed, seed % 2 == 0, order::Reuse::kCompleted);
+    walk_and_empty(walk, kOperations / 10);
+    CHECK(walk.driver.waits == 0);
+    CHECK(walk.driver.orders == 0);
+  }
+}
+
+TEST_CASE("random operations agree with it on a driver without context events, where only frees wait") {
+  Walk walk(41, false);
+  walk.driver.context_events = false;
+  walk_and_empty(walk, kOperations / 10);
+  CHECK(walk.driver.records == 0);
+}
+
 TEST_CASE("random operations on one lane never make the GPU wait") {
   Walk walk(7, false);
   for (int i = 0; i < kOperations / 10; ++i) {
@@ -198,5 +253,7 @@ TEST_CASE("random operations on one lane never make the GPU wait") {
     walk.launch();
   }
   CHECK(walk.driver.orders == 0);
+  CHECK(walk.driver.waits == 0);
+  CHECK(walk.driver.synchronisations == 0);
   CHECK(walk.driver.peak <= 2 * walk.most_held + 32 * kMiB);
 }

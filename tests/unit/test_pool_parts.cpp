@@ -30,20 +30,33 @@ config::Options read(const std::vector<std::string>& entries) {
 // One segment of 16 MiB whose ranges a test takes and gives back.
 struct Parts {
   test::FakeDriver driver;
-  order::Timeline time{&driver};
+  order::CaptureGate gate;
+  order::Contexts contexts;
+  order::Timeline time{driver, gate, contexts};
   stats::Device& device = stats::device(0);
   Ranges ranges{nullptr, device};
 
   Parts() {
     REQUIRE(page_map.enter(kStart, 16 * kMiB));
     ranges.add(kStart, 16 * kMiB, 0);
-    time.join(reinterpret_cast<driver::Context>(0x10));
+    time.begin(reinterpret_cast<driver::Context>(0x10));
     driver.done_at_once = false;
   }
   ~Parts() { ranges.drop_all(); }
   void work(order::Lane lane) {
-    CHECK(time.before_submit(lane));
+    CHECK(time.before_submit(lane, reinterpret_cast<driver::Stream>(lane)));
     time.after_submit(lane);
+  }
+  void work_in_two_lanes() {
+    work(order::Lane{0x1000});
+    work(order::Lane{0x2000});
+  }
+  Range* take(uint64_t bytes, order::Reach reach = order::Reach::kCheap) {
+    return ranges.take(bytes, time, reach);
+  }
+  void finish() {
+    driver.finish();
+    time.advance();
   }
 };
 
@@ -101,8 +114,8 @@ TEST_CASE("the page map finds what was entered, refuses a page twice and forgets
 // ---- Ranges.
 
 TEST_CASE_METHOD(Parts, "a range is cut to size, and the rest serves others") {
-  Range* const first = ranges.take(kMiB, time);
-  Range* const second = ranges.take(3 * kMiB, time);
+  Range* const first = take(kMiB);
+  Range* const second = take(3 * kMiB);
   REQUIRE(first != nullptr);
   REQUIRE(second != nullptr);
   CHECK(first->start == kStart);
@@ -110,14 +123,13 @@ TEST_CASE_METHOD(Parts, "a range is cut to size, and the rest serves others") {
   CHECK(second->start == kStart + kMiB);
   CHECK(page_map.find(second->start) == second);
   CHECK(ranges.free_bytes() == 12 * kMiB);
-  CHECK(ranges.take(13 * kMiB, time) == nullptr);
+  CHECK(take(13 * kMiB) == nullptr);
 }
 
 TEST_CASE_METHOD(Parts, "free neighbours become one range again, from either side") {
-  REQUIRE(time.request_grant());
   for (const auto& order : {std::vector<int>{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}}) {
     std::vector<Range*> taken;
-    for (int i = 0; i < 3; ++i) taken.push_back(ranges.take(kMiB, time));
+    for (int i = 0; i < 3; ++i) taken.push_back(take(kMiB));
     for (const int i : order) ranges.give(taken[static_cast<size_t>(i)], time.open(), time);
     CHECK(ranges.figures().largest_free == 16 * kMiB);
     CHECK_FALSE(page_map.find(kStart + kMiB));
@@ -125,73 +137,93 @@ TEST_CASE_METHOD(Parts, "free neighbours become one range again, from either sid
 }
 
 TEST_CASE_METHOD(Parts, "the smallest range that fits is taken, of equals the lowest") {
-  REQUIRE(time.request_grant());
   std::vector<Range*> taken;
-  for (const uint64_t megabytes : {4, 1, 2, 1, 2, 1}) taken.push_back(ranges.take(megabytes * kMiB, time));
+  for (const uint64_t megabytes : {4, 1, 2, 1, 2, 1}) taken.push_back(take(megabytes * kMiB));
   for (const size_t i : {size_t{0}, size_t{2}, size_t{4}}) ranges.give(taken[i], time.open(), time);
-  CHECK(ranges.take(kMiB, time)->start == kStart + 5 * kMiB);
-  CHECK(ranges.take(2 * kMiB, time)->start == kStart + 8 * kMiB);
-  CHECK(ranges.take(3 * kMiB, time)->start == kStart);
+  CHECK(take(kMiB)->start == kStart + 5 * kMiB);
+  CHECK(take(2 * kMiB)->start == kStart + 8 * kMiB);
+  CHECK(take(3 * kMiB)->start == kStart);
 }
 
-TEST_CASE_METHOD(Parts, "a range that is not yet safe is neither handed out nor merged into one that is") {
-  Range* const taken = ranges.take(4 * kMiB, time);
-  work(order::Lane{0x1000});
-  work(order::Lane{0x2000});
+TEST_CASE_METHOD(Parts, "a range that is not yet sealed is neither handed out nor merged into one that is") {
+  Range* const taken = take(4 * kMiB);
+  work_in_two_lanes();
   ranges.give(taken, time.open(), time);
   CHECK(ranges.fits(16 * kMiB) == false);
-  CHECK(ranges.take(12 * kMiB, time)->start == kStart + 4 * kMiB);
-  CHECK(ranges.take(kMiB, time) == nullptr);
+  CHECK(take(12 * kMiB)->start == kStart + 4 * kMiB);
+  CHECK(take(kMiB) == nullptr);
+  CHECK(take(kMiB, order::Reach::kAll) == nullptr);
   CHECK(ranges.fits(kMiB));
-  REQUIRE(time.barrier());
-  CHECK(ranges.take(kMiB, time)->start == kStart);
+  time.seal_in_free();
+  // Streams may have to wait for it now, if that is wanted.
+  CHECK(take(kMiB) == nullptr);
+  Range* const leaning = take(kMiB, order::Reach::kAll);
+  REQUIRE(leaning != nullptr);
+  CHECK(leaning->start == kStart);
+  CHECK(leaning->stamp > time.completed());
+  finish();
+  CHECK(take(kMiB) != nullptr);
 }
 
 TEST_CASE_METHOD(Parts, "a merged range is as new as its newest part") {
-  REQUIRE(time.request_grant());
-  Range* const low = ranges.take(4 * kMiB, time);
-  Range* const high = ranges.take(12 * kMiB, time);
+  Range* const low = take(4 * kMiB);
+  Range* const high = take(12 * kMiB);
   ranges.give(low, time.open(), time);
-  REQUIRE(time.barrier());
+  const Epoch early = time.open();
+  REQUIRE(time.wait_for_all());
   ranges.give(high, time.open(), time);
-  work(order::Lane{0x1000});
-  work(order::Lane{0x2000});
-  CHECK(ranges.take(kMiB, time) == nullptr);
-  REQUIRE(time.barrier());
-  CHECK(ranges.take(16 * kMiB, time) != nullptr);
+  work_in_two_lanes();
+  REQUIRE(time.cheap() == early);
+  CHECK(take(kMiB) == nullptr);
+  time.seal_in_free();
+  CHECK(take(kMiB) == nullptr);
+  CHECK(take(16 * kMiB, order::Reach::kAll) != nullptr);
 }
 
 TEST_CASE_METHOD(Parts, "ranges freed out of order all come back once they are safe") {
   std::vector<Range*> taken;
-  for (int i = 0; i < 16; ++i) taken.push_back(ranges.take(kMiB, time));
-  work(order::Lane{0x1000});
-  work(order::Lane{0x2000});
+  for (int i = 0; i < 16; ++i) taken.push_back(take(kMiB));
+  work_in_two_lanes();
   const Epoch early = time.open();
-  time.advance(true);
-  work(order::Lane{0x1000});
-  work(order::Lane{0x2000});
+  time.seal_in_free();
+  work_in_two_lanes();
   const Epoch late = time.open();
   // What a thread kept for long comes after what is newer.
   for (size_t i = 0; i < 16; ++i) ranges.give(taken[i], i % 2 == 0 ? late : early, time);
-  driver.finish();
-  time.advance(false);
-  for (int i = 0; i < 8; ++i) CHECK(ranges.take(kMiB, time) != nullptr);
-  CHECK(ranges.take(kMiB, time) == nullptr);
+  finish();
+  for (int i = 0; i < 8; ++i) CHECK(take(kMiB) != nullptr);
+  CHECK(take(kMiB) == nullptr);
 }
 
 TEST_CASE_METHOD(Parts, "what is cut off a range is as new as the range was") {
-  REQUIRE(time.request_grant());
-  ranges.give(ranges.take(16 * kMiB, time), time.open(), time);
-  REQUIRE(ranges.take(kMiB, time) != nullptr);
+  Range* const all = take(16 * kMiB);
   work(order::Lane{0x1000});
-  work(order::Lane{0x2000});
-  CHECK(ranges.take(kMiB, time) == nullptr);
-  REQUIRE(time.barrier());
-  CHECK(ranges.take(kMiB, time) != nullptr);
+  const Epoch stamp = time.open();
+  ranges.give(all, stamp, time);
+  time.seal_in_free();
+  // All work is in one lane.
+  Range* const cut = take(kMiB);
+  REQUIRE(cut != nullptr);
+  CHECK(cut->stamp == stamp);
+  work_in_two_lanes();
+  CHECK(take(kMiB) == nullptr);
+  finish();
+  CHECK(take(kMiB) != nullptr);
+}
+
+TEST_CASE_METHOD(Parts, "what is taken while no work is under way is over, and so is what is cut off it") {
+  ranges.give(take(16 * kMiB), time.open(), time);
+  Range* const cut = take(kMiB);
+  REQUIRE(cut != nullptr);
+  CHECK(cut->stamp == 0);
+  work_in_two_lanes();
+  Range* const rest = take(kMiB);
+  REQUIRE(rest != nullptr);
+  CHECK(rest->stamp == 0);
 }
 
 TEST_CASE_METHOD(Parts, "a whole free segment leaves with its pages, one in use stays") {
-  Range* const taken = ranges.take(kMiB, time);
+  Range* const taken = take(kMiB);
   CHECK(ranges.detach() == nullptr);
   ranges.give(taken, 0, time);
   CHECK(ranges.detach(kMiB) == nullptr);
@@ -206,8 +238,8 @@ TEST_CASE_METHOD(Parts, "a whole free segment leaves with its pages, one in use 
 
 TEST_CASE_METHOD(Parts, "ranges above the split limit serve only what is itself above it") {
   ranges.set_split_limit(2 * kMiB);
-  CHECK(ranges.take(kMiB, time) == nullptr);
-  CHECK(ranges.take(3 * kMiB, time) != nullptr);
+  CHECK(take(kMiB) == nullptr);
+  CHECK(take(3 * kMiB) != nullptr);
 }
 
 // ---- Slabs.
@@ -217,14 +249,14 @@ TEST_CASE_METHOD(Parts, "a slab gives each of its blocks once and takes them bac
   Slabs slabs(sizes);
   for (const uint64_t bytes : {uint64_t{512}, uint64_t{1536}, 9 * kKiB, 32 * kKiB}) {
     const unsigned size_class = sizes.of(bytes);
-    Range* const range = ranges.take(slabs.slab_bytes(size_class), time);
+    Range* const range = take(slabs.slab_bytes(size_class));
     const uint64_t blocks = range->bytes / bytes;
     std::vector<Entry> entries(blocks + 1);
     size_t taken = slabs.add(size_class, range, 3, entries.data());
     CHECK(taken == 3);
-    taken += slabs.take(size_class, blocks, time, entries.data() + taken);
+    taken += slabs.take(size_class, blocks, time, order::Reach::kCheap, entries.data() + taken);
     CHECK(taken == blocks);
-    CHECK(slabs.take(size_class, 1, time, entries.data() + taken) == 0);
+    CHECK(slabs.take(size_class, 1, time, order::Reach::kCheap, entries.data() + taken) == 0);
     std::set<Address> starts;
     for (size_t i = 0; i < taken; ++i) starts.insert(entries[i].address);
     CHECK(starts.size() == blocks);
@@ -261,30 +293,36 @@ TEST_CASE_METHOD(Parts,
 TEST_CASE_METHOD(Parts, "a slab is as new as the newest block given back to it") {
   const SizeClasses sizes(512, 32 * kKiB, 16 * kKiB);
   Slabs slabs(sizes);
-  Range* const range = ranges.take(slabs.slab_bytes(0), time);
+  Range* const range = take(slabs.slab_bytes(0));
   Entry entries[4];
   REQUIRE(slabs.add(0, range, 4, entries) == 4);
-  work(order::Lane{0x1000});
-  work(order::Lane{0x2000});
+  work_in_two_lanes();
   entries[0].stamp = time.open();
   entries[1].stamp = 0;
   Range* emptied = nullptr;
   slabs.give(0, entries, 2, &emptied);
-  CHECK(slabs.take(0, 1, time, entries) == 0);
-  REQUIRE(time.barrier());
-  CHECK(slabs.take(0, 1, time, entries) == 1);
+  const Epoch stamp = time.open();
+  CHECK(slabs.take(0, 1, time, order::Reach::kAll, entries) == 0);
+  time.seal_in_free();
+  CHECK(slabs.take(0, 1, time, order::Reach::kCheap, entries) == 0);
+  REQUIRE(slabs.take(0, 1, time, order::Reach::kAll, entries) == 1);
+  CHECK(entries[0].stamp == stamp);
+  finish();
+  CHECK(slabs.take(0, 1, time, order::Reach::kCheap, entries) == 1);
 }
 
 TEST_CASE_METHOD(Parts, "a new slab is as new as the range it is made of") {
   const SizeClasses sizes(512, 32 * kKiB, 16 * kKiB);
   Slabs slabs(sizes);
-  REQUIRE(time.request_grant());
-  ranges.give(ranges.take(16 * kMiB, time), time.open(), time);
-  Range* const range = ranges.take(slabs.slab_bytes(0), time);
+  Range* const all = take(16 * kMiB);
   work(order::Lane{0x1000});
-  work(order::Lane{0x2000});
+  ranges.give(all, time.open(), time);
+  time.seal_in_free();
+  Range* const range = take(slabs.slab_bytes(0));
+  REQUIRE(range != nullptr);
+  work_in_two_lanes();
   Entry entries[2];
   REQUIRE(slabs.add(0, range, 1, entries) == 1);
-  CHECK_FALSE(time.is_safe(entries[0].stamp));
-  CHECK(slabs.take(0, 1, time, entries + 1) == 0);
+  CHECK(entries[0].stamp > time.cheap());
+  CHECK(slabs.take(0, 1, time, order::Reach::kCheap, entries + 1) == 0);
 }

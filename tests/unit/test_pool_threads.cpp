@@ -23,18 +23,25 @@ constexpr int kThreads = 4;
 
 struct Crowd : BasicPoolWorld<ClockedDriver> {
   Reference reference;
+  order::Reuse reuse = order::Reuse::kLean;
   std::mutex mutex;
   std::vector<Life> passed_on;
-  std::atomic<int> overlaps{0}, unordered{0}, refused{0}, lost{0}, running{0};
+  std::atomic<int> overlaps{0}, unordered{0}, early{0}, refused{0}, lost{0}, running{0};
 
   void launch(size_t stream, Life& life) {
-    static_cast<void>(pools.order().before_submit(lane_of_stream(stream)));
+    // Some of the work is not seen, where we know of that.
+    const bool is_seen = reuse != order::Reuse::kOrder || life.bytes % 4 != 0;
+    if (is_seen &&
+        !time().before_submit(lane_of_stream(stream), BasicPoolWorld::stream(lane_of_stream(stream))))
+      ++refused;
     if (!driver.submit(stream, life)) ++unordered;
-    pools.order().after_submit(lane_of_stream(stream));
+    if (is_seen) time().after_submit(lane_of_stream(stream));
   }
   void give_back(const Life& life) {
     reference.remove(life);
+    ClockedDriver::is_in_free = true;
     if (pools.free(life.start) != pool::Freed::kDone) ++lost;
+    ClockedDriver::is_in_free = false;
   }
   bool take_passed_on(Life* life) {
     const std::lock_guard hold(mutex);
@@ -59,6 +66,7 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
         continue;
       }
       if (!reference.add(life)) ++overlaps;
+      if (reuse == order::Reuse::kCompleted && !driver.is_over(life.follows)) ++early;
       // Mostly a thread's own stream, sometimes any.
       const size_t own = static_cast<size_t>(number) % streams;
       launch(random() % 50 == 0 ? random() % streams : own, life);
@@ -80,27 +88,30 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
     std::mt19937_64 random(99);
     while (running.load() != 0) {
       driver.progress(random() % kStreams, 1 + random() % 50);
-      pools.order().advance(random() % 4 == 0);
+      time().advance();
       const uint64_t dice = random() % 1000;
       if (dice < 5) pool().empty_thread_caches();
       if (dice == 5) pool().release_everything();
       if (dice == 6) pool().releasable_bytes();
-      if (dice == 7) pools.order().barrier();
-      if (dice == 8) pools.order().destroy_stream(lane_of_stream(kStreams));
+      if (dice == 7) time().seal_for_completion();
+      if (dice == 8) time().destroy_stream(lane_of_stream(kStreams));
       if (dice == 9) {
-        pools.order().begin_capture();
-        pools.order().end_capture();
+        pools.order().gate().begin_capture();
+        pools.order().gate().end_capture();
       }
       if (dice == 10) {
-        const order::Epoch epoch = pools.order().begin_wait(order::Lane::kMany);
+        const order::Epoch epoch = time().begin_wait(order::Lane::kMany);
         driver.synchronize(context);
-        pools.order().end_wait(epoch, true);
+        time().end_wait(epoch, true);
       }
       std::this_thread::yield();
     }
   }
   void run(size_t streams) {
     free(allocate(1));
+    if (reuse == order::Reuse::kOrder) pools.order().distrust("a test");
+    if (reuse == order::Reuse::kCompleted) pools.order().use_completed_only("a test");
+    driver.ends_when_asked = reuse == order::Reuse::kCompleted;
     running = kThreads;
     std::vector<std::thread> threads;
     for (int i = 0; i < kThreads; ++i) threads.emplace_back([this, i, streams] { live(i + 1, streams); });
@@ -108,6 +119,8 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
     for (auto& thread : threads) thread.join();
     CHECK(overlaps == 0);
     CHECK(unordered == 0);
+    CHECK(early == 0);
+    CHECK(driver.strays == 0);
     CHECK(refused == 0);
     CHECK(lost == 0);
     for (const Life& life : passed_on) give_back(life);
@@ -122,18 +135,31 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
 }  // namespace
 
 TEST_CASE_METHOD(Crowd,
-                 "threads that share one stream share memory without overlap and without a barrier too few") {
+                 "threads that share one stream share memory without overlap and without a wait too few") {
   run(1);
 }
 
-TEST_CASE_METHOD(Crowd,
-                 "threads with two streams share memory without overlap and without a barrier too few") {
+TEST_CASE_METHOD(Crowd, "threads with two streams share memory without overlap and without a wait too few") {
   run(2);
 }
 
 TEST_CASE_METHOD(
-    Crowd, "threads with streams of their own share memory without overlap and without a barrier too few") {
+    Crowd, "threads with streams of their own share memory without overlap and without a wait too few") {
   run(kStreams);
+}
+
+TEST_CASE_METHOD(Crowd, "threads whose work is not all seen share memory, ordered by waits of the context") {
+  reuse = order::Reuse::kOrder;
+  run(kStreams);
+  CHECK(driver.orders > 0);
+}
+
+TEST_CASE_METHOD(Crowd,
+                 "where reuse is exact, threads get memory only when the work of its old life is over") {
+  reuse = order::Reuse::kCompleted;
+  run(kStreams);
+  CHECK(driver.waits == 0);
+  CHECK(driver.orders == 0);
 }
 
 TEST_CASE_METHOD(BasicPoolWorld<ClockedDriver>, "threads that come and go leave no memory behind") {

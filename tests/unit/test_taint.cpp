@@ -104,10 +104,10 @@ TEST_CASE_METHOD(PoolWorld, "a tainted segment goes back to the driver with its 
 TEST_CASE_METHOD(PoolWorld, "during a capture a tainted segment stays until the next free") {
   const auto address = allocate(30 * kMiB);
   REQUIRE(pools.taint(address, Taint::kDmaBuf));
-  pools.order().begin_capture();
+  pools.order().gate().begin_capture();
   free(address);
   CHECK(driver.releases == 0);
-  pools.order().end_capture();
+  pools.order().gate().end_capture();
   pools.release_everything();
   CHECK(driver.releases == 1);
 }

@@ -63,14 +63,42 @@ TEST_CASE_METHOD(WholeWorld, "a whole block answers like any other") {
 TEST_CASE_METHOD(WholeWorld, "managed memory is reused only when all work on it is over") {
   const auto address = allocate_managed(kMiB);
   work(kS);
+  const auto stamp = time().open();
   free(address);
-  // One lane and a barrier are enough for the device, never for the host.
-  pools.order().request_grant();
-  pools.order().barrier();
+  // A seal and one lane are enough for the device, never for the host.
+  REQUIRE(time().cheap() >= stamp);
   const auto other = allocate_managed(kMiB);
   CHECK(other != address);
+  // Nor does the allocation wait for it.
+  CHECK(driver.synchronisations == 0);
   driver.finish();
   CHECK(allocate_managed(kMiB) == address);
+}
+
+TEST_CASE_METHOD(WholeWorld,
+                 "a whole block is sealed when it is freed, and another stream then waits for it") {
+  const auto address = allocate(kMiB);
+  work(kS);
+  free(address);
+  CHECK(driver.records == 1);
+  CHECK(allocate(kMiB) == address);
+  work(kS);
+  CHECK(driver.waits == 0);
+  work(kT);
+  CHECK(driver.waits == 1);
+  CHECK(driver.orders == 0);
+  CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(WholeWorld, "a whole block that was freed in a stream's order is not leaned on") {
+  const auto address = allocate(kMiB);
+  work(kS);
+  CHECK(pools.free(address, pool::Waits::kNever) == Freed::kDone);
+  CHECK(allocate(kMiB) != address);
+  driver.finish();
+  CHECK(allocate(kMiB) == address);
+  work(kT);
+  CHECK(driver.waits == 0);
 }
 
 TEST_CASE_METHOD(WholeWorld, "a tainted whole block goes back to the driver when it is freed") {
@@ -85,11 +113,11 @@ TEST_CASE_METHOD(WholeWorld,
                  "a tainted whole block that is freed during a capture waits, and serves nobody") {
   const auto address = allocate_managed(kMiB);
   REQUIRE(pools.taint(address, pool::Taint::kAdvised));
-  pools.order().begin_capture();
+  pools.order().gate().begin_capture();
   free(address);
   CHECK(managed.releases == 0);
   CHECK(pools.free(address) == pool::Freed::kNobodys);
-  pools.order().end_capture();
+  pools.order().gate().end_capture();
   CHECK(allocate_managed(kMiB) != address);
   CHECK(pools.trim(0) == kMiB);
   CHECK(managed.releases == 1);
@@ -117,7 +145,20 @@ TEST_CASE_METHOD(WholeWorld, "little managed memory lies idle while somebody ask
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
   for (const auto block : blocks) free(block);
-  pools.release_idle_managed();
+  pools.release_idle_managed(context);
+  CHECK(managed.reserved == 64 * kMiB);
+}
+
+TEST_CASE_METHOD(WholeWorld, "the question how much is free does not wait for work that is under way") {
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
+  for (const auto block : blocks) free(block);
+  work(kS);
+  pools.release_idle_managed(context);
+  CHECK(managed.releases == 0);
+  CHECK(driver.synchronisations == 0);
+  time().wait_for_all();
+  pools.release_idle_managed(context);
   CHECK(managed.reserved == 64 * kMiB);
 }
 

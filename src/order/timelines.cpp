@@ -1,0 +1,131 @@
+// See timelines.hpp. `lock_` is taken before a timeline's own, never under it.
+#include "order/timelines.hpp"
+
+#include <new>
+
+namespace cupool::order {
+
+namespace {
+constexpr const char* kGates = "several threads submit work, and streams wait for values in memory";
+}
+
+Timeline* Timelines::find(driver::Context context) const {
+  if (context == nullptr) return nullptr;
+  for (const auto& slot : all_) {
+    Timeline* const timeline = slot.load(std::memory_order_acquire);
+    if (timeline == nullptr || timeline->context() == context) return timeline;
+  }
+  return nullptr;
+}
+
+Timeline* Timelines::of(driver::Context context) {
+  if (Timeline* const known = find(context)) return known;
+  join(context);
+  Guard hold(lock_);
+  if (Timeline* const known = find(context)) return known;
+  for (auto& slot : all_) {
+    Timeline* timeline = slot.load(std::memory_order_relaxed);
+    if (timeline == nullptr) {
+      timeline = new (std::nothrow) Timeline(*driver_, gate_, contexts_);
+      if (timeline == nullptr) return nullptr;
+    } else if (timeline->context() != nullptr) {
+      continue;
+    }
+    if (blind_.load(std::memory_order_relaxed)) timeline->distrust();
+    if (completed_only_.load(std::memory_order_relaxed)) timeline->use_completed_only();
+    if (direct_.load(std::memory_order_relaxed)) timeline->expect_direct_access();
+    timeline->begin(context);
+    slot.store(timeline, std::memory_order_release);
+    refresh_locked();
+    return timeline;
+  }
+  return nullptr;
+}
+
+void Timelines::refresh_locked() {
+  Timeline* only = nullptr;
+  for_each([&](Timeline& timeline) { only = &timeline; });
+  only_.store(contexts_.count() == 1 ? only : nullptr, std::memory_order_release);
+}
+
+void Timelines::join(driver::Context context) {
+  if (!contexts_.add(context)) return;
+  Guard hold(lock_);
+  refresh_locked();
+  if (contexts_.are_connected()) for_each([](Timeline& timeline) { timeline.order_everywhere(); });
+}
+
+void Timelines::leave(driver::Context context) {
+  contexts_.remove(context);
+  Guard hold(lock_);
+  if (Timeline* const timeline = find(context)) timeline->end();
+  refresh_locked();
+}
+
+void Timelines::connect(const char* reason) {
+  contexts_.connect();
+  {
+    Guard hold(lock_);
+    for_each([](Timeline& timeline) { timeline.order_everywhere(); });
+  }
+  distrust(reason);
+}
+
+void Timelines::distrust(const char* reason) {
+  const char* none = nullptr;
+  reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
+  Guard hold(lock_);
+  blind_.store(true, std::memory_order_relaxed);
+  for_each([](Timeline& timeline) { timeline.distrust(); });
+}
+
+void Timelines::use_completed_only(const char* reason) {
+  reason_.store(reason, std::memory_order_release);
+  Guard hold(lock_);
+  completed_only_.store(true, std::memory_order_relaxed);
+  for_each([](Timeline& timeline) { timeline.use_completed_only(); });
+}
+
+void Timelines::expect_direct_access(const char* reason) {
+  use_completed_only(reason);
+  {
+    Guard hold(lock_);
+    direct_.store(true, std::memory_order_relaxed);
+  }
+  // They may wait for their work, so not under the lock.
+  for_each([](Timeline& timeline) { timeline.expect_direct_access(); });
+}
+
+const char* Timelines::reason() const {
+  const char* const reason = reason_.load(std::memory_order_acquire);
+  return reason == nullptr && reuse() == Reuse::kCompleted ? kGates : reason;
+}
+
+Reuse Timelines::reuse() const {
+  if (completed_only_.load(std::memory_order_relaxed)) return Reuse::kCompleted;
+  Reuse reuse = blind_.load(std::memory_order_relaxed) ? Reuse::kOrder : Reuse::kLean;
+  for_each([&](const Timeline& timeline) {
+    if (timeline.reuse() == Reuse::kCompleted) reuse = Reuse::kCompleted;
+  });
+  return reuse;
+}
+
+void Timelines::note_gate() {
+  if (completed_only_.load(std::memory_order_relaxed)) return;
+  contexts_.note_gates();
+  bool several = false;
+  for_each([&](Timeline& timeline) { several = several || timeline.has_several_threads(); });
+  if (several) use_completed_only(kGates);
+}
+
+void Timelines::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  lock_.reset_after_fork();
+  gate_.forget_after_fork();
+  contexts_.forget_after_fork();
+  for (auto& slot : all_) {
+    if (Timeline* const timeline = slot.load(std::memory_order_relaxed)) timeline->forget_after_fork();
+  }
+  only_.store(nullptr, std::memory_order_relaxed);
+}
+
+}  // namespace cupool::order

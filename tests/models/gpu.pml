@@ -1,0 +1,226 @@
+/* The world around the rules of order.pml: how large it is, the GPU, the program's blocks, and the driver's calls, each of
+ * which is one step. It also holds what the properties P1 and P2 look at. No rule stands here. */
+
+#ifndef PROGRAMS
+#define PROGRAMS 2
+#endif
+#ifndef LANES
+#define LANES 2
+#endif
+#ifndef BLOCKS
+#define BLOCKS 1
+#endif
+#ifndef EPOCHS
+#define EPOCHS 2
+#endif
+#ifndef MOST
+#define MOST EPOCHS
+#endif
+#ifndef LIVES
+#define LIVES 2
+#endif
+#ifndef LAUNCHES
+#define LAUNCHES 3
+#endif
+#ifndef WAITS
+#define WAITS 1
+#endif
+#ifndef DESTROY_LANE
+#define DESTROY_LANE 2
+#endif
+#ifndef P2
+#define P2 0
+#endif
+#ifdef WITH_PAST
+#define AT_START 2
+#else
+#define AT_START 0
+#endif
+#ifdef WITH_FLAG
+#define ITEMS (AT_START + LAUNCHES + 2)
+#else
+#define ITEMS (AT_START + LAUNCHES)
+#endif
+#ifdef WITH_DESTROY
+#define STREAMS (LANES + 1)
+#define STREAM(h) ((h) == DESTROY_LANE && reborn -> LANES : (h) - 1)
+#else
+#define STREAMS LANES
+#define STREAM(h) ((h) - 1)
+#endif
+#if defined(FENCES) || defined(WITH_DOUBT)
+#define CAN_DOUBT
+#endif
+#define ME _pid
+#define LARGER(a, b) ((a) > (b) -> (a) : (b))
+#define BIT(n) (1 << (n))
+
+/* Lanes, as lane.hpp has them. */
+#define NONE 0
+#define MANY 7
+#define UNITE(a, b) ((a) == (b) || (b) == NONE -> (a) : ((a) == NONE -> (b) : MANY))
+
+/* ---- The GPU. A piece of work is one bit, from its submission until it is done; then the bit leaves every mask, and may
+ * serve again. It runs in one step: what a mask does not hold back can come first in some interleaving. */
+byte alive;
+byte deps[ITEMS];        /* what must be done before it may run */
+byte older[ITEMS];       /* work of older lives of its block */
+byte in_stream[STREAMS]; /* what is submitted there */
+byte holds[STREAMS];     /* what the stream was told to wait for */
+#ifdef WITH_OVERLAP
+byte firm[STREAMS];      /* that part which a programmatic launch does not jump over */
+byte front[STREAMS];     /* what the newest work of the stream waits for: a programmatic launch starts with it */
+#endif
+byte event[EPOCHS + 1];  /* what the event of a pending epoch covers */
+#ifdef WITH_FLAG
+byte waiting, releasing; /* work that waits for the flag; work that sets it */
+bool flag_used, flag_set;
+#endif
+#if defined(CAN_DOUBT) || defined(OVERLAP_BARRIER)
+#define CONTEXT_WAITS
+byte context_holds;      /* what every later submission waits for, to streams to come as well */
+#endif
+
+/* ---- The program. */
+bool taken[BLOCKS + 1];  /* block b is held, or on its way */
+byte work[BLOCKS + 1];   /* of the present life */
+byte past[BLOCKS + 1];   /* of the lives before */
+byte lives, launches, finished;
+#ifdef WITH_PAST
+bool begun;
+#endif
+#ifdef WITH_PASS
+byte mail, mail_to;      /* a block on its way to the other thread */
+#endif
+#ifdef WITH_WAITS
+byte waits;
+#endif
+#ifdef WITH_RELEASE
+bool released;
+bool just_freed[PROGRAMS];
+#endif
+#if defined(WITH_WAITS) || defined(WITH_RELEASE) || defined(WITH_OLD_DRIVER)
+#define HOST_WAITS
+byte awaited[PROGRAMS];  /* what a thread waits for on the host */
+#endif
+#ifdef WITH_DESTROY
+byte submitting;         /* threads in a call on the lane that is to be destroyed */
+bool dying, reborn, destroy_begun;
+#endif
+
+/* ---- What the driver's own free would have waited for. No rule reads it, P2 does. */
+#if P2
+byte freed_any;
+byte freed_by[PROGRAMS], mail_freed;
+#define DRIVER_WAITS freed_any = freed_any | alive; freed_by[ME] = freed_by[ME] | alive
+#else
+#define DRIVER_WAITS skip
+#endif
+#if P2 == 2
+#define MAY_WAIT_FOR freed_by[ME]
+#else
+#define MAY_WAIT_FOR freed_any
+#endif
+
+/* ---- The driver's calls, one step each. */
+
+inline stream_wait(handle, epoch) {
+  d_step {
+    k = STREAM(handle);
+#if P2
+    assert((event[epoch] & ~in_stream[k] & ~holds[k] & ~MAY_WAIT_FOR) == 0);
+#endif
+    holds[k] = holds[k] | event[epoch];
+#ifdef WITH_OVERLAP
+    if :: (event[epoch] & in_stream[k]) == 0 -> firm[k] = firm[k] | event[epoch] :: else fi;
+#endif
+    k = 0
+  }
+}
+
+#ifdef CONTEXT_WAITS
+inline context_wait(epoch) {
+  d_step {
+    for (k : 0 .. STREAMS - 1) {
+#if P2
+      assert((event[epoch] & ~in_stream[k] & ~holds[k] & ~MAY_WAIT_FOR) == 0);
+#endif
+      holds[k] = holds[k] | event[epoch];
+#ifdef WITH_OVERLAP
+      firm[k] = firm[k] | event[epoch]
+#endif
+    }
+    context_holds = context_holds | event[epoch];
+    k = 0
+  }
+}
+#endif
+
+/* what: 1 waits for the flag, 2 sets it. */
+inline submit(handle, overlapping, block, what) {
+  d_step {
+    i = 0;
+    do :: i < ITEMS && (alive & BIT(i)) -> i++ :: else -> break od;
+    k = STREAM(handle);
+#ifdef WITH_OVERLAP
+    if
+    :: overlapping -> deps[i] = front[k] | firm[k]
+    :: else -> deps[i] = in_stream[k] | holds[k]
+    fi;
+    front[k] = deps[i];
+#else
+    deps[i] = in_stream[k] | holds[k];
+#endif
+    in_stream[k] = in_stream[k] | BIT(i);
+    alive = alive | BIT(i);
+    if
+    :: block ->
+      older[i] = past[block];
+      work[block] = work[block] | BIT(i)
+    :: else
+    fi;
+#ifdef WITH_FLAG
+    if :: what == 1 -> waiting = BIT(i) :: what == 2 -> releasing = BIT(i) :: else fi;
+#endif
+    i = 0;
+    k = 0
+  }
+}
+
+#ifdef WITH_FLAG
+#define CAN_RUN(n) (n < ITEMS && (alive & BIT(n)) && deps[n] == 0 && (!(waiting & BIT(n)) || flag_set))
+#else
+#define CAN_RUN(n) (n < ITEMS && (alive & BIT(n)) && deps[n] == 0)
+#endif
+
+inline finish(item) {
+  assert(older[item] == 0); /* P1 */
+  alive = alive & ~BIT(item);
+  for (k : 0 .. ITEMS - 1) { deps[k] = deps[k] & ~BIT(item); older[k] = older[k] & ~BIT(item) }
+  for (k : 0 .. STREAMS - 1) {
+    in_stream[k] = in_stream[k] & ~BIT(item);
+    holds[k] = holds[k] & ~BIT(item);
+#ifdef WITH_OVERLAP
+    firm[k] = firm[k] & ~BIT(item);
+    front[k] = front[k] & ~BIT(item)
+#endif
+  }
+  for (k : 1 .. EPOCHS) { event[k] = event[k] & ~BIT(item) }
+  for (k : 1 .. BLOCKS) { work[k] = work[k] & ~BIT(item); past[k] = past[k] & ~BIT(item) }
+#ifdef HOST_WAITS
+  for (k : 0 .. PROGRAMS - 1) { awaited[k] = awaited[k] & ~BIT(item) }
+#endif
+#if P2
+  freed_any = freed_any & ~BIT(item);
+  mail_freed = mail_freed & ~BIT(item);
+  for (k : 0 .. PROGRAMS - 1) { freed_by[k] = freed_by[k] & ~BIT(item) }
+#endif
+#ifdef CONTEXT_WAITS
+  context_holds = context_holds & ~BIT(item);
+#endif
+#ifdef WITH_FLAG
+  waiting = waiting & ~BIT(item);
+  if :: releasing & BIT(item) -> flag_set = true; releasing = 0 :: else fi;
+#endif
+  k = 0
+}

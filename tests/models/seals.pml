@@ -1,0 +1,92 @@
+/* The pending seals, as seals.cpp keeps them: each under its epoch. All of it runs inside a d_step, under the lock. */
+
+#define WAITED 1         /* a wait of the program stands for it */
+#define FOR_COMPLETION 2
+#define IN_FREE 3
+byte kind[EPOCHS + 1];
+byte lanes[EPOCHS + 1];
+#ifdef EXACT
+byte made[EPOCHS + 1];   /* the number under which its event was recorded */
+#endif
+
+inline remove(epoch) {
+  kind[epoch] = 0;
+  lanes[epoch] = NONE;
+  event[epoch] = 0;
+#ifdef EXACT
+  made[epoch] = 0
+#endif
+}
+
+/* The newest two that can be one become one: what work may wait for passes only into another such seal. */
+inline make_room() {
+  i = 0;
+  for (k : 1 .. EPOCHS) { if :: kind[k] != 0 -> i++ :: else fi }
+  if
+  :: i > MOST ->
+    i = 0;
+    k = EPOCHS;
+    do
+    :: k > 0 && kind[k] == 0 -> k--
+#ifdef WITHOUT_MERGE_KIND
+    :: k > 0 && kind[k] != 0 && i != 0 -> break
+    :: k > 0 && kind[k] != 0 && i == 0 -> i = k; k--
+#else
+    :: k > 0 && kind[k] != 0 && i != 0 && !(kind[k] == IN_FREE && kind[i] != IN_FREE) -> break
+    :: k > 0 && kind[k] != 0 && (i == 0 || (kind[k] == IN_FREE && kind[i] != IN_FREE)) -> i = k; k--
+#endif
+    :: k == 0 -> break
+    od;
+    if
+    :: k > 0 ->
+#ifndef WITHOUT_MERGE_LANES
+      lanes[i] = UNITE(lanes[i], lanes[k]);
+#endif
+#ifdef WITHOUT_MERGE_EVENT
+      event[i] = event[k];
+#endif
+      remove(k)
+    :: else
+    fi
+  :: else
+  fi;
+  i = 0;
+  k = 0
+}
+
+/* The first seal that work may be made to wait for and that covers an epoch; 0: there is none. */
+inline covering(epoch, result) {
+  result = epoch;
+  do
+  :: result <= EPOCHS && kind[result] != IN_FREE -> result++
+  :: result > EPOCHS -> result = 0; break
+  :: result <= EPOCHS && kind[result] == IN_FREE -> break
+  od
+}
+
+inline lanes_up_to(epoch, result) {
+  result = NONE;
+  for (k : 1 .. EPOCHS) { if :: k <= epoch -> result = UNITE(result, lanes[k]) :: else fi }
+  k = 0;
+  if :: BLIND -> result = MANY :: else fi
+}
+
+/* Lanes of one that proved nothing pass to the next newer one, or else back to what is noted. */
+inline abandon(epoch, result) {
+  if
+  :: kind[epoch] != 0 ->
+    result = lanes[epoch];
+    remove(epoch);
+    k = epoch + 1;
+    do :: k <= EPOCHS && kind[k] == 0 -> k++ :: else -> break od;
+    if
+    :: k <= EPOCHS -> lanes[k] = UNITE(lanes[k], result); result = NONE
+    :: else
+    fi;
+    k = 0
+  :: else
+  fi
+#ifdef WITHOUT_FAILED_LANES
+  ;result = NONE
+#endif
+}

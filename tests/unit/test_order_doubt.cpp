@@ -1,0 +1,528 @@
+// What makes us stop trusting lanes, or stop leaning on seals at all; a driver without context events;
+// contexts that come and go, and a fork.
+#include <cstring>
+#include <thread>
+
+#include "order_world.hpp"
+
+using namespace cupool;
+using namespace cupool::test;
+using order::Epoch;
+using order::Lane;
+using order::Reuse;
+
+namespace {
+
+// Several contexts, as hooks see them.
+struct Process {
+  OrderDriver driver;
+  order::Timelines all{&driver};
+
+  Process() {
+    driver.done_at_once = false;
+    all.join(kFirst);
+    of(kFirst).time.note_free();
+  }
+  OrderSteps of(driver::Context context) { return {driver, *all.of(context)}; }
+};
+
+void in_another_thread(const std::function<void()>& steps) { std::thread(steps).join(); }
+
+}  // namespace
+
+// ---- Doubt: work that we do not see.
+
+TEST_CASE_METHOD(OrderWorld,
+                 "where work may be unseen, the whole context waits before a block is handed out") {
+  time.distrust();
+  CHECK(time.reuse() == Reuse::kOrder);
+  const Epoch first = app.use_and_free(kS);
+  const Epoch second = app.use_and_free(kS);
+  CHECK_FALSE(app.hand_out(first));
+  CHECK(time.reach());
+  REQUIRE(driver.context_waits.size() == 1);
+  CHECK(driver.context_waits[0].context == kFirst);
+  CHECK(driver.context_waits[0].record == 1);
+  CHECK(app.hand_out(first));
+  CHECK(app.hand_out(second));
+  // Once for all of them.
+  CHECK_FALSE(time.reach());
+  CHECK(driver.orders == 1);
+  CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "where work may be unseen, blocks are not handed out because none was seen") {
+  time.distrust();
+  CHECK_FALSE(time.is_idle());
+  const Epoch stamp = app.free();
+  CHECK_FALSE(app.hand_out(stamp));
+  app.free_and_seal();
+  CHECK(driver.records == 1);
+  // Nor does an old event serve: there may be work behind it.
+  app.free_and_seal();
+  CHECK(driver.records == 2);
+  app.finish();
+  CHECK(app.hand_out(stamp));
+  CHECK_FALSE(time.is_idle());
+}
+
+TEST_CASE_METHOD(OrderWorld, "where work may be unseen, a wait for one lane proves nothing") {
+  time.distrust();
+  app.work(kS);
+  CHECK(time.begin_wait(kS) == 0);
+  CHECK(time.begin_wait(Lane::kMany) != 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "what leans on a seal when doubt comes is ordered in the whole context") {
+  const Epoch stamp = app.use_and_free(kS);
+  app.use_and_free(kS);
+  REQUIRE(app.hand_out(stamp));
+  time.distrust();
+  REQUIRE(driver.context_waits.size() == 1);
+  CHECK(driver.context_waits[0].record == 0);
+  time.distrust();
+  CHECK(driver.orders == 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "where nothing leans, doubt makes nothing wait") {
+  app.use_and_free(kS);
+  time.distrust();
+  CHECK(driver.orders == 0);
+  CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld,
+                 "a block that was found just before doubt came is ordered before it is handed out") {
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(stamp <= time.reachable());
+  time.distrust();
+  time.lean_on(stamp);
+  REQUIRE(driver.context_waits.size() == 1);
+  CHECK(driver.context_waits[0].record == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "where the device refuses to order a context, blocks wait until they are over") {
+  time.distrust();
+  const Epoch stamp = app.use_and_free(kS);
+  driver.fail_order = driver::kNotSupported;
+  CHECK_FALSE(time.reach());
+  CHECK_FALSE(app.hand_out(stamp));
+  app.finish();
+  CHECK(app.hand_out(stamp));
+}
+
+TEST_CASE_METHOD(OrderWorld, "during a capture no context is ordered") {
+  time.distrust();
+  const Epoch stamp = app.use_and_free(kS);
+  gate.begin_capture();
+  CHECK_FALSE(time.reach());
+  CHECK_FALSE(app.hand_out(stamp));
+  CHECK(driver.orders == 0);
+}
+
+// ---- Exact: nothing is handed out before its work is over.
+
+TEST_CASE_METHOD(OrderWorld, "where reuse is exact nothing leans on a seal, and no stream waits") {
+  time.use_completed_only();
+  CHECK(time.reuse() == Reuse::kCompleted);
+  const Epoch stamp = app.use_and_free(kS);
+  CHECK_FALSE(app.hand_out(stamp));
+  app.work(kS);
+  app.work(kT);
+  app.finish();
+  CHECK(app.hand_out(stamp));
+  CHECK_FALSE(time.is_leaning());
+  app.work(kU);
+  CHECK(driver.waits == 0);
+  CHECK(driver.orders == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "where reuse is exact, blocks are still handed out while no work is under way") {
+  time.use_completed_only();
+  CHECK(app.hand_out(app.free()));
+  CHECK(driver.calls() == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld,
+                 "where reuse is exact a thread waits for what its own last free had waited for") {
+  time.use_completed_only();
+  const Epoch stamp = app.use_and_free(kS);
+  app.work(kT);
+  finish_after(driver, 5);
+  CHECK(time.reach());
+  CHECK(driver.queries >= 5);
+  CHECK(app.hand_out(stamp));
+  CHECK(driver.synchronisations == 0);
+  // There is nothing more to gain.
+  CHECK_FALSE(time.reach());
+}
+
+TEST_CASE_METHOD(OrderWorld, "where reuse is exact a thread does not wait for another one's frees") {
+  time.use_completed_only();
+  Epoch stamp = 0;
+  in_another_thread([&] { stamp = app.use_and_free(kS); });
+  // Were it waited for, this test would still end.
+  finish_after(driver, 50);
+  CHECK_FALSE(time.wait_for_own_frees());
+  CHECK_FALSE(time.reach());
+  CHECK_FALSE(app.hand_out(stamp));
+  CHECK(driver.queries == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "where reuse is exact a thread does not wait for what was freed after its own") {
+  time.use_completed_only();
+  const Epoch own = app.use_and_free(kS);
+  Epoch other = 0;
+  in_another_thread([&] { other = app.use_and_free(kS); });
+  driver.on_query = [&, asked = 0]() mutable {
+    if (++asked == 3) driver.finish_oldest();
+    if (asked == 50) driver.finish();
+  };
+  CHECK(time.reach());
+  CHECK(time.completed() == own);
+  CHECK(own < other);
+}
+
+TEST_CASE_METHOD(OrderWorld, "what leans on a seal when another device may touch memory is waited for") {
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(app.hand_out(stamp));
+  finish_after(driver, 5);
+  time.expect_direct_access();
+  CHECK(time.completed() >= stamp);
+}
+
+TEST_CASE_METHOD(OrderWorld, "what only a context's wait had made reachable is not, once reuse is exact") {
+  time.distrust();
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(time.reach());
+  REQUIRE(app.hand_out(stamp));
+  finish_after(driver, 50);
+  time.use_completed_only();
+  // The one that was handed out is over, or no more of them is.
+  const bool is_over = time.completed() >= stamp;
+  const bool is_withheld = stamp > time.reachable();
+  CHECK((is_over || is_withheld));
+}
+
+TEST_CASE_METHOD(OrderWorld, "exact reuse stays exact when doubt comes, and the other way round") {
+  const bool doubt_first = GENERATE(true, false);
+  if (doubt_first) time.distrust();
+  time.use_completed_only();
+  if (!doubt_first) time.distrust();
+  CHECK(time.reuse() == Reuse::kCompleted);
+  CHECK_FALSE(app.hand_out(app.use_and_free(kS)));
+  CHECK(driver.orders == 0);
+}
+
+// ---- Streams that wait for values, and several threads.
+
+TEST_CASE_METHOD(Process, "several threads and waits for values make reuse exact by themselves") {
+  const bool gates_first = GENERATE(true, false);
+  const OrderSteps app = of(kFirst);
+  if (gates_first) all.note_gate();
+  app.work(kS);
+  CHECK(app.time.reuse() == Reuse::kLean);
+  in_another_thread([&] { app.work(kT); });
+  CHECK(app.time.has_several_threads());
+  if (!gates_first) {
+    CHECK(app.time.reuse() == Reuse::kLean);
+    all.note_gate();
+  }
+  CHECK(app.time.reuse() == Reuse::kCompleted);
+  CHECK(all.reuse() == Reuse::kCompleted);
+  CHECK(all.reason() != nullptr);
+}
+
+TEST_CASE_METHOD(Process, "a thread that only frees counts, and nothing leans on a seal from then on") {
+  const OrderSteps app = of(kFirst);
+  all.note_gate();
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(stamp <= app.time.cheap());
+  in_another_thread([&] { app.free_and_seal(); });
+  CHECK(app.time.reuse() == Reuse::kCompleted);
+  CHECK(stamp > app.time.cheap());
+  CHECK(stamp > app.time.reachable());
+}
+
+TEST_CASE_METHOD(Process, "waits for values in one thread, or several threads without them, change nothing") {
+  const OrderSteps app = of(kFirst);
+  SECTION("one thread") {
+    all.note_gate();
+    app.work(kS);
+    app.work(kT);
+    all.note_gate();
+  }
+  SECTION("no such waits") {
+    app.work(kS);
+    in_another_thread([&] { app.work(kT); });
+  }
+  CHECK(app.time.reuse() == Reuse::kLean);
+  CHECK(app.hand_out(app.use_and_free(kS)));
+}
+
+TEST_CASE_METHOD(Process, "a thread that waits for a value is not made to wait for another one's frees") {
+  const OrderSteps app = of(kFirst);
+  // S waits for a word that only this thread will bring; the other one freed and allocated meanwhile.
+  const bool gates_first = GENERATE(true, false);
+  if (gates_first) all.note_gate();
+  in_another_thread([&] {
+    app.work(kS);
+    REQUIRE(app.hand_out(app.use_and_free(kS)));
+  });
+  app.work(kT);
+  bool waited = false;
+  driver.on_query = [&, asked = 0]() mutable {
+    if (++asked < 50) return;
+    waited = true;
+    driver.finish();
+  };
+  all.note_gate();
+  CHECK_FALSE(waited);
+}
+
+// ---- A driver without context events.
+
+TEST_CASE_METHOD(OrderWorld,
+                 "without context events a free that is due for a seal waits, nothing else does") {
+  driver.context_events = false;
+  app.work(kS);
+  const Epoch stamp = app.free();
+  app.work(kT);
+  time.advance();
+  CHECK_FALSE(time.reach());
+  CHECK_FALSE(app.hand_out(stamp));
+  time.seal_for_completion();
+  time.destroy_stream(kT);
+  CHECK(driver.calls() == 0);
+  app.free_and_seal();
+  CHECK(driver.synchronisations == 1);
+  CHECK(driver.records == 0);
+  CHECK(time.completed() >= stamp);
+  CHECK(time.is_idle());
+  // What is over is handed out whatever comes.
+  app.work(kS);
+  CHECK(app.hand_out(stamp));
+  app.work(kT);
+  CHECK(app.hand_out(stamp));
+  CHECK(driver.calls() == 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "without context events a wait that fails inside a free proves nothing") {
+  driver.context_events = false;
+  app.work(kS);
+  driver.fail_synchronize = driver::kInvalidContext;
+  const Epoch stamp = app.free_and_seal();
+  CHECK(time.completed() < stamp);
+  CHECK_FALSE(time.is_idle());
+  CHECK_FALSE(app.hand_out(stamp));
+}
+
+// ---- Contexts.
+
+TEST_CASE_METHOD(OrderWorld, "a timeline whose context ended serves the next, and stamps go on rising") {
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(app.hand_out(stamp));
+  app.work(kT);
+  const uint64_t before = driver.calls();
+  time.end();
+  CHECK(time.context() == nullptr);
+  time.begin(kSecond);
+  CHECK(time.context() == kSecond);
+  // Nothing of the old one is asked about, waited for or remembered.
+  CHECK(time.is_idle());
+  CHECK_FALSE(time.is_leaning());
+  CHECK(time.open() > stamp);
+  time.advance();
+  app.work(kU);
+  CHECK(driver.calls() == before);
+  const Epoch next = app.use_and_free(kS);
+  CHECK(next > stamp);
+  CHECK(driver.made.back().context == kSecond);
+  // Its events are new: the old ones died with their context.
+  CHECK(driver.made.back().event != driver.made.front().event);
+  REQUIRE(app.hand_out(next));
+  app.work(kT);
+  CHECK(driver.stream_waits.back().record == driver.made.size() - 1);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a context that failed does not make the next one with its timeline fail") {
+  app.use_and_free(kS);
+  driver.fail_query = driver::kInvalidContext;
+  app.finish();
+  time.end();
+  driver.fail_query = driver::kSuccess;
+  time.begin(kSecond);
+  const Epoch stamp = app.use_and_free(kS);
+  CHECK(app.hand_out(stamp));
+  app.finish();
+  CHECK(time.completed() >= stamp);
+}
+
+TEST_CASE_METHOD(Process,
+                 "each context has a timeline of its own, and there is an only one while one exists") {
+  CHECK(all.only() == &of(kFirst).time);
+  all.join(kSecond);
+  // It has no memory of ours yet, but its streams are not the first one's.
+  CHECK(all.only() == nullptr);
+  CHECK(all.find(kSecond) == nullptr);
+  order::Timeline* const second = all.of(kSecond);
+  REQUIRE(second != nullptr);
+  CHECK(second != all.of(kFirst));
+  CHECK(all.find(kSecond) == second);
+  CHECK(all.only() == nullptr);
+  all.leave(kFirst);
+  CHECK(all.find(kFirst) == nullptr);
+  CHECK(all.only() == second);
+  all.leave(kSecond);
+  CHECK(all.only() == nullptr);
+}
+
+TEST_CASE_METHOD(Process, "there is no only timeline before there is memory of ours") {
+  order::Timelines none{&driver};
+  CHECK_FALSE(none.any());
+  none.join(kFirst);
+  CHECK(none.only() == nullptr);
+  CHECK(none.find(kFirst) == nullptr);
+  CHECK(none.find(nullptr) == nullptr);
+}
+
+TEST_CASE_METHOD(Process, "no context has no timeline, even after one has ended") {
+  of(kFirst).work(kS);
+  all.leave(kFirst);
+  CHECK(all.find(nullptr) == nullptr);
+}
+
+TEST_CASE_METHOD(Process, "joining twice is joining once") {
+  all.join(kFirst);
+  all.join(kFirst);
+  CHECK(all.only() == &of(kFirst).time);
+}
+
+TEST_CASE_METHOD(Process, "work of one context is neither sealed nor waited for on behalf of another") {
+  const OrderSteps first = of(kFirst), second = of(kSecond);
+  const Epoch stamp = first.use_and_free(kS);
+  CHECK(second.time.is_idle());
+  second.free_and_seal();
+  CHECK(driver.records == 1);
+  REQUIRE(first.hand_out(stamp));
+  second.work(kT);
+  CHECK(driver.waits == 0);
+  CHECK(second.time.wait_for_all());
+  CHECK(driver.synchronised == std::vector{kSecond});
+  CHECK(first.time.is_leaning());
+}
+
+TEST_CASE_METHOD(Process, "a thread's last free is remembered for the context it was made in") {
+  all.use_completed_only("a test");
+  const OrderSteps first = of(kFirst), second = of(kSecond);
+  first.use_and_free(kS);
+  second.use_and_free(kS);
+  finish_after(driver, 50);
+  // It freed in the second one last; waiting for the first would be more than that free had waited for.
+  CHECK_FALSE(first.time.wait_for_own_frees());
+  CHECK(driver.queries == 0);
+  CHECK(second.time.wait_for_own_frees());
+}
+
+TEST_CASE_METHOD(Process, "a context's timeline is used again when it has ended") {
+  order::Timeline* const before = all.of(kFirst);
+  of(kFirst).use_and_free(kS);
+  all.leave(kFirst);
+  CHECK(all.of(kSecond) == before);
+  CHECK(before->is_idle());
+  CHECK(all.only() == before);
+}
+
+TEST_CASE_METHOD(Process, "contexts that reach each other's memory are ordered together") {
+  all.join(kSecond);
+  const OrderSteps app = of(kFirst);
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(app.hand_out(stamp));
+  all.connect("a test");
+  // What leans already is ordered in both.
+  REQUIRE(driver.context_waits.size() == 2);
+  CHECK(driver.context_waits[0].context != driver.context_waits[1].context);
+  CHECK(app.time.reuse() == Reuse::kOrder);
+  const Epoch next = app.use_and_free(kS);
+  REQUIRE(app.time.reach());
+  REQUIRE(app.hand_out(next));
+  REQUIRE(driver.context_waits.size() == 4);
+  CHECK(driver.context_waits[2].context != driver.context_waits[3].context);
+  CHECK(driver.context_waits[3].record == 1);
+}
+
+TEST_CASE_METHOD(Process, "what one context alone waited for is ordered in all when they are connected") {
+  all.join(kSecond);
+  all.distrust("a test");
+  const OrderSteps app = of(kFirst);
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(app.time.reach());
+  REQUIRE(app.hand_out(stamp));
+  REQUIRE(driver.context_waits.size() == 1);
+  all.connect("another");
+  bool second_waits = false;
+  for (const auto& wait : driver.context_waits) second_waits = second_waits || wait.context == kSecond;
+  CHECK(second_waits);
+}
+
+TEST_CASE_METHOD(Process, "a context that has left is not ordered any more") {
+  all.join(kSecond);
+  all.connect("a test");
+  all.leave(kSecond);
+  const OrderSteps app = of(kFirst);
+  app.use_and_free(kS);
+  REQUIRE(app.time.reach());
+  REQUIRE(driver.context_waits.size() == 1);
+  CHECK(driver.context_waits[0].context == kFirst);
+}
+
+TEST_CASE_METHOD(Process,
+                 "doubt and exact reuse hold for contexts that come later, and the first reason is told") {
+  CHECK(all.reason() == nullptr);
+  CHECK(all.reuse() == Reuse::kLean);
+  all.distrust("a test");
+  all.distrust("another");
+  CHECK(std::strcmp(all.reason(), "a test") == 0);
+  CHECK(all.reuse() == Reuse::kOrder);
+  CHECK(of(kFirst).time.reuse() == Reuse::kOrder);
+  CHECK(of(kSecond).time.reuse() == Reuse::kOrder);
+  all.use_completed_only("a third");
+  CHECK(all.reuse() == Reuse::kCompleted);
+  CHECK(of(kFirst).time.reuse() == Reuse::kCompleted);
+  CHECK(of(kSecond).time.reuse() == Reuse::kCompleted);
+  all.leave(kSecond);
+  CHECK(of(kSecond).time.reuse() == Reuse::kCompleted);
+  const auto third = reinterpret_cast<driver::Context>(0x30);
+  CHECK(of(third).time.reuse() == Reuse::kCompleted);
+}
+
+TEST_CASE_METHOD(Process, "doubt that comes while no context exists holds for the next") {
+  all.of(kFirst);
+  all.leave(kFirst);
+  all.distrust("a test");
+  CHECK(of(kSecond).time.reuse() == Reuse::kOrder);
+}
+
+// ---- Forks.
+
+TEST_CASE_METHOD(Process, "a forked child knows of no context, no work and no capture") {
+  const OrderSteps app = of(kFirst);
+  REQUIRE(app.hand_out(app.use_and_free(kS)));
+  app.work(kT);
+  all.gate().begin_capture();
+  REQUIRE(all.gate().is_capturing());
+  all.forget_after_fork();
+  const uint64_t before = driver.calls();
+  CHECK_FALSE(all.is_capturing());
+  CHECK(all.only() == nullptr);
+  CHECK(all.find(kFirst) == nullptr);
+  all.join(kFirst);
+  const OrderSteps child = of(kFirst);
+  CHECK(all.only() == &child.time);
+  CHECK(child.time.is_idle());
+  CHECK_FALSE(child.time.is_leaning());
+  child.time.advance();
+  child.work(kT);
+  child.work(kU);
+  CHECK(driver.calls() == before);
+}
