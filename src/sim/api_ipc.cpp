@@ -77,6 +77,7 @@ CUresult open_handle(Context& context, CUdeviceptr* out, const HandleFields& fie
     if (base != 0) arena.unreserve(base, fields.segment_bytes / kGranule);
     return CUDA_ERROR_MAP_FAILED;
   }
+  s.shared_with_processes = true;
   Allocation made;
   made.base = base + fields.offset_in_slab;
   made.size = fields.size;
@@ -127,10 +128,30 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr p) {
     fields.segment = place / kGranule * kGranule;
     fields.offset_in_slab = place % kGranule;
     fields.segment_bytes = (found->granules > 0 ? found->granules : 1) * kGranule;
+    state().shared_with_processes = true;
     static std::uint16_t issued = 0;
     fields.size = found->size & ((std::uint64_t{1} << 48) - 1);
     fields.issue = ++issued;
     std::memcpy(out, &fields, sizeof fields);
+    return CUDA_SUCCESS;
+  });
+}
+
+// A file of the memory, as a dma-buf is one: whole pages of one allocation.
+CUresult cuMemGetHandleForAddressRange(void* out, CUdeviceptr p, size_t bytes, CUmemRangeHandleType type,
+                                       unsigned long long flags) {
+  return in_context(SIM_SITE(cuMemGetHandleForAddressRange), [&](Context&) -> CUresult {
+    constexpr std::uint64_t kPage = 4096;
+    const Allocation* const found = state().allocations.holding(p);
+    const bool sound = out != nullptr && found != nullptr && type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD &&
+                       flags == 0 && bytes != 0 && p % kPage == 0 && bytes % kPage == 0;
+    if (!sound || !state().allocations.holds(p, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    if (found->kind != MemoryKind::kDevice && found->kind != MemoryKind::kMapped)
+      return CUDA_ERROR_NOT_SUPPORTED;
+    const int file = fcntl(state().arena(found->device).fd(), F_DUPFD_CLOEXEC, 0);
+    if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    state().shared_with_processes = true;
+    std::memcpy(out, &file, sizeof file);
     return CUDA_SUCCESS;
   });
 }

@@ -1,9 +1,10 @@
-// The three kernels that the simulated device knows, whatever image is loaded:
+// The four kernels that the simulated device knows, whatever image is loaded:
 //   fill(CUdeviceptr p, size_t bytes, unsigned value)    every byte becomes the low byte of value
 //   check(CUdeviceptr p, size_t bytes, unsigned value, CUdeviceptr errors)
 //                                                        adds the number of wrong bytes to the 64-bit word
 //                                                        there
 //   spin(unsigned long long ns)                          takes scheduler steps, touches nothing
+//   await(CUdeviceptr word, unsigned value)              is over when the word there has that value
 // Arguments come through kernelParams. Under the state mutex when they run.
 #pragma once
 
@@ -18,7 +19,7 @@ namespace cupool::sim {
 bool kernel_by_name(const char* name, KernelKind& kind);
 const char* kernel_name(KernelKind kind);
 // Null when parameters are missing.
-std::shared_ptr<const Work> kernel_work(KernelKind kind, void** parameters, const Context& context);
+std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Context& context);
 
 // Device memory an operation may touch, or null: then the access is illegal. For kernels and copies alike.
 std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id);

@@ -13,9 +13,11 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sim/clock.hpp"
+#include "sim/origin.hpp"
 #include "sim/slabs.hpp"
 
 namespace cupool::sim {
@@ -39,6 +41,8 @@ struct Work {
   std::function<bool()> ready;    // extra condition (a waited-for value in memory)
   unsigned steps = 1;             // scheduler steps it takes
   bool kernel = false;
+  bool overlaps = false;  // a programmatic launch: may begin before what precedes it in its stream has ended
+  bool mark = false;      // an event's record or wait, which such a launch does not take for its predecessor
 };
 
 struct Op {
@@ -61,6 +65,9 @@ struct Stream {
   bool in_host_function = false;
   std::deque<Op> queue;
   VectorClock clock;  // everything the stream's last operation is ordered after, itself included
+  VectorClock
+      front;  // what the newest operation but marks is ordered after: an overlapping one begins with it
+  VectorClock firm;  // waits that do not lead back to the stream itself: an overlapping operation keeps them
   std::shared_ptr<Capture> capture;
   std::vector<GraphNode*> capture_tips;  // what the next captured node depends on
 
@@ -74,6 +81,7 @@ struct Stream {
 struct EventRecord {
   VectorClock clock;
   std::uint64_t time_ns = 0;
+  Origin origin = present_origin();
 };
 
 struct Event {
@@ -97,8 +105,9 @@ struct Context {
   unsigned flags = 0;
   CUresult error = CUDA_SUCCESS;  // sticky
   VectorClock floor;              // what cuCtxWaitEvent made all later work wait for
-  VectorClock gone;               // work of streams that were destroyed
-  VectorClock gone_blocking;      // the same, of those the legacy stream orders with
+  std::vector<std::pair<VectorClock, std::string>> added_waits;  // the latest context waits, for reports
+  VectorClock gone;                                              // work of streams that were destroyed
+  VectorClock gone_blocking;  // the same, of those the legacy stream orders with
   std::shared_ptr<Stream> legacy;
   std::vector<std::shared_ptr<Stream>> streams;  // all of them, hidden and destroyed-but-busy ones too
   std::unordered_map<std::uint64_t, std::shared_ptr<Stream>> per_thread;
@@ -120,7 +129,7 @@ struct Device {
   CUmemoryPool current_pool = nullptr;
 };
 
-enum class KernelKind { kFill, kCheck, kSpin };
+enum class KernelKind { kFill, kCheck, kSpin, kAwait };
 
 struct Module {
   std::uint64_t context_id = 0;  // 0: a library, usable in every context
