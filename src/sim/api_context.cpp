@@ -170,6 +170,7 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
 }
 
 CUresult cuCtxSynchronize() {
+  const Asked asked("cuCtxSynchronize", 0);
   return in_context(SIM_SITE(cuCtxSynchronize), [&](Context& context) -> CUresult {
     const CUresult allowed = check_context_call(context);
     if (allowed != CUDA_SUCCESS) return allowed;

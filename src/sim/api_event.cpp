@@ -2,6 +2,8 @@
 // recording; a query that finds it reached is something the host has seen.
 #include <cuda.h>
 
+#include <algorithm>
+
 #include "sim/capture.hpp"
 #include "sim/entry.hpp"
 #include "sim/options.hpp"
@@ -78,6 +80,20 @@ CUresult with_context_event(Site& site, CUcontext handle, CUevent event_handle, 
   });
 }
 
+void context_wait(Context& context, const EventRecord& record) {
+  const Origin origin = present_origin();
+  if (!origin.added) {
+    context.floor.join(record.clock);
+    return;
+  }
+  state().added_waits.context_waits(context, record);
+  context.floor.join(record.clock.added());
+  auto& told = context.added_waits;
+  told.erase(std::remove_if(told.begin(), told.end(), [](const auto& one) { return done(one.first); }), told.end());
+  told.emplace_back(record.clock, "cuCtxWaitEvent " + describe(origin) + " for an event recorded " +
+                                      describe(record.origin));
+}
+
 CUresult elapsed(Site& site, float* ms, CUevent start, CUevent end) {
   return in_driver(site, [&]() -> CUresult {
     const EventPtr a = state().events.find(start);
@@ -121,6 +137,7 @@ CUresult cuEventDestroy_v2(CUevent handle) {
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
+  const Asked asked("cuEventRecord", key_of(event));
   return record(SIM_SITE(cuEventRecord), event, stream);
 }
 
@@ -144,6 +161,7 @@ CUresult cuEventQuery(CUevent handle) {
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
+  const Asked asked("cuEventSynchronize", key_of(handle));
   return with_event(SIM_SITE(cuEventSynchronize), handle, [&](const EventPtr& event) -> CUresult {
     const CUresult allowed = check_event_wait(*event);
     if (allowed != CUDA_SUCCESS) return allowed;
@@ -162,6 +180,7 @@ CUresult cuEventElapsedTime_v2(float* ms, CUevent start, CUevent end) {
 }
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags) {
+  const Asked asked("cuStreamWaitEvent", key_of(event_handle));
   return on_stream(SIM_SITE(cuStreamWaitEvent), handle, [&](const StreamPtr& stream) -> CUresult {
     const EventPtr event = state().events.find(event_handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -172,14 +191,21 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     if (event->record == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
     const CUresult open = check_submission(*stream);
     if (open != CUDA_SUCCESS) return open;
+    const EventRecord& record = *event->record;
+    const Origin origin = present_origin();
     auto work = std::make_shared<Work>();
     work->what = "event wait";
-    enqueue(stream, std::move(work), event->record->clock);
+    if (origin.added) {
+      work->what += " made " + describe(origin) + " for an event recorded " + describe(record.origin);
+      state().added_waits.stream_waits(*stream, record);
+    }
+    enqueue(stream, std::move(work), origin.added ? record.clock.added() : record.clock);
     return CUDA_SUCCESS;
   });
 }
 
 CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent event_handle) {
+  const Asked asked("cuCtxRecordEvent", key_of(event_handle));
   return with_context_event(SIM_SITE(cuCtxRecordEvent), context_handle, event_handle,
                             [](Context& context, const EventPtr& event) -> CUresult {
                               if (event->context_id != context.id) return CUDA_ERROR_INVALID_HANDLE;
@@ -194,10 +220,11 @@ CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent event_handle) {
 }
 
 CUresult cuCtxWaitEvent(CUcontext context_handle, CUevent event_handle) {
+  const Asked asked("cuCtxWaitEvent", key_of(event_handle));
   return with_context_event(SIM_SITE(cuCtxWaitEvent), context_handle, event_handle,
                             [](Context& context, const EventPtr& event) -> CUresult {
                               if (event->recorded_in_capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-                              if (event->record != nullptr) context.floor.join(event->record->clock);
+                              if (event->record != nullptr) context_wait(context, *event->record);
                               ++state().counters.context_waits;
                               return CUDA_SUCCESS;
                             });

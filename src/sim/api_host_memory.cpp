@@ -72,6 +72,7 @@ CUresult cuMemAllocHost_v2(void** out, size_t bytes) {
 }
 
 CUresult cuMemFreeHost(void* p) {
+  const Asked asked("cuMemFreeHost", key_of(p));
   return in_context(SIM_SITE(cuMemFreeHost), [&](Context& context) -> CUresult {
     const Allocation* const found = state().allocations.exact(reinterpret_cast<CUdeviceptr>(p));
     if (found == nullptr || found->kind != MemoryKind::kPinned) return CUDA_ERROR_INVALID_VALUE;

@@ -77,6 +77,7 @@ CUresult open_handle(Context& context, CUdeviceptr* out, const HandleFields& fie
     if (base != 0) arena.unreserve(base, fields.segment_bytes / kGranule);
     return CUDA_ERROR_MAP_FAILED;
   }
+  s.shared_with_processes = true;
   Allocation made;
   made.base = base + fields.offset_in_slab;
   made.size = fields.size;
@@ -127,6 +128,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr p) {
     fields.segment = place / kGranule * kGranule;
     fields.offset_in_slab = place % kGranule;
     fields.segment_bytes = (found->granules > 0 ? found->granules : 1) * kGranule;
+    state().shared_with_processes = true;
     static std::uint16_t issued = 0;
     fields.size = found->size & ((std::uint64_t{1} << 48) - 1);
     fields.issue = ++issued;

@@ -96,7 +96,10 @@ CUresult cuMemAllocManaged(CUdeviceptr* out, size_t bytes, unsigned int flags) {
     const CUresult allowed = check_unsafe_call();
     if (allowed != CUDA_SUCCESS) return allowed;
     Allocation* const made = state().allocations.create(context, bytes, MemoryKind::kManaged);
-    if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (made == nullptr) {
+      note_refusal();
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     made->flags = flags;
     show_managed(*made);
     own_life_begins(*made, "cuMemAllocManaged");

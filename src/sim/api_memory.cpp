@@ -19,6 +19,7 @@ CUresult allocate(Context& context, CUdeviceptr* out, std::uint64_t bytes, const
   const Allocation* const made = state().allocations.create(context, bytes, MemoryKind::kDevice);
   if (made == nullptr) {
     *out = 0;
+    note_refusal();
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   own_life_begins(*made, call);
@@ -53,6 +54,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* out, size_t* pitch, size_t width, size_
 }
 
 CUresult cuMemFree_v2(CUdeviceptr p) {
+  const Asked asked("cuMemFree_v2", key_of(p));
   return in_driver(SIM_SITE(cuMemFree_v2), [&]() -> CUresult {
     // None is needed, but one that is broken or gone is in the way.
     ContextPtr context;

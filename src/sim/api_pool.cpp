@@ -56,12 +56,14 @@ Slot attribute(MemPool& pool, CUmemPool_attribute which) {
 extern "C" {
 
 CUresult cuMemAllocAsync(CUdeviceptr* out, size_t bytes, CUstream handle) {
+  const Asked asked("cuMemAllocAsync", 0);
   return on_stream(SIM_SITE(cuMemAllocAsync), handle, [&](const StreamPtr& stream) {
     return pool_allocate(*current_pool(stream->context->device), stream, bytes, out);
   });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* out, size_t bytes, CUmemoryPool pool_handle, CUstream handle) {
+  const Asked asked("cuMemAllocFromPoolAsync", 0);
   return on_stream(SIM_SITE(cuMemAllocFromPoolAsync), handle, [&](const StreamPtr& stream) -> CUresult {
     const PoolPtr pool = state().pools.find(pool_handle);
     return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : pool_allocate(*pool, stream, bytes, out);

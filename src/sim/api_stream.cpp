@@ -104,6 +104,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
+  const Asked asked("cuStreamSynchronize", key_of(handle));
   return on_stream(SIM_SITE(cuStreamSynchronize), handle, [&](const StreamPtr& stream) -> CUresult {
     const CUresult allowed = check_stream_wait(*stream);
     if (allowed != CUDA_SUCCESS) return allowed;

@@ -11,6 +11,7 @@
 #include "sim/contexts.hpp"
 #include "sim/faults.hpp"
 #include "sim/managed.hpp"
+#include "sim/origin.hpp"
 #include "sim/scheduler.hpp"
 #include "sim/state.hpp"
 #include "sim/streams.hpp"
@@ -31,7 +32,7 @@ class Inside {
   Inside& operator=(const Inside&) = delete;
 
  private:
-  std::lock_guard<std::mutex> lock_;
+  std::lock_guard<StateMutex> lock_;
 };
 
 // The driver must be initialised; no context needed.
@@ -41,6 +42,7 @@ CUresult in_driver(Site& site, Body&& body) {
   if (refused == CUDA_SUCCESS) refused = driver_up();
   if (refused != CUDA_SUCCESS) return refused;
   const Inside lock;
+  thread_state.call = site.name();
   return body();
 }
 

@@ -45,10 +45,16 @@ CUresult run_check(CUdeviceptr p, std::uint64_t bytes, unsigned value, CUdevicep
   return CUDA_SUCCESS;
 }
 
+// A word that is not there ends the wait too: the operation then fails.
+bool word_is(CUdeviceptr p, unsigned wanted, std::uint64_t context_id) {
+  const std::uint8_t* const memory = device_bytes(p, sizeof wanted, context_id);
+  return memory == nullptr || __atomic_load_n(reinterpret_cast<const unsigned*>(memory), __ATOMIC_ACQUIRE) == wanted;
+}
+
 }  // namespace
 
 bool kernel_by_name(const char* name, KernelKind& kind) {
-  for (const KernelKind candidate : {KernelKind::kFill, KernelKind::kCheck, KernelKind::kSpin}) {
+  for (const KernelKind candidate : {KernelKind::kFill, KernelKind::kCheck, KernelKind::kSpin, KernelKind::kAwait}) {
     if (std::strcmp(name, kernel_name(candidate)) == 0) {
       kind = candidate;
       return true;
@@ -65,6 +71,8 @@ const char* kernel_name(KernelKind kind) {
       return "check";
     case KernelKind::kSpin:
       return "spin";
+    case KernelKind::kAwait:
+      return "await";
   }
   return "";
 }
@@ -81,6 +89,15 @@ std::shared_ptr<const Work> kernel_work(KernelKind kind, void** parameters, cons
     return work;
   }
   const auto p = parameter<CUdeviceptr>(parameters, 0);
+  if (kind == KernelKind::kAwait) {
+    const auto wanted = parameter<unsigned>(parameters, 1);
+    work->touches.push_back(Span{p, p + sizeof wanted});
+    work->ready = [=] { return word_is(p, wanted, id); };
+    work->run = [=] {
+      return device_bytes(p, sizeof wanted, id) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+    };
+    return work;
+  }
   const auto bytes = parameter<std::size_t>(parameters, 1);
   const auto value = parameter<unsigned>(parameters, 2);
   work->touches.push_back(Span{p, p + bytes});

@@ -1,9 +1,10 @@
-// The three kernels that the simulated device knows, whatever image is loaded:
+// The four kernels that the simulated device knows, whatever image is loaded:
 //   fill(CUdeviceptr p, size_t bytes, unsigned value)    every byte becomes the low byte of value
 //   check(CUdeviceptr p, size_t bytes, unsigned value, CUdeviceptr errors)
 //                                                        adds the number of wrong bytes to the 64-bit word
 //                                                        there
 //   spin(unsigned long long ns)                          takes scheduler steps, touches nothing
+//   await(CUdeviceptr word, unsigned value)              is over when the word there has that value
 // Arguments come through kernelParams. Under the state mutex when they run.
 #pragma once
 

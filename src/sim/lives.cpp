@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
+
 #include "sim/entry.hpp"
 #include "sim/managed.hpp"
 #include "sim/memory_pools.hpp"
@@ -59,6 +61,10 @@ void cupoolSimLifeBegin(CUdeviceptr p, unsigned long long bytes, const char* kin
 int cupoolSimLifeEnd(CUdeviceptr p) {
   if (!watching()) return 0;
   const Inside lock;
+  const std::uint64_t context = state().oracle.context_of(p);
+  if (observed_call.name != nullptr && std::strcmp(observed_call.name, "cuMemFree_v2") == 0) {
+    observed_call.freed_in = context;
+  }
   return state().oracle.end(p) ? 1 : 0;
 }
 

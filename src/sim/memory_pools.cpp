@@ -97,12 +97,15 @@ CUresult pool_allocate(MemPool& pool, const StreamPtr& stream, std::uint64_t byt
       account(pool, 0, static_cast<std::int64_t>(granules * kGranule));
     } else {
       found = pick(pool, *stream, granules, true);
-      if (found == pool.cached.end()) return CUDA_ERROR_OUT_OF_MEMORY;
+      if (found == pool.cached.end()) {
+        note_refusal();
+        return CUDA_ERROR_OUT_OF_MEMORY;
+      }
     }
   }
   if (made.base == 0) {
     made.base = found->base;
-    after = found->after;
+    after = present_origin().added ? found->after.added() : found->after;
     pool.cached.erase(found);
   }
   made.size = bytes;

@@ -13,9 +13,11 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sim/clock.hpp"
+#include "sim/origin.hpp"
 #include "sim/slabs.hpp"
 
 namespace cupool::sim {
@@ -74,6 +76,7 @@ struct Stream {
 struct EventRecord {
   VectorClock clock;
   std::uint64_t time_ns = 0;
+  Origin origin = present_origin();
 };
 
 struct Event {
@@ -97,6 +100,7 @@ struct Context {
   unsigned flags = 0;
   CUresult error = CUDA_SUCCESS;  // sticky
   VectorClock floor;              // what cuCtxWaitEvent made all later work wait for
+  std::vector<std::pair<VectorClock, std::string>> added_waits;  // the latest context waits, for reports
   VectorClock gone;               // work of streams that were destroyed
   VectorClock gone_blocking;      // the same, of those the legacy stream orders with
   std::shared_ptr<Stream> legacy;
@@ -120,7 +124,7 @@ struct Device {
   CUmemoryPool current_pool = nullptr;
 };
 
-enum class KernelKind { kFill, kCheck, kSpin };
+enum class KernelKind { kFill, kCheck, kSpin, kAwait };
 
 struct Module {
   std::uint64_t context_id = 0;  // 0: a library, usable in every context

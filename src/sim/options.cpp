@@ -62,6 +62,14 @@ std::string word(const char* name) {
   return text == nullptr ? std::string() : std::string(text);
 }
 
+AllowedWaits allowed_waits() {
+  const std::string text = word("CUPOOL_SIM_WAITS");
+  if (text == "exact") return AllowedWaits::kExact;
+  if (text == "off") return AllowedWaits::kAll;
+  if (!text.empty() && text != "any") junk("CUPOOL_SIM_WAITS", text.c_str());
+  return AllowedWaits::kAny;
+}
+
 Options read() {
   Options o;
   o.seed = number("CUPOOL_SIM_SEED", o.seed, 0, UINT64_MAX);
@@ -69,6 +77,8 @@ Options read() {
   o.devices = static_cast<int>(number("CUPOOL_SIM_DEVICES", 1, 0, 16));
   o.driver_version = static_cast<int>(number("CUPOOL_SIM_DRIVER_VERSION", 13000, 11000, 13000));
   o.oracle = number("CUPOOL_SIM_ORACLE", 1, 0, 1) != 0;
+  o.waits = allowed_waits();
+  o.hang_ms = number("CUPOOL_SIM_HANG_MS", o.hang_ms, 0, UINT64_MAX / 2000000);
   o.faults = word("CUPOOL_SIM_FAULTS");
   o.report = word("CUPOOL_SIM_REPORT");
   return o;

@@ -8,13 +8,22 @@
 //   CUPOOL_SIM_DRIVER_VERSION  version to pretend to be, e.g. 12040 (default 13000)
 //   CUPOOL_SIM_FAULTS          see faults.hpp
 //   CUPOOL_SIM_REPORT          file for the JSON report at exit
-//   CUPOOL_SIM_ORACLE          0 switches the oracle off (for benchmarks)
+//   CUPOOL_SIM_ORACLE          0 switches the oracles off (for benchmarks)
+//   CUPOOL_SIM_WAITS           which waits of a preloaded library are none that it adds (see added_waits.hpp): any
+//                              (default: for work submitted before a free of any thread), exact (of the
+//                              waiting thread alone), off (all: nothing is reported)
+//   CUPOOL_SIM_HANG_MS         a process in which nothing moves for so long hangs (default 30000, 0: it is let be);
+//                              one that provably cannot go on is found at once
+// Exit codes: 86 a hazard, 87 a hang that only the preloaded library causes, 88 an added wait, 89 a hang of the
+// program's own. Each comes with both sides of its story on stderr.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 namespace cupool::sim {
+
+enum class AllowedWaits { kAny, kExact, kAll };
 
 struct Options {
   std::uint64_t seed = 1;
@@ -24,6 +33,8 @@ struct Options {
   std::string faults;
   std::string report;
   bool oracle = true;
+  AllowedWaits waits = AllowedWaits::kAny;
+  std::uint64_t hang_ms = 30000;
 };
 
 const Options& options();

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "sim/added_waits.hpp"
 #include "sim/arena.hpp"
 #include "sim/model.hpp"
 
@@ -25,13 +26,7 @@ std::string hex_span(CUdeviceptr lo, CUdeviceptr hi) {
 }
 
 std::string describe_operation(const Stream& stream, std::uint64_t position, const Work& work) {
-  const char* kind = "stream ";
-  if (stream.kind == StreamKind::kLegacy) kind = "legacy stream ";
-  if (stream.kind == StreamKind::kPerThread) kind = "per-thread stream ";
-  if (stream.kind == StreamKind::kHidden) kind = "graph branch ";
-  if (stream.kind == StreamKind::kUser && !stream.blocking()) kind = "non-blocking stream ";
-  return work.what + " on " + kind + "#" + std::to_string(stream.id) + " (its operation " +
-         std::to_string(position) + ")";
+  return work.what + " on " + describe_stream(stream) + " (its operation " + std::to_string(position) + ")";
 }
 
 }  // namespace
@@ -128,6 +123,11 @@ bool Oracle::end(CUdeviceptr p) {
   if (!life->accesses.empty()) drop_dominated(*life);
   bury(life);
   return true;
+}
+
+std::uint64_t Oracle::context_of(CUdeviceptr p) const {
+  const auto found = live_.find(p);
+  return found != live_.end() ? found->second->context_id : 0;
 }
 
 void Oracle::revive(CUdeviceptr p) {

@@ -30,6 +30,8 @@ class Oracle {
   // The application frees: told before the free goes down, taken back by revive() if that fails. False when
   // nothing lives there: then there is nothing to take back either.
   bool end(CUdeviceptr p);
+  // The context whose memory the life at `p` is; 0: nothing lives there.
+  std::uint64_t context_of(CUdeviceptr p) const;
   void revive(CUdeviceptr p);
   void end_context(std::uint64_t context_id);
 

@@ -2,11 +2,11 @@
 // where careless reuse shows; now and then it lets anything run. Under the state mutex.
 #include "sim/scheduler.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "sim/hangs.hpp"
+#include "sim/host_functions.hpp"
 #include "sim/memory_pools.hpp"
 #include "sim/state.hpp"
 #include "sim/streams.hpp"
@@ -19,7 +19,8 @@ constexpr std::uint64_t kStepNs = 100;
 bool reached(const VectorClock& clock) {
   const State& s = state();
   for (std::size_t i = 0; i < clock.size(); ++i) {
-    if (s.timelines[i].completed < clock.at(static_cast<TimelineId>(i))) return false;
+    const auto id = static_cast<TimelineId>(i);
+    if (s.timelines[i].completed < (s.without_added_waits ? clock.own_at(id) : clock.at(id))) return false;
   }
   return true;
 }
@@ -41,26 +42,22 @@ void finish_head(const StreamPtr& stream) {
   if (stream->destroyed) retire_stream(stream);
 }
 
-// The program's function may take its own locks, which another thread may hold across a driver call.
-void run_host_function(const StreamPtr& stream, const WorkPtr& work) {
-  stream->in_host_function = true;
-  thread_state.in_callback = true;
-  state().mutex.unlock();
-  work->host();
-  state().mutex.lock();
-  thread_state.in_callback = false;
-  stream->in_host_function = false;
-}
-
 void step(const StreamPtr& stream) {
   State& s = state();
+  ++s.progress;
   s.now_ns += kStepNs;
   Op& head = stream->queue.front();
   if (--head.steps_left > 0) return;
   const WorkPtr work = head.work;
   Context& context = *stream->context;
   if (context.error == CUDA_SUCCESS) {
-    if (work->host != nullptr) run_host_function(stream, work);
+    if (work->host != nullptr) {
+      start_host_function(stream, work, [stream] {
+        ++state().progress;
+        finish_head(stream);
+      });
+      return;
+    }
     if (work->run != nullptr) {
       const CUresult result = work->run();
       if (result != CUDA_SUCCESS) context.error = result;
@@ -110,18 +107,12 @@ bool directed_step(const VectorClock& target) {
   return false;
 }
 
-// Somebody else must move first: a host function in another thread, or a value the host will write.
-void wait_for_others() {
-  state().mutex.unlock();
-  usleep(20);
-  state().mutex.lock();
-}
-
-void advance(const VectorClock& target) {
+void advance(const VectorClock& target, Waiting& waiting) {
   State& s = state();
   const bool wander = s.chance(s.eagerness / 2);
   if (wander ? (random_step() || directed_step(target)) : (directed_step(target) || random_step())) return;
-  wait_for_others();
+  // Somebody else must move first: a host function in another thread, or a value the host will write.
+  waiting.for_others();
 }
 
 }  // namespace
@@ -135,8 +126,10 @@ void tick() {
 
 void tick_for_query() {
   State& s = state();
+  const std::uint64_t before = s.progress;
   if (s.queued > 0 && s.chance(25)) random_step();
   tick();
+  if (s.queued > 0 && s.progress == before) asked_in_vain();
 }
 
 bool done(const VectorClock& target) { return reached(target); }
@@ -144,7 +137,11 @@ bool done(const VectorClock& target) { return reached(target); }
 void host_saw(const VectorClock& target) { state().host.join(target); }
 
 void complete(const VectorClock& target) {
-  while (!reached(target)) advance(target);
+  state().added_waits.host_waits(thread_state.call, target);
+  if (!reached(target)) {
+    Waiting waiting(target);
+    while (!reached(target)) advance(target, waiting);
+  }
   host_saw(target);
   trim_pools_after_wait();
 }
@@ -153,8 +150,20 @@ void shorten_queue(const std::shared_ptr<Stream>& stream, std::size_t length) {
   while (stream->queue.size() > length) {
     VectorClock head;
     head.raise(stream->timeline, state().timelines[stream->timeline].completed + 1);
-    advance(head);
+    Waiting waiting(head);
+    advance(head, waiting);
   }
+}
+
+bool run_anything(bool& host_function) {
+  const auto busy = state().busy;
+  for (const StreamPtr& stream : busy) {
+    if (!runnable(*stream)) continue;
+    host_function = stream->queue.front().work->host != nullptr;
+    if (!host_function) step(stream);
+    return true;
+  }
+  return false;
 }
 
 void retire_stream(const std::shared_ptr<Stream>& stream) {

@@ -22,6 +22,10 @@ void complete(const VectorClock& target);
 // The host found `target` done: later submissions of any thread come after it.
 void host_saw(const VectorClock& target);
 
+// For the last look at a process that hangs: one step of any operation that can run. A host function is not
+// begun, only named.
+bool run_anything(bool& host_function);
+
 void shorten_queue(const std::shared_ptr<Stream>& stream, std::size_t length);
 // A destroyed stream whose last operation is done leaves its context.
 void retire_stream(const std::shared_ptr<Stream>& stream);

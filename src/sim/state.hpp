@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "sim/added_waits.hpp"
 #include "sim/allocations.hpp"
 #include "sim/arena.hpp"
 #include "sim/clock.hpp"
@@ -20,6 +21,26 @@
 #include "sim/oracle.hpp"
 
 namespace cupool::sim {
+
+struct WaitingThread;
+
+// The state mutex counts who is on the way in: a thread that sleeps on it is not one that hangs.
+class StateMutex {
+ public:
+  void lock() {
+    callers_.fetch_add(1);
+    mutex_.lock();
+    callers_.fetch_sub(1);
+  }
+  // For a thread in the list of those that wait.
+  void lock_again() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  bool has_callers() const { return callers_.load() != 0; }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<int> callers_{0};
+};
 
 struct Graph;
 struct GraphExec;
@@ -46,12 +67,13 @@ struct Timeline {
 struct State {
   State();
 
-  std::mutex mutex;
+  StateMutex mutex;
   Counters counters;
   std::vector<Device> devices;
   std::vector<std::unique_ptr<Arena>> arenas;
   Allocations allocations;
   Oracle oracle;
+  AddedWaits added_waits;
 
   HandleTable<Context, CUcontext> contexts{0x6100'0000'0000};
   HandleTable<Stream, CUstream> streams{0x6200'0000'0000};
@@ -69,6 +91,10 @@ struct State {
   VectorClock host;  // what some thread has seen finished: precedes every later submission of any thread
   std::vector<std::shared_ptr<Stream>> busy;  // streams with queued operations
   std::uint64_t queued = 0;
+  std::uint64_t progress = 0;  // submissions and steps: stands still when nothing moves
+  std::vector<WaitingThread*> waiting;
+  bool without_added_waits = false;    // only while the process ends: see hangs.cpp
+  bool shared_with_processes = false;  // another process may write a word that is waited for
   std::uint64_t now_ns = 1000;  // simulated time: moves with the scheduler's steps
   std::mt19937_64 random;
   unsigned eagerness = 50;  // per cent chance that a call lets the device take a step, drawn from the seed
@@ -101,6 +127,7 @@ struct ThreadState {
   std::uint64_t id;
   bool per_thread_default;  // inside a _ptsz/_ptds entry point
   bool in_callback;
+  const char* call;  // the entry point it is in
   CUstreamCaptureMode capture_mode;
 };
 

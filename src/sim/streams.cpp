@@ -71,23 +71,28 @@ StreamPtr find_stream(Context& context, CUstream handle) {
   return state().streams.find(handle);
 }
 
-void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_after) {
-  State& s = state();
-  Context& context = *stream->context;
-  // First, because waiting may let other threads submit: the clocks below must be of one moment.
-  if (stream->queue.size() >= kQueueDepth) shorten_queue(stream, kQueueDepth / 2);
-  VectorClock after = stream->clock;
-  after.join(s.host);
+VectorClock before_next(const Stream& stream) {
+  const Context& context = *stream.context;
+  VectorClock after = stream.clock;
+  after.join(state().host);
   after.join(context.floor);
-  after.join(also_after);
-  if (stream->kind == StreamKind::kLegacy) {
+  if (stream.kind == StreamKind::kLegacy) {
     for (const StreamPtr& other : context.streams) {
       if (other->blocking()) after.join(other->clock);
     }
     after.join(context.gone_blocking);
-  } else if (stream->blocking()) {
+  } else if (stream.blocking()) {
     after.join(context.legacy->clock);
   }
+  return after;
+}
+
+void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_after) {
+  State& s = state();
+  // First, because waiting may let other threads submit: the clocks below must be of one moment.
+  if (stream->queue.size() >= kQueueDepth) shorten_queue(stream, kQueueDepth / 2);
+  VectorClock after = before_next(*stream);
+  after.join(also_after);
   Timeline& timeline = s.timelines[stream->timeline];
   const std::uint64_t position = ++timeline.submitted;
   stream->clock = after;
@@ -99,6 +104,7 @@ void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_afte
   const unsigned steps = work->steps;
   stream->queue.push_back(Op{std::move(work), std::move(after), steps});
   ++s.queued;
+  ++s.progress;
 }
 
 CUresult submit(const StreamPtr& stream, WorkPtr work) {

@@ -25,6 +25,8 @@ CUresult submit(const StreamPtr& stream, WorkPtr work);
 // Into the queue, never into a capture; returns nothing because nothing can go wrong.
 void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_after = VectorClock());
 
+// What the stream's next operation is ordered after, whatever it is.
+VectorClock before_next(const Stream& stream);
 // What a wait for the stream, or for a whole context, covers.
 VectorClock stream_target(const Stream& stream);
 VectorClock context_target(const Context& context);

@@ -8,6 +8,12 @@
 //   fence         context event at the free, context wait before the hand-out: right for the device, not for
 //                 managed memory, which the host may touch at once
 //   query         context event at the free, handed out only once it is done
+// and, of waits (all of them keep the memory right):
+//   late-event    the event that the next owner waits for is recorded at the allocation: it covers work that the
+//                 driver's free would not have waited for
+//   late-stream   the same, with a wait of the stream that is launched on, before the launch
+//   host          waits for the whole context at every allocation
+//   stream-fence  context event at the free, a wait of the stream before each launch: right
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -23,6 +29,7 @@ namespace {
 struct Kept {
   CUdeviceptr p;
   CUevent freed;
+  unsigned long number = 0;  // a later free's event covers all that an earlier one's does
 };
 
 // Managed memory is kept apart: a bin is a size and whether it is managed.
@@ -38,6 +45,9 @@ struct Cache {
   CUstream last_stream = nullptr;
   bool any_launch = false;
   CUevent before_launch = nullptr;
+  CUevent leans_on = nullptr;  // what every stream waits for before its next work
+  unsigned long lean_number = 0;
+  unsigned long frees = 0;
 };
 
 Cache& cache() {
@@ -55,6 +65,18 @@ F* next(const char* symbol) {
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, symbol));
 }
 
+// Past the observer, which else takes our own calls for the application's.
+CUresult context_wait(CUevent event) {
+  return next<decltype(cuCtxWaitEvent)>("cuCtxWaitEvent")(nullptr, event);
+}
+CUresult stream_wait(CUstream stream, CUevent event) {
+  return next<decltype(cuStreamWaitEvent)>("cuStreamWaitEvent")(stream, event, 0);
+}
+
+CUresult context_record(CUevent event) {
+  return next<decltype(cuCtxRecordEvent)>("cuCtxRecordEvent")(nullptr, event);
+}
+
 CUevent new_event() {
   CUevent event = nullptr;
   cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
@@ -64,9 +86,20 @@ CUevent new_event() {
 // Whether a kept block may go out again, after whatever this way of erring does about order.
 bool may_hand_out(Cache& c, const Kept& kept) {
   if (errs_by("query")) return cuEventQuery(kept.freed) == CUDA_SUCCESS;
-  if (errs_by("fence") || errs_by("legacy")) cuCtxWaitEvent(nullptr, kept.freed);
-  if (errs_by("wrong-stream")) cuStreamWaitEvent(c.first_stream, kept.freed, 0);
-  if (errs_by("early-event") && c.before_launch != nullptr) cuCtxWaitEvent(nullptr, c.before_launch);
+  if (errs_by("fence") || errs_by("legacy")) context_wait(kept.freed);
+  if (errs_by("wrong-stream")) stream_wait(c.first_stream, kept.freed);
+  if (errs_by("early-event") && c.before_launch != nullptr) context_wait(c.before_launch);
+  if (errs_by("late-event") || errs_by("late-stream")) {
+    const CUevent now = new_event();
+    context_record(now);
+    if (errs_by("late-event")) context_wait(now);
+    if (errs_by("late-stream")) c.leans_on = now;
+  }
+  if (errs_by("stream-fence") && kept.number > c.lean_number) {
+    c.leans_on = kept.freed;
+    c.lean_number = kept.number;
+  }
+  if (errs_by("host")) next<decltype(cuCtxSynchronize)>("cuCtxSynchronize")();
   return true;
 }
 
@@ -75,7 +108,7 @@ bool take_kept(Cache& c, const Bin& bin, CUdeviceptr* p) {
   for (auto kept = all.begin(); kept != all.end(); ++kept) {
     if (!may_hand_out(c, *kept)) continue;
     *p = kept->p;
-    if (kept->freed != nullptr) cuEventDestroy_v2(kept->freed);
+    if (kept->freed != nullptr && kept->freed != c.leans_on) cuEventDestroy_v2(kept->freed);
     all.erase(kept);
     return true;
   }
@@ -118,12 +151,22 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
   std::lock_guard<std::mutex> lock(c.mutex);
   const auto known = c.owned.find(p);
   if (known == c.owned.end()) return next<decltype(cuMemFree_v2)>("cuMemFree_v2")(p);
-  Kept kept{p, nullptr};
-  if (errs_by("fence") || errs_by("query")) cuCtxRecordEvent(nullptr, kept.freed = new_event());
+  Kept kept{p, nullptr, ++c.frees};
+  if (errs_by("fence") || errs_by("query") || errs_by("stream-fence"))
+    context_record(kept.freed = new_event());
   if (errs_by("legacy")) cuEventRecord(kept.freed = new_event(), CU_STREAM_LEGACY);
   if (errs_by("wrong-stream")) cuEventRecord(kept.freed = new_event(), c.last_stream);
   c.bins[known->second].push_back(kept);
   return CUDA_SUCCESS;
+}
+
+CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+  Cache& c = cache();
+  {
+    std::lock_guard<std::mutex> lock(c.mutex);
+    if (c.leans_on != nullptr) stream_wait(stream, c.leans_on);
+  }
+  return next<decltype(cuGraphLaunch)>("cuGraphLaunch")(graph, stream);
 }
 
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -136,9 +179,10 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     c.last_stream = stream;
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     cuStreamIsCapturing(stream, &capturing);
+    if (c.leans_on != nullptr && capturing == CU_STREAM_CAPTURE_STATUS_NONE) stream_wait(stream, c.leans_on);
     if (errs_by("early-event") && capturing == CU_STREAM_CAPTURE_STATUS_NONE) {
       if (c.before_launch == nullptr) c.before_launch = new_event();
-      cuCtxRecordEvent(nullptr, c.before_launch);
+      context_record(c.before_launch);
     }
   }
   return next<decltype(cuLaunchKernel)>("cuLaunchKernel")(f, gx, gy, gz, bx, by, bz, shared, stream,

@@ -6,6 +6,7 @@ import harness
 from sanitizer import fewer
 
 HAZARD = 86
+ADDED_WAIT = 88
 SEEDS = fewer(int(os.environ.get("CUPOOL_ORACLE_SEEDS", "100")))
 OBSERVER = harness.BUILD / "sim" / "libcupool_observer.so"
 HERE = harness.BUILD / "tests" / "oracle"
@@ -13,10 +14,10 @@ PROGRAM = HERE / "oracle_program"
 CARELESS = HERE / "libcareless.so"
 
 
-def play(seed, way=None, threads=1, rounds=150, observer=True, managed=False):
+def play(seed, way=None, threads=1, rounds=150, observer=True, managed=False, waits="any"):
     """The program at one seed, with the cache that errs that way behind the observer (none: the bare driver)."""
     preload = ([OBSERVER] if observer else []) + ([CARELESS] if way else [])
-    settings = {"CUPOOL_SIM_SEED": str(seed), **({"CARELESS": way} if way else {})}
+    settings = {"CUPOOL_SIM_SEED": str(seed), "CUPOOL_SIM_WAITS": waits, **({"CARELESS": way} if way else {})}
     words = [PROGRAM, seed, rounds, threads, *(["managed"] if managed else [])]
     return harness.run(words, preload=preload, env=settings, driver="sim")
 
@@ -28,6 +29,14 @@ class OracleTest(harness.TestCase):
             self.assertEqual(HAZARD, result.code, f"{way}, seed {seed}\n{result.err}")
             self.assertGreater(result.device["hazards"], 0)
             self.assertIn(story, result.err)
+
+    def assert_added(self, way, story, **how):
+        for seed in range(1, 1 + fewer(10, least=2)):
+            result = play(seed, way, **how)
+            self.assertEqual(ADDED_WAIT, result.code, f"{way}, seed {seed}\n{result.err}")
+            self.assertEqual(0, result.device["hazards"])
+            self.assertGreater(result.device["added_waits"], 0)
+            self.assertRegex(result.err, story)
 
     def assert_never_accused(self, seeds, **how):
         for seed in range(1, seeds + 1):
@@ -51,6 +60,29 @@ class OracleTest(harness.TestCase):
 
     def test_a_cache_that_only_fences_managed_memory_is_caught_when_the_host_touches_it(self):
         self.assert_caught("fence", "a touch by the host of life", managed=True)
+
+    def test_a_cache_that_makes_a_context_wait_for_work_after_the_last_free_is_caught(self):
+        self.assert_added("late-event", "all later work of context .* is made to wait for")
+
+    def test_a_cache_that_makes_a_stream_wait_for_work_after_the_last_free_is_caught(self):
+        self.assert_added("late-stream", r"stream #\d+ is made to wait for\n +operation \d+")
+
+    def test_a_cache_that_waits_on_the_host_is_caught(self):
+        self.assert_added("host", r"thread \d+ is made to wait for")
+
+    def test_an_added_wait_tells_both_sides_story(self):
+        result = play(3, "late-event")
+        self.assertRegex(result.err, r"added wait: all later work of context 1 is made to wait for\n +operation \d+ .*of .*"
+                                     r"stream #\d+,\n +which was submitted after the last free: cuCtxWaitEvent by the "
+                                     r"preloaded library inside the application's cuMemAlloc_v2, thread \d+, for an event "
+                                     r"recorded by the preloaded library inside the application's cuMemAlloc_v2")
+
+    def test_added_waits_can_be_left_alone(self):
+        self.assert_never_accused(3, way="late-event", waits="off")
+
+    def test_a_cache_whose_streams_wait_for_events_of_frees_is_never_accused(self):
+        self.assert_never_accused(SEEDS // 2, way="stream-fence")
+        self.assert_never_accused(SEEDS // 5, way="stream-fence", waits="exact")
 
     def test_a_hazard_tells_both_sides_story(self):
         result = play(3, "at-once")

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 using Dlsym = void* (*)(void*, const char*);
 
@@ -104,16 +105,17 @@ void* through_proc_address(const char* name, int version, cuuint64_t flags, void
 const LifeCalls& life_calls() {
   static const LifeCalls calls = [] {
     LifeCalls found{[](CUdeviceptr, unsigned long long, const char*) {}, [](CUdeviceptr) { return 0; },
-                    [](CUdeviceptr) {}};
+                    [](CUdeviceptr) {}, [](const char*, unsigned long long) {}, [](int) {}};
     void* const libcuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (libcuda == nullptr) return found;
-    void* const begin = real_dlsym()(libcuda, "cupoolSimLifeBegin");
-    void* const end = real_dlsym()(libcuda, "cupoolSimLifeEnd");
-    void* const goes_on = real_dlsym()(libcuda, "cupoolSimLifeGoesOn");
-    if (begin == nullptr || end == nullptr || goes_on == nullptr) return found;
-    found.begin = reinterpret_cast<decltype(found.begin)>(begin);
-    found.end = reinterpret_cast<decltype(found.end)>(end);
-    found.goes_on = reinterpret_cast<decltype(found.goes_on)>(goes_on);
+    if (libcuda == nullptr || real_dlsym()(libcuda, "cupoolSimLifeBegin") == nullptr) return found;
+    const auto resolve = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::decay_t<decltype(function)>>(real_dlsym()(libcuda, name));
+    };
+    resolve(found.begin, "cupoolSimLifeBegin");
+    resolve(found.end, "cupoolSimLifeEnd");
+    resolve(found.goes_on, "cupoolSimLifeGoesOn");
+    resolve(found.call_begins, "cupoolSimCallBegin");
+    resolve(found.call_ends, "cupoolSimCallEnd");
     return found;
   }();
   return calls;

@@ -26,6 +26,8 @@ struct LifeCalls {
   void (*begin)(CUdeviceptr, unsigned long long, const char*);
   int (*end)(CUdeviceptr);
   void (*goes_on)(CUdeviceptr);
+  void (*call_begins)(const char*, unsigned long long);
+  void (*call_ends)(int);
 };
 const LifeCalls& life_calls();
 

@@ -1,0 +1,227 @@
+// How a hang is proven. Nothing can run on the device, so only the host can change anything: if every thread
+// of the process either waits here, or sleeps in a futex without a timeout, none is left to wake another.
+// Threads are looked at twice: one that did not run in between (its count of switches stands still) slept all
+// the while, so at one moment all of them slept. A thread on its way in is counted by the state mutex before
+// it sleeps on it. What cannot be proven so (a thread in a system call, a word that another process may write)
+// is given CUPOOL_SIM_HANG_MS. Under the state mutex.
+#include "sim/hangs.hpp"
+
+#include <dirent.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/options.hpp"
+#include "sim/report.hpp"
+#include "sim/scheduler.hpp"
+#include "sim/state.hpp"
+#include "sim/streams.hpp"
+
+namespace cupool::sim {
+namespace {
+
+constexpr unsigned kFirstLook = 100;  // rounds in which nothing moved
+constexpr unsigned kNextLook = 500;
+constexpr std::size_t kTold = 6;  // reasons told for one side
+
+std::uint64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000000000u + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+std::string read_file(const std::string& path) {
+  std::string text;
+  std::FILE* const file = std::fopen(path.c_str(), "r");
+  if (file == nullptr) return text;
+  char part[4096];
+  for (std::size_t n; (n = std::fread(part, 1, sizeof part, file)) > 0;) text.append(part, n);
+  std::fclose(file);
+  return text;
+}
+
+bool waits_here(int tid) {
+  const auto& all = state().waiting;
+  return std::any_of(all.begin(), all.end(), [&](const WaitingThread* one) { return one->tid == tid; });
+}
+
+// Whether the thread sleeps until another wakes it: in a futex, with no timeout.
+bool sleeps_for_good(const std::string& task) {
+  const std::string call = read_file(task + "/syscall");
+  unsigned long long number = 0, arguments[4] = {};
+  if (std::sscanf(call.c_str(), "%llu %llx %llx %llx %llx", &number, &arguments[0], &arguments[1], &arguments[2],
+                  &arguments[3]) != 5) {
+    return false;
+  }
+  const auto operation = static_cast<unsigned>(arguments[1]) & static_cast<unsigned>(FUTEX_CMD_MASK);
+  return number == SYS_futex && (operation == FUTEX_WAIT || operation == FUTEX_WAIT_BITSET) &&
+         arguments[3] == 0;
+}
+
+std::string switches(const std::string& task) {
+  const std::string text = read_file(task + "/status");
+  const std::size_t at = text.find("voluntary_ctxt_switches");
+  return at == std::string::npos ? std::string() : text.substr(at);
+}
+
+// The sleeping threads with their counts of switches; false: one of them does not sleep.
+bool look_at_threads(std::map<int, std::string>& seen) {
+  DIR* const tasks = opendir("/proc/self/task");
+  if (tasks == nullptr) return false;
+  bool all = true;
+  while (const dirent* const entry = readdir(tasks)) {
+    const int tid = std::atoi(entry->d_name);
+    if (tid == 0 || waits_here(tid)) continue;
+    const std::string task = std::string("/proc/self/task/") + entry->d_name;
+    const std::string before = switches(task);
+    all = all && !before.empty() && sleeps_for_good(task);
+    seen[tid] = before;
+  }
+  closedir(tasks);
+  return all;
+}
+
+bool nobody_can_move() {
+  if (state().shared_with_processes) return false;
+  std::map<int, std::string> first, second;
+  return look_at_threads(first) && look_at_threads(second) && first == second && !state().mutex.has_callers();
+}
+
+// What of `after` is not done yet, as lines; each says whose wait makes it so.
+std::string reasons(const VectorClock& after, const std::string& added_by) {
+  std::string text;
+  std::size_t told = 0;
+  const State& s = state();
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const auto id = static_cast<TimelineId>(i);
+    if (s.timelines[i].completed >= after.at(id)) continue;
+    if (++told > kTold) return text + "        and more\n";
+    text += "        for " + describe_position(id, after.at(id));
+    const bool own = s.timelines[i].completed < after.own_at(id);
+    text += own ? ", as the application asked\n" : ", only because of a wait that was added" + added_by + "\n";
+  }
+  return text;
+}
+
+std::string stuck_stream(const Stream& stream) {
+  const Op& head = stream.queue.front();
+  std::string text = "    " + describe_stream(stream) + " of context " + std::to_string(stream.context->id) +
+                     " waits before its operation " +
+                     std::to_string(state().timelines[stream.timeline].completed + 1) + " (" + head.work->what +
+                     ")\n";
+  if (stream.in_host_function) return text + "        in a host function that does not return\n";
+  std::string added_by;
+  for (const auto& [clock, story] : stream.context->added_waits) {
+    if (!done(clock)) added_by = ": " + story;
+  }
+  const std::string why = reasons(head.after, added_by);
+  return text + (why.empty() ? "        for a word in memory that nobody has written\n" : why);
+}
+
+std::string stuck_thread(const WaitingThread& thread) {
+  std::string text = "    thread " + std::to_string(thread.origin.thread) + " waits in " + thread.call + ", made " +
+                     describe(thread.origin) + "\n";
+  if (thread.longer_than_asked) text += "        (a wait that was added: the application did not ask for it)\n";
+  return text + reasons(*thread.target, "");
+}
+
+std::string tell() {
+  std::string text;
+  for (const WaitingThread* thread : state().waiting) text += stuck_thread(*thread);
+  for (const auto& stream : state().busy) text += stuck_stream(*stream);
+  return text;
+}
+
+// Takes every added wait away, lets run what then can, and looks whether a waiting thread goes on. A thread
+// that only asks is not among those: for it, anything that runs will do.
+bool goes_on_without_added_waits(bool asks) {
+  State& s = state();
+  const auto released = [](const WaitingThread* thread) {
+    return thread->longer_than_asked || done(*thread->target);
+  };
+  s.without_added_waits = true;
+  while (true) {
+    if (std::any_of(s.waiting.begin(), s.waiting.end(), released)) return true;
+    bool host_function = false;
+    if (!run_anything(host_function)) return false;
+    if (host_function || asks) return true;
+  }
+}
+
+[[noreturn]] void end_process(const std::string& proof, const std::string& story, bool added) {
+  std::fprintf(stderr, "cupool-sim: %s, seed %llu (%s)\n%s",
+               added ? "a hang that only the preloaded library causes" : "the program itself hangs",
+               static_cast<unsigned long long>(options().seed), proof.c_str(), story.c_str());
+  end_with_report(added ? kHangExit : kOwnHangExit);
+}
+
+[[noreturn]] void end_hung(const std::string& proof, bool asks = false) {
+  const std::string story = tell();
+  end_process(proof, story, goes_on_without_added_waits(asks));
+}
+
+bool too_long(std::uint64_t since_ns) {
+  const std::uint64_t limit = options().hang_ms;
+  return limit != 0 && now_ns() - since_ns > limit * 1000000u;
+}
+
+std::string for_so_long() { return "nothing moved for " + std::to_string(options().hang_ms) + " ms"; }
+
+thread_local WaitingThread asking;
+
+}  // namespace
+
+Waiting::Waiting(const VectorClock& target) {
+  self_.target = &target;
+  self_.call = thread_state.call;
+  self_.origin = present_origin();
+  self_.tid = static_cast<int>(syscall(SYS_gettid));
+  self_.longer_than_asked = state().added_waits.is_longer_than_asked(target);
+  self_.since_ns = now_ns();
+  self_.progress = state().progress;
+  state().waiting.push_back(&self_);
+}
+
+Waiting::~Waiting() {
+  auto& all = state().waiting;
+  all.erase(std::find(all.begin(), all.end(), &self_));
+}
+
+void Waiting::for_others() {
+  State& s = state();
+  if (self_.progress != s.progress) {
+    self_.progress = s.progress;
+    self_.idle = 0;
+    self_.since_ns = now_ns();
+  }
+  ++self_.idle;
+  if (options().hang_ms != 0 && (self_.idle == kFirstLook || self_.idle % kNextLook == 0)) {
+    if (nobody_can_move()) end_hung("no thread can go on");
+    if (too_long(self_.since_ns)) end_hung(for_so_long());
+  }
+  s.mutex.unlock();
+  usleep(20);
+  s.mutex.lock_again();
+}
+
+void asked_in_vain() {
+  State& s = state();
+  if (asking.progress != s.progress || asking.since_ns == 0) {
+    asking.progress = s.progress;
+    asking.since_ns = now_ns();
+    asking.idle = 0;
+  }
+  if (++asking.idle % kNextLook != 0 || !too_long(asking.since_ns)) return;
+  end_hung(for_so_long(), true);
+}
+
+}  // namespace cupool::sim

@@ -1,0 +1,62 @@
+// Calls told by the observer, and the credit that a free of the application gives: what the driver's free
+// would have waited for may be waited for. The credit is written under the state mutex, the rest is the
+// thread's own.
+#include "sim/origin.hpp"
+
+#include <cstring>
+
+#include "sim/entry.hpp"
+#include "sim/lives.hpp"
+
+namespace cupool::sim {
+
+thread_local ObservedCall observed_call{};
+
+namespace {
+
+bool is_application_call(const char* name, std::uint64_t key) {
+  const ObservedCall& call = observed_call;
+  return call.name != nullptr && call.key == key && std::strcmp(call.name, name) == 0;
+}
+
+}  // namespace
+
+std::string describe(const Origin& origin) {
+  std::string text = origin.added ? "by the preloaded library" : "by the application";
+  if (origin.added && origin.inside != nullptr) text += std::string(" inside the application's ") + origin.inside;
+  return text + ", thread " + std::to_string(origin.thread);
+}
+
+Asked::Asked(const char* name, std::uint64_t key) : before_(observed_call.added) {
+  observed_call.added = driver_life.load() == Life::kRunning && observed() && !is_application_call(name, key);
+}
+
+Asked::~Asked() { observed_call.added = before_; }
+
+Origin present_origin() { return Origin{observed_call.added, observed_call.name, thread_id()}; }
+
+void note_refusal() { observed_call.refused = true; }
+
+}  // namespace cupool::sim
+
+using namespace cupool::sim;
+
+void cupoolSimCallBegin(const char* name, unsigned long long key) {
+  observed_call = ObservedCall{name, key, 0, false, false};
+}
+
+void cupoolSimCallEnd(int result) {
+  const ObservedCall call = observed_call;
+  observed_call = ObservedCall{};
+  if (driver_life.load() != Life::kRunning || result != CUDA_SUCCESS || call.name == nullptr) return;
+  const bool host = std::strcmp(call.name, "cuMemFreeHost") == 0;
+  if (call.freed_in == 0 && !host) return;
+  const Inside lock;
+  ContextPtr context;
+  if (host) {
+    if (current_context(context) != CUDA_SUCCESS) return;
+  } else {
+    context = state().context_by_id(call.freed_in);
+  }
+  if (context != nullptr) state().added_waits.freed(context_target(*context), thread_id());
+}
