@@ -110,7 +110,8 @@ void AddedWaits::judge(const std::string& who, const std::string& what, const Ve
 void AddedWaits::stream_waits(const Stream& stream, const EventRecord& record) {
   if (!observed_call.added || options().waits == AllowedWaits::kAll) return;
   judge(describe_stream(stream),
-        "cuStreamWaitEvent " + describe(present_origin()) + ", for an event recorded " + describe(record.origin),
+        "cuStreamWaitEvent " + describe(present_origin()) + ", for an event recorded " +
+            describe(record.origin),
         record.clock, before_next(stream));
 }
 

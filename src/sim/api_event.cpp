@@ -89,7 +89,8 @@ void context_wait(Context& context, const EventRecord& record) {
   state().added_waits.context_waits(context, record);
   context.floor.join(record.clock.added());
   auto& told = context.added_waits;
-  told.erase(std::remove_if(told.begin(), told.end(), [](const auto& one) { return done(one.first); }), told.end());
+  told.erase(std::remove_if(told.begin(), told.end(), [](const auto& one) { return done(one.first); }),
+             told.end());
   told.emplace_back(record.clock, "cuCtxWaitEvent " + describe(origin) + " for an event recorded " +
                                       describe(record.origin));
 }

@@ -137,6 +137,25 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr p) {
   });
 }
 
+// A file of the memory, as a dma-buf is one: whole pages of one allocation.
+CUresult cuMemGetHandleForAddressRange(void* out, CUdeviceptr p, size_t bytes, CUmemRangeHandleType type,
+                                       unsigned long long flags) {
+  return in_context(SIM_SITE(cuMemGetHandleForAddressRange), [&](Context&) -> CUresult {
+    constexpr std::uint64_t kPage = 4096;
+    const Allocation* const found = state().allocations.holding(p);
+    const bool sound = out != nullptr && found != nullptr && type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD &&
+                       flags == 0 && bytes != 0 && p % kPage == 0 && bytes % kPage == 0;
+    if (!sound || !state().allocations.holds(p, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    if (found->kind != MemoryKind::kDevice && found->kind != MemoryKind::kMapped)
+      return CUDA_ERROR_NOT_SUPPORTED;
+    const int file = fcntl(state().arena(found->device).fd(), F_DUPFD_CLOEXEC, 0);
+    if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    state().shared_with_processes = true;
+    std::memcpy(out, &file, sizeof file);
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle handle, unsigned int flags) {
   return open_checked(SIM_SITE(cuIpcOpenMemHandle_v2), out, handle, flags);
 }

@@ -2,8 +2,8 @@
 // of the process either waits here, or sleeps in a futex without a timeout, none is left to wake another.
 // Threads are looked at twice: one that did not run in between (its count of switches stands still) slept all
 // the while, so at one moment all of them slept. A thread on its way in is counted by the state mutex before
-// it sleeps on it. What cannot be proven so (a thread in a system call, a word that another process may write)
-// is given CUPOOL_SIM_HANG_MS. Under the state mutex.
+// it sleeps on it. What cannot be proven so (a thread in a system call, a word that another process may
+// write) is given CUPOOL_SIM_HANG_MS. Under the state mutex.
 #include "sim/hangs.hpp"
 
 #include <dirent.h>
@@ -58,8 +58,8 @@ bool waits_here(int tid) {
 bool sleeps_for_good(const std::string& task) {
   const std::string call = read_file(task + "/syscall");
   unsigned long long number = 0, arguments[4] = {};
-  if (std::sscanf(call.c_str(), "%llu %llx %llx %llx %llx", &number, &arguments[0], &arguments[1], &arguments[2],
-                  &arguments[3]) != 5) {
+  if (std::sscanf(call.c_str(), "%llu %llx %llx %llx %llx", &number, &arguments[0], &arguments[1],
+                  &arguments[2], &arguments[3]) != 5) {
     return false;
   }
   const auto operation = static_cast<unsigned>(arguments[1]) & static_cast<unsigned>(FUTEX_CMD_MASK);
@@ -107,7 +107,8 @@ std::string reasons(const VectorClock& after, const std::string& added_by) {
     if (++told > kTold) return text + "        and more\n";
     text += "        for " + describe_position(id, after.at(id));
     const bool own = s.timelines[i].completed < after.own_at(id);
-    text += own ? ", as the application asked\n" : ", only because of a wait that was added" + added_by + "\n";
+    text +=
+        own ? ", as the application asked\n" : ", only because of a wait that was added" + added_by + "\n";
   }
   return text;
 }
@@ -116,8 +117,8 @@ std::string stuck_stream(const Stream& stream) {
   const Op& head = stream.queue.front();
   std::string text = "    " + describe_stream(stream) + " of context " + std::to_string(stream.context->id) +
                      " waits before its operation " +
-                     std::to_string(state().timelines[stream.timeline].completed + 1) + " (" + head.work->what +
-                     ")\n";
+                     std::to_string(state().timelines[stream.timeline].completed + 1) + " (" +
+                     head.work->what + ")\n";
   if (stream.in_host_function) return text + "        in a host function that does not return\n";
   std::string added_by;
   for (const auto& [clock, story] : stream.context->added_waits) {
@@ -128,9 +129,10 @@ std::string stuck_stream(const Stream& stream) {
 }
 
 std::string stuck_thread(const WaitingThread& thread) {
-  std::string text = "    thread " + std::to_string(thread.origin.thread) + " waits in " + thread.call + ", made " +
-                     describe(thread.origin) + "\n";
-  if (thread.longer_than_asked) text += "        (a wait that was added: the application did not ask for it)\n";
+  std::string text = "    thread " + std::to_string(thread.origin.thread) + " waits in " + thread.call +
+                     ", made " + describe(thread.origin) + "\n";
+  if (thread.longer_than_asked)
+    text += "        (a wait that was added: the application did not ask for it)\n";
   return text + reasons(*thread.target, "");
 }
 

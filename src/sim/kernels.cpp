@@ -48,13 +48,15 @@ CUresult run_check(CUdeviceptr p, std::uint64_t bytes, unsigned value, CUdevicep
 // A word that is not there ends the wait too: the operation then fails.
 bool word_is(CUdeviceptr p, unsigned wanted, std::uint64_t context_id) {
   const std::uint8_t* const memory = device_bytes(p, sizeof wanted, context_id);
-  return memory == nullptr || __atomic_load_n(reinterpret_cast<const unsigned*>(memory), __ATOMIC_ACQUIRE) == wanted;
+  return memory == nullptr ||
+         __atomic_load_n(reinterpret_cast<const unsigned*>(memory), __ATOMIC_ACQUIRE) == wanted;
 }
 
 }  // namespace
 
 bool kernel_by_name(const char* name, KernelKind& kind) {
-  for (const KernelKind candidate : {KernelKind::kFill, KernelKind::kCheck, KernelKind::kSpin, KernelKind::kAwait}) {
+  for (const KernelKind candidate :
+       {KernelKind::kFill, KernelKind::kCheck, KernelKind::kSpin, KernelKind::kAwait}) {
     if (std::strcmp(name, kernel_name(candidate)) == 0) {
       kind = candidate;
       return true;

@@ -101,8 +101,8 @@ struct Context {
   CUresult error = CUDA_SUCCESS;  // sticky
   VectorClock floor;              // what cuCtxWaitEvent made all later work wait for
   std::vector<std::pair<VectorClock, std::string>> added_waits;  // the latest context waits, for reports
-  VectorClock gone;               // work of streams that were destroyed
-  VectorClock gone_blocking;      // the same, of those the legacy stream orders with
+  VectorClock gone;                                              // work of streams that were destroyed
+  VectorClock gone_blocking;  // the same, of those the legacy stream orders with
   std::shared_ptr<Stream> legacy;
   std::vector<std::shared_ptr<Stream>> streams;  // all of them, hidden and destroyed-but-busy ones too
   std::unordered_map<std::uint64_t, std::shared_ptr<Stream>> per_thread;

@@ -9,13 +9,15 @@
 //   CUPOOL_SIM_FAULTS          see faults.hpp
 //   CUPOOL_SIM_REPORT          file for the JSON report at exit
 //   CUPOOL_SIM_ORACLE          0 switches the oracles off (for benchmarks)
-//   CUPOOL_SIM_WAITS           which waits of a preloaded library are none that it adds (see added_waits.hpp): any
+//   CUPOOL_SIM_WAITS           which waits of a preloaded library are none that it adds (see
+//   added_waits.hpp): any
 //                              (default: for work submitted before a free of any thread), exact (of the
 //                              waiting thread alone), off (all: nothing is reported)
-//   CUPOOL_SIM_HANG_MS         a process in which nothing moves for so long hangs (default 30000, 0: it is let be);
+//   CUPOOL_SIM_HANG_MS         a process in which nothing moves for so long hangs (default 30000, 0: it is
+//   let be);
 //                              one that provably cannot go on is found at once
-// Exit codes: 86 a hazard, 87 a hang that only the preloaded library causes, 88 an added wait, 89 a hang of the
-// program's own. Each comes with both sides of its story on stderr.
+// Exit codes: 86 a hazard, 87 a hang that only the preloaded library causes, 88 an added wait, 89 a hang of
+// the program's own. Each comes with both sides of its story on stderr.
 #pragma once
 
 #include <cstdint>

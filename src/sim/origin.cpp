@@ -23,7 +23,8 @@ bool is_application_call(const char* name, std::uint64_t key) {
 
 std::string describe(const Origin& origin) {
   std::string text = origin.added ? "by the preloaded library" : "by the application";
-  if (origin.added && origin.inside != nullptr) text += std::string(" inside the application's ") + origin.inside;
+  if (origin.added && origin.inside != nullptr)
+    text += std::string(" inside the application's ") + origin.inside;
   return text + ", thread " + std::to_string(origin.thread);
 }
 

@@ -1,5 +1,6 @@
 // Written by the library's destructor, so after the program's own exit handlers. A hazard turns the exit code
-// into 86, an added wait into 88, whatever the program returned. A forked child reports nothing: it has no device.
+// into 86, an added wait into 88, whatever the program returned. A forked child reports nothing: it has no
+// device.
 #include "sim/report.hpp"
 
 #include <unistd.h>

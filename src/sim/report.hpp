@@ -4,7 +4,7 @@
 namespace cupool::sim {
 
 constexpr int kHazardExit = 86;
-constexpr int kHangExit = 87;       // only because of waits that a preloaded library added
+constexpr int kHangExit = 87;  // only because of waits that a preloaded library added
 constexpr int kAddedWaitExit = 88;
 constexpr int kOwnHangExit = 89;
 

@@ -95,7 +95,7 @@ struct State {
   std::vector<WaitingThread*> waiting;
   bool without_added_waits = false;    // only while the process ends: see hangs.cpp
   bool shared_with_processes = false;  // another process may write a word that is waited for
-  std::uint64_t now_ns = 1000;  // simulated time: moves with the scheduler's steps
+  std::uint64_t now_ns = 1000;         // simulated time: moves with the scheduler's steps
   std::mt19937_64 random;
   unsigned eagerness = 50;  // per cent chance that a call lets the device take a step, drawn from the seed
   std::uint64_t next_id = 1;

@@ -9,7 +9,8 @@
 //                 managed memory, which the host may touch at once
 //   query         context event at the free, handed out only once it is done
 // and, of waits (all of them keep the memory right):
-//   late-event    the event that the next owner waits for is recorded at the allocation: it covers work that the
+//   late-event    the event that the next owner waits for is recorded at the allocation: it covers work that
+//   the
 //                 driver's free would not have waited for
 //   late-stream   the same, with a wait of the stream that is launched on, before the launch
 //   host          waits for the whole context at every allocation

@@ -1,4 +1,4 @@
-// The three kernels of every victim, with the names and parameters that the simulated driver knows.
+// The four kernels of every victim, with the names and parameters that the simulated driver knows.
 // They work byte by byte on purpose: a block may have any size and a wrong byte must be counted once.
 // kernels.ptx.inc is made from this file by scripts/make-ptx and checked in, so building needs no nvcc.
 
@@ -26,4 +26,13 @@ extern "C" __global__ void spin(unsigned long long ns) {
   do {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   } while (now - begin < ns);
+}
+
+// Waits for the host, another stream or another device to write the word. Lives outside of any order: whoever
+// launches it must know that the word will come.
+extern "C" __global__ void await(Bytes word, unsigned value) {
+  const volatile unsigned* memory = reinterpret_cast<const volatile unsigned*>(word);
+  while (*memory != value) {
+  }
+  __threadfence_system();
 }

@@ -1,7 +1,7 @@
 // The observer: preloaded in front of whatever pools memory, it tells the simulated driver of every
 // allocation, free and wait that the application makes. An end is told before the free goes down and taken
-// back if it fails; a beginning after the allocation returned; a call as long as it lasts. It changes no argument and no result, and holds no
-// lock.
+// back if it fails; a beginning after the allocation returned; a call as long as it lasts. It changes no
+// argument and no result, and holds no lock.
 #include <cuda.h>
 
 #include "sim/observer/next.hpp"
@@ -21,7 +21,8 @@ CUresult told(const char* name, Key key, Call&& call) {
 }
 
 template <typename Call>
-CUresult begin(const char* name, const CUdeviceptr* p, unsigned long long bytes, const char* kind, Call&& call) {
+CUresult begin(const char* name, const CUdeviceptr* p, unsigned long long bytes, const char* kind,
+               Call&& call) {
   const CUresult result = told(name, 0, call);
   if (result == CUDA_SUCCESS && p != nullptr) life_calls().begin(*p, bytes, kind);
   return result;
@@ -40,8 +41,8 @@ CUresult end(const char* name, Free* free_memory, CUdeviceptr p, Rest... rest) {
 }  // namespace
 
 // A call that is told and otherwise passed on.
-#define OBSERVER_TOLD(symbol, name, key, parameters, arguments) \
-  CUresult symbol parameters {                                  \
+#define OBSERVER_TOLD(symbol, name, key, parameters, arguments)            \
+  CUresult symbol parameters {                                             \
     return told(name, key, [&] { return CUPOOL_NEXT(symbol) arguments; }); \
   }
 
@@ -103,21 +104,24 @@ OBSERVER_TOLD(cuMemFreeHost, "cuMemFreeHost", p, (void* p), (p))
 OBSERVER_TOLD(cuCtxSynchronize, "cuCtxSynchronize", 0, (), ())
 OBSERVER_TOLD(cuCtxWaitEvent, "cuCtxWaitEvent", event, (CUcontext context, CUevent event), (context, event))
 OBSERVER_TOLD(cuCtxDestroy_v2, "cuCtxDestroy_v2", context, (CUcontext context), (context))
-OBSERVER_TOLD(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease_v2", device, (CUdevice device), (device))
+OBSERVER_TOLD(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease_v2", device, (CUdevice device),
+              (device))
 OBSERVER_TOLD(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset_v2", device, (CUdevice device), (device))
 OBSERVER_TOLD(cuStreamSynchronize, "cuStreamSynchronize", stream, (CUstream stream), (stream))
 OBSERVER_TOLD(cuStreamSynchronize_ptsz, "cuStreamSynchronize", stream, (CUstream stream), (stream))
 OBSERVER_TOLD(cuStreamWaitEvent, "cuStreamWaitEvent", event, (CUstream stream, CUevent event, unsigned flags),
               (stream, event, flags))
-OBSERVER_TOLD(cuStreamWaitEvent_ptsz, "cuStreamWaitEvent", event, (CUstream stream, CUevent event, unsigned flags),
-              (stream, event, flags))
+OBSERVER_TOLD(cuStreamWaitEvent_ptsz, "cuStreamWaitEvent", event,
+              (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))
 OBSERVER_TOLD(cuEventSynchronize, "cuEventSynchronize", event, (CUevent event), (event))
 OBSERVER_TOLD(cuEventRecord, "cuEventRecord", event, (CUevent event, CUstream stream), (event, stream))
 OBSERVER_TOLD(cuEventRecord_ptsz, "cuEventRecord", event, (CUevent event, CUstream stream), (event, stream))
-OBSERVER_TOLD(cuCtxRecordEvent, "cuCtxRecordEvent", event, (CUcontext context, CUevent event), (context, event))
+OBSERVER_TOLD(cuCtxRecordEvent, "cuCtxRecordEvent", event, (CUcontext context, CUevent event),
+              (context, event))
 OBSERVER_TOLD(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", p, (CUdeviceptr p), (p))
 OBSERVER_TOLD(cuIpcGetMemHandle, "cuIpcGetMemHandle", p, (CUipcMemHandle * out, CUdeviceptr p), (out, p))
-OBSERVER_TOLD(cuMemGetInfo_v2, "cuMemGetInfo_v2", 0, (size_t * free_bytes, size_t* total), (free_bytes, total))
+OBSERVER_TOLD(cuMemGetInfo_v2, "cuMemGetInfo_v2", 0, (size_t * free_bytes, size_t* total),
+              (free_bytes, total))
 OBSERVER_TOLD(cuStreamDestroy_v2, "cuStreamDestroy_v2", stream, (CUstream stream), (stream))
 OBSERVER_TOLD(cuLaunchKernel, "cuLaunchKernel", 0,
               (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

@@ -1,0 +1,182 @@
+// Cases of `waits` with more than one thread, context or device. Threads take turns by semaphores, so that
+// each run is the same one.
+#include <semaphore.h>
+
+#include <thread>
+
+#include "waits.hpp"
+
+namespace waits {
+namespace {
+
+constexpr size_t kBytes = 64 * kKiB;
+
+class Semaphore {
+ public:
+  Semaphore() { sem_init(&semaphore_, 0, 0); }
+  void post() { sem_post(&semaphore_); }
+  void wait() { sem_wait(&semaphore_); }
+
+ private:
+  sem_t semaphore_;
+};
+
+// One thread frees, another's stream then waits, and the first allocates again and releases it.
+int same_thread_allocates(bool per_thread_streams) {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  Semaphore freed, waiting;
+  std::thread other([&] {
+    d.enter();
+    const CUstream mine = per_thread_streams ? CU_STREAM_PER_THREAD : d.stream();
+    d.use(d.alloc(kBytes), kBytes, 41, mine);
+    freed.wait();
+    word.wait_on(mine);
+    waiting.post();
+    MUST(cuStreamSynchronize(mine));
+  });
+  const CUstream mine = per_thread_streams ? CU_STREAM_PER_THREAD : d.stream();
+  for (int i = 0; i < 4; ++i) d.live_and_die(kBytes, {mine});
+  freed.post();
+  waiting.wait();
+  const CUdeviceptr p = d.alloc(kBytes);
+  d.use(p, kBytes, 42, mine);
+  word.write_on(mine);
+  other.join();
+  return d.finish();
+}
+
+// The stream that waits belongs to the thread that freed; another allocates and releases it.
+int other_thread_allocates() {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  Semaphore waiting;
+  std::thread other([&] {
+    d.enter();
+    const CUstream mine = d.stream();
+    waiting.wait();
+    const CUdeviceptr p = d.alloc(kBytes);
+    d.use(p, kBytes, 43, mine);
+    word.write_on(mine);
+  });
+  const CUstream mine = d.stream();
+  for (int i = 0; i < 4; ++i) d.live_and_die(kBytes, {mine});
+  word.wait_on(mine);
+  waiting.post();
+  MUST(cuStreamSynchronize(mine));
+  other.join();
+  return d.finish();
+}
+
+// A thread sits in a free, which the driver holds there until the other thread's work has run: that one must
+// not be given the freed memory on terms that make it wait for the same. `by_kernel`: nothing in the program
+// looks like streams that wait for memory. The block may be freed before or after the other one asks, so it
+// asks often.
+int free_waits(bool by_kernel) {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  constexpr unsigned kByte = 1, kWord = 0x01010101;
+  const CUstream s1 = d.stream(), s2 = d.stream();
+  const CUdeviceptr old = d.alloc(kBytes);
+  d.use(old, kBytes, 44, s1);
+  MUST(cuCtxSynchronize());
+  if (by_kernel) {
+    d.await(word.address(), kWord, s1);
+  } else {
+    word.wait_on(s1, kWord);
+  }
+  d.fill(old, kBytes, 45, s1);
+  std::thread other([&] {
+    d.enter();
+    d.free(old);
+  });
+  for (int i = 0; i < 400; ++i) {
+    d.use(d.alloc(kBytes), kBytes, 46, s2);
+    // Something that the simulated device and a real one are given time by.
+    const CUresult result = cuStreamQuery(s2);
+    if (result != CUDA_ERROR_NOT_READY) MUST(result);
+  }
+  d.fill(word.address(), sizeof kWord, kByte, s2);
+  other.join();
+  return d.finish();
+}
+
+// Two contexts of one device. A free in one does not wait for the other.
+int two_contexts() {
+  MUST(cuInit(0));
+  const Device a;
+  const Word word;
+  const CUstream s1 = a.stream();
+  a.live_and_die(kBytes, {s1});
+  const Device b(0, true);
+  const CUstream s2 = b.stream();
+  b.live_and_die(kBytes, {s2});
+  a.enter();
+  word.wait_on(s1);
+  a.use(a.alloc(kBytes), kBytes, 47, s1);
+  b.enter();
+  for (int i = 0; i < 4; ++i) {
+    const CUdeviceptr p = b.alloc(kBytes);
+    b.use(p, kBytes, 48, s2);
+    b.free(p);
+  }
+  const CUdeviceptr p = b.alloc(8 * kMiB);
+  b.use(p, 8 * kMiB, 49, s2);
+  MUST(cuCtxSynchronize());
+  word.write_on(s2);
+  return b.finish() + a.finish() != 0 ? 1 : 0;
+}
+
+// One process for several devices, as with NCCL: device 0 waits for device 1, which allocates first.
+int two_devices(bool peers) {
+  MUST(cuInit(0));
+  int count = 0;
+  MUST(cuDeviceGetCount(&count));
+  if (count < 2) skip("one device");
+  const Device a(0), b(1);
+  const Word word;
+  if (peers) {
+    int can = 0;
+    MUST(cuDeviceCanAccessPeer(&can, 0, 1));
+    if (can == 0) skip("the devices cannot reach each other");
+    a.enter();
+    MUST(cuCtxEnablePeerAccess(b.context(), 0));
+    b.enter();
+    MUST(cuCtxEnablePeerAccess(a.context(), 0));
+  }
+  a.enter();
+  const CUstream s1 = a.stream();
+  for (int i = 0; i < 3; ++i) a.live_and_die(kBytes, {s1});
+  b.enter();
+  const CUstream s2 = b.stream();
+  for (int i = 0; i < 3; ++i) b.live_and_die(kBytes, {s2});
+  a.enter();
+  word.wait_on(s1);
+  a.use(a.alloc(kBytes), kBytes, 50, s1);
+  b.enter();
+  const CUdeviceptr p = b.alloc(kBytes);
+  b.use(p, kBytes, 51, s2);
+  b.free(p);
+  b.use(b.alloc(kBytes), kBytes, 52, s2);
+  MUST(cuStreamSynchronize(s2));
+  word.write_on(s2);
+  return b.finish() + a.finish() != 0 ? 1 : 0;
+}
+
+}  // namespace
+
+Cases thread_cases() {
+  return {{"threads-same", [] { return same_thread_allocates(false); }},
+          {"threads-per-thread", [] { return same_thread_allocates(true); }},
+          {"threads-other", other_thread_allocates},
+          {"threads-free", [] { return free_waits(false); }},
+          {"threads-free-kernel", [] { return free_waits(true); }},
+          {"two-contexts", two_contexts},
+          {"two-devices", [] { return two_devices(false); }},
+          {"two-devices-peers", [] { return two_devices(true); }}};
+}
+
+}  // namespace waits
