@@ -92,12 +92,16 @@ const VectorClock& AddedWaits::allowed() const {
 
 void AddedWaits::judge(const std::string& who, const std::string& what, const VectorClock& target,
                        const VectorClock& base) {
-  const VectorClock& free_to_wait_for = allowed();
+  // A free or a synchronisation under way waits for this much itself, whoever does it in its place.
+  VectorClock free_to_wait_for = own_target();
+  free_to_wait_for.join(allowed());
   const VectorClock& seen = state().host;
   for (std::size_t i = 0; i < target.size(); ++i) {
     const auto id = static_cast<TimelineId>(i);
     const std::uint64_t position = target.at(id);
     if (position <= base.at(id) || position <= seen.at(id) || position <= free_to_wait_for.at(id)) continue;
+    // Its own streams run nothing of the program's; what they wait for is in the clock by itself.
+    if (state().timelines[i].library) continue;
     ++count_;
     if (stories_.size() >= kStoriesKept) return;
     stories_.push_back(who + " is made to wait for\n      " + describe_position(id, position) +
@@ -126,7 +130,7 @@ void AddedWaits::host_waits(const char* call, const VectorClock& target) {
   // An allocation that the device refused may wait: the program would have been refused.
   if (!observed_call.added || observed_call.refused || options().waits == AllowedWaits::kAll) return;
   judge("thread " + std::to_string(thread_id()), std::string(call) + " " + describe(present_origin()), target,
-        own_target());
+        VectorClock());
 }
 
 bool AddedWaits::is_longer_than_asked(const VectorClock& target) const {

@@ -86,10 +86,12 @@ CUresult describe(Site& site, CUstream handle, Body&& body) {
 extern "C" {
 
 CUresult cuStreamCreate(CUstream* out, unsigned int flags) {
+  const Asked asked("cuStreamCreate", 0);
   return create(SIM_SITE(cuStreamCreate), out, flags, 0);
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* out, unsigned int flags, int priority) {
+  const Asked asked("cuStreamCreateWithPriority", 0);
   return create(SIM_SITE(cuStreamCreateWithPriority), out, flags, priority);
 }
 

@@ -62,6 +62,7 @@ struct Timeline {
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
   bool in_use = false;
+  bool library = false;  // of a stream that the preloaded library made for itself
 };
 
 struct State {

@@ -28,7 +28,7 @@ TimelineId take_timeline() {
       return id;
     }
   }
-  s.timelines.push_back(Timeline{0, 0, true});
+  s.timelines.push_back(Timeline{0, 0, true, false});
   return static_cast<TimelineId>(s.timelines.size() - 1);
 }
 
@@ -39,6 +39,7 @@ StreamPtr create_stream(Context& context, StreamKind kind, unsigned flags, int p
   auto stream = std::make_shared<Stream>();
   stream->id = s.next_id++;
   stream->timeline = take_timeline();
+  s.timelines[stream->timeline].library = kind == StreamKind::kUser && present_origin().added;
   stream->context = &context;
   stream->kind = kind;
   stream->flags = flags;

@@ -118,6 +118,9 @@ OBSERVER_TOLD(cuEventRecord, "cuEventRecord", event, (CUevent event, CUstream st
 OBSERVER_TOLD(cuEventRecord_ptsz, "cuEventRecord", event, (CUevent event, CUstream stream), (event, stream))
 OBSERVER_TOLD(cuCtxRecordEvent, "cuCtxRecordEvent", event, (CUcontext context, CUevent event),
               (context, event))
+OBSERVER_TOLD(cuStreamCreate, "cuStreamCreate", 0, (CUstream * out, unsigned flags), (out, flags))
+OBSERVER_TOLD(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 0,
+              (CUstream * out, unsigned flags, int priority), (out, flags, priority))
 OBSERVER_TOLD(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", p, (CUdeviceptr p), (p))
 OBSERVER_TOLD(cuIpcGetMemHandle, "cuIpcGetMemHandle", p, (CUipcMemHandle * out, CUdeviceptr p), (out, p))
 OBSERVER_TOLD(cuMemGetInfo_v2, "cuMemGetInfo_v2", 0, (size_t * free_bytes, size_t* total),

@@ -1,0 +1,123 @@
+"""Programs in which something waits for what is submitted later end under cupool as they do bare, in every mode.
+
+scripts/waits plays the same with as many seeds as one likes.
+"""
+
+import os
+
+import harness
+import waits
+from sanitizer import fewer
+
+SEEDS = int(os.environ.get("CUPOOL_WAITS_SEEDS", "0")) or fewer(4, least=2)
+SIZES = ("512", "65536", "1M", "8M", "64M")
+
+
+class Waits(harness.TestCase):
+    """One promise each; a failure names the mode and the seed."""
+
+    def assert_ends(self, *cases):
+        seeds = range(1, 1 + (SEEDS if harness.DRIVER == "sim" else 1))
+        for case in cases:
+            for mode in [None, *waits.modes_of(case)]:
+                if mode == "old driver" and harness.DRIVER != "sim":
+                    continue
+                with self.subTest(case=case, mode=mode or "bare"):
+                    for seed in seeds:
+                        result = waits.play(case, mode, seed, harness.DRIVER)
+                        if mode is None and result.code == harness.SKIPPED:
+                            self.skipTest(result.out.strip())
+                        how = waits.ENDS.get(result.code, result.code)
+                        self.assertEqual("right", how, f"seed {seed}\n{result.out}{result.err}\n"
+                                                       f"{waits.repeat_with(case, mode, seed)}")
+
+    def test_new_memory_is_handed_out_while_a_stream_waits(self):
+        self.assert_ends(*(f"new-{size}" for size in SIZES))
+
+    def test_memory_of_the_waiting_stream_is_used_again_while_it_waits(self):
+        self.assert_ends(*(f"reused-waiting-{size}" for size in SIZES))
+
+    def test_memory_of_the_releasing_stream_is_used_again_while_another_waits(self):
+        self.assert_ends(*(f"reused-releasing-{size}" for size in SIZES))
+
+    def test_memory_of_both_streams_is_used_again_while_one_waits(self):
+        self.assert_ends(*(f"reused-both-{size}" for size in SIZES))
+
+    def test_many_blocks_are_used_again_while_a_stream_waits(self):
+        self.assert_ends("reused-many", "turns")
+
+    def test_a_large_allocation_gives_nothing_back_while_a_kernel_waits_for_the_host(self):
+        self.assert_ends("large-room")
+
+    def test_a_large_allocation_on_a_full_device_ends_while_a_kernel_waits_for_the_host(self):
+        self.assert_ends("large-full")
+
+    def test_destroying_a_busy_stream_waits_for_nothing(self):
+        self.assert_ends("destroy", "destroy-reused")
+
+    def test_asking_for_free_memory_waits_for_nothing(self):
+        self.assert_ends("mem-get-info")
+
+    def test_managed_memory_is_handed_out_while_a_stream_waits(self):
+        self.assert_ends("managed-new", "managed-reused", "managed-reused-small")
+
+    def test_a_host_function_may_wait_for_the_host(self):
+        self.assert_ends("host-function", "host-function-reused")
+
+    def test_a_kernel_may_wait_for_the_host(self):
+        self.assert_ends("host-kernel", "host-kernel-reused", "host-polls")
+
+    def test_streams_may_wait_for_words_of_each_other(self):
+        self.assert_ends("both-ways", "batch", "events", "blocking-stream")
+
+    def test_programmatic_launches_wait_for_nothing_new(self):
+        self.assert_ends("programmatic")
+
+    def test_captures_and_allocations_in_them_wait_for_nothing(self):
+        self.assert_ends("capture-relaxed", "capture-global")
+
+    def test_a_thread_may_release_the_stream_of_another(self):
+        self.assert_ends("threads-same", "threads-other")
+
+    def test_a_threads_own_default_stream_may_wait_for_that_of_another(self):
+        self.assert_ends("threads-per-thread")
+
+    def test_a_thread_may_release_what_the_free_of_another_waits_for(self):
+        self.assert_ends("threads-free", "threads-free-kernel")
+
+    def test_two_contexts_of_a_device_wait_for_each_other_as_bare(self):
+        self.assert_ends("two-contexts")
+
+    def test_two_devices_wait_for_each_other_as_bare(self):
+        self.assert_ends("two-devices")
+
+    def test_two_devices_with_peer_access_wait_for_each_other_as_bare(self):
+        self.assert_ends("two-devices-peers")
+
+    def test_a_handle_for_another_process_comes_when_the_old_life_is_over(self):
+        self.assert_ends("ipc-4K", "ipc-4M", "ipc-64M", "ipc-written")
+
+    def test_memory_set_for_synchronous_operations_has_its_old_life_behind_it(self):
+        self.assert_ends("sync-memops")
+
+    def test_memory_with_peer_tokens_has_its_old_life_behind_it(self):
+        self.assert_ends("p2p-tokens")
+
+    def test_memory_given_as_a_dma_buf_has_its_old_life_behind_it(self):
+        self.assert_ends("dma-buf")
+
+    def test_managed_memory_has_its_old_life_behind_it_when_the_host_gets_it(self):
+        self.assert_ends("managed-touched")
+
+    def test_what_leaves_waits_for_its_old_life_and_for_nothing_newer(self):
+        self.assert_ends("ipc-while-waiting", "sync-memops-while-waiting")
+
+    def test_every_case_of_the_victim_is_in_this_file(self):
+        with open(__file__, encoding="utf-8") as source:
+            text = source.read()
+        sized = {f"{kind}-{size}" for kind in ("new", "reused-waiting", "reused-releasing", "reused-both") for size in SIZES}
+        self.assertEqual([], [case for case in waits.cases() if case not in sized and f'"{case}"' not in text])
+
+
+if __name__ == "__main__":
+    harness.main()
