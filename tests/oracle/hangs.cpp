@@ -1,0 +1,74 @@
+// Programs that hang by themselves, for the simulated driver to say so: one per argument. None may be run on
+// a GPU.
+//   word      a stream waits for a word that nobody writes, and the program for the stream
+//   free      the same, with a free
+//   function  a host function waits for the program, which waits for it
+//   threads   two threads wait, one for the other, which waits for a stream
+//   polls     the program asks again and again whether a stream is done
+//   late      no hang: another thread writes the word, long after this one began to wait
+#include <cuda.h>
+#include <sched.h>
+#include <semaphore.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+namespace {
+
+void must(CUresult result, int line) {
+  if (result == CUDA_SUCCESS) return;
+  std::fprintf(stderr, "hangs: line %d: error %d\n", line, static_cast<int>(result));
+  std::_Exit(2);
+}
+#define MUST(call) must((call), __LINE__)
+
+}  // namespace
+
+int main(int, char** words) {
+  const std::string how = words[1];
+  CUcontext context = nullptr;
+  CUstream stream = nullptr;
+  CUdeviceptr word = 0, other = 0;
+  MUST(cuInit(0));
+  MUST(cuDevicePrimaryCtxRetain(&context, 0));
+  MUST(cuCtxSetCurrent(context));
+  MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  MUST(cuMemAlloc(&word, 4));
+  MUST(cuMemAlloc(&other, 4));
+  MUST(cuMemsetD32(word, 0, 1));
+  MUST(cuCtxSynchronize());
+  static sem_t never;
+  sem_init(&never, 0, 0);
+  if (how == "function") {
+    const CUhostFn wait = [](void*) { sem_wait(&never); };
+    MUST(cuLaunchHostFunc(stream, wait, nullptr));
+  } else {
+    MUST(cuStreamWaitValue32(stream, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+  }
+  if (how == "free") MUST(cuMemFree(other));
+  if (how == "threads") {
+    std::thread second([&] {
+      MUST(cuCtxSetCurrent(context));
+      MUST(cuStreamSynchronize(stream));
+    });
+    second.join();
+  }
+  while (how == "polls" && cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+  }
+  if (how == "late") {
+    std::thread second([&] {
+      MUST(cuCtxSetCurrent(context));
+      for (int i = 0; i < 300000; ++i) sched_yield();
+      CUstream writer = nullptr;
+      MUST(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING));
+      MUST(cuStreamWriteValue32(writer, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+    });
+    MUST(cuStreamSynchronize(stream));
+    second.join();
+  }
+  MUST(cuCtxSynchronize());
+  std::printf("hangs: it ended\n");
+  return 0;
+}
