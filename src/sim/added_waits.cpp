@@ -83,18 +83,25 @@ void AddedWaits::freed(const VectorClock& target, std::uint64_t thread) {
   freed_by_[thread].join(target);
 }
 
-const VectorClock& AddedWaits::allowed() const {
-  static const VectorClock nothing;
-  if (options().waits != AllowedWaits::kExact) return freed_any_;
-  const auto found = freed_by_.find(thread_id());
-  return found != freed_by_.end() ? found->second : nothing;
+VectorClock AddedWaits::allowed() const {
+  // A free or a synchronisation under way waits for this much itself, whoever does it in its place.
+  VectorClock result = own_target();
+  if (options().waits == AllowedWaits::kExact) {
+    const auto found = freed_by_.find(thread_id());
+    if (found != freed_by_.end()) result.join(found->second);
+    return result;
+  }
+  result.join(freed_any_);
+  for (const std::uint64_t id : frees_under_way_) {
+    const ContextPtr context = state().context_by_id(id);
+    if (context != nullptr) result.join(context_target(*context));
+  }
+  return result;
 }
 
 void AddedWaits::judge(const std::string& who, const std::string& what, const VectorClock& target,
                        const VectorClock& base) {
-  // A free or a synchronisation under way waits for this much itself, whoever does it in its place.
-  VectorClock free_to_wait_for = own_target();
-  free_to_wait_for.join(allowed());
+  const VectorClock free_to_wait_for = allowed();
   const VectorClock& seen = state().host;
   for (std::size_t i = 0; i < target.size(); ++i) {
     const auto id = static_cast<TimelineId>(i);

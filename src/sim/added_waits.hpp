@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,6 +21,9 @@ struct Stream;
 
 class AddedWaits {
  public:
+  // Between the two another thread may already be given the memory.
+  void free_begins(std::uint64_t context_id) { frees_under_way_.insert(context_id); }
+  void free_ends(std::uint64_t context_id) { frees_under_way_.erase(frees_under_way_.find(context_id)); }
   // A free of the application has ended: the driver's would have waited for all of `target`.
   void freed(const VectorClock& target, std::uint64_t thread);
 
@@ -36,11 +40,12 @@ class AddedWaits {
   const std::vector<std::string>& stories() const { return stories_; }
 
  private:
-  const VectorClock& allowed() const;
+  VectorClock allowed() const;
   // `base`: what is waited for anyway.
   void judge(const std::string& who, const std::string& what, const VectorClock& target,
              const VectorClock& base);
 
+  std::multiset<std::uint64_t> frees_under_way_;  // ids of contexts
   VectorClock freed_any_;
   std::unordered_map<std::uint64_t, VectorClock> freed_by_;
   std::uint64_t count_ = 0;

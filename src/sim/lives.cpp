@@ -64,6 +64,7 @@ int cupoolSimLifeEnd(CUdeviceptr p) {
   const std::uint64_t context = state().oracle.context_of(p);
   if (observed_call.name != nullptr && std::strcmp(observed_call.name, "cuMemFree_v2") == 0) {
     observed_call.freed_in = context;
+    if (context != 0) state().added_waits.free_begins(context);
   }
   return state().oracle.end(p) ? 1 : 0;
 }

@@ -49,15 +49,18 @@ void cupoolSimCallBegin(const char* name, unsigned long long key) {
 void cupoolSimCallEnd(int result) {
   const ObservedCall call = observed_call;
   observed_call = ObservedCall{};
-  if (driver_life.load() != Life::kRunning || result != CUDA_SUCCESS || call.name == nullptr) return;
-  const bool host = std::strcmp(call.name, "cuMemFreeHost") == 0;
+  if (driver_life.load() != Life::kRunning || call.name == nullptr) return;
+  const bool host = result == CUDA_SUCCESS && std::strcmp(call.name, "cuMemFreeHost") == 0;
   if (call.freed_in == 0 && !host) return;
   const Inside lock;
   ContextPtr context;
   if (host) {
     if (current_context(context) != CUDA_SUCCESS) return;
   } else {
+    state().added_waits.free_ends(call.freed_in);
     context = state().context_by_id(call.freed_in);
   }
-  if (context != nullptr) state().added_waits.freed(context_target(*context), thread_id());
+  if (context != nullptr && result == CUDA_SUCCESS) {
+    state().added_waits.freed(context_target(*context), thread_id());
+  }
 }
