@@ -120,6 +120,8 @@ void AddedWaits::judge(const std::string& who, const std::string& what, const Ve
 
 void AddedWaits::stream_waits(const Stream& stream, const EventRecord& record) {
   if (!observed_call.added || options().waits == AllowedWaits::kAll) return;
+  // Work of the program that waits for such a stream in turn is judged by what the stream waited for.
+  if (state().timelines[stream.timeline].library) return;
   judge(describe_stream(stream),
         "cuStreamWaitEvent " + describe(present_origin()) + ", for an event recorded " +
             describe(record.origin),

@@ -23,7 +23,8 @@ constexpr Name kNames[] = {{"streams", kStreams},    {"per-thread", kPerThread},
                            {"hand-over", kHandOver}, {"graphs", kGraphs},        {"pooled", kPooled},
                            {"copies", kCopies},      {"waits", kWaits},          {"host", kHost},
                            {"children", kChildren},  {"contexts", kContexts},    {"resets", kResets},
-                           {"phases", kPhases},      {"crash", kCrash},          {"managed", kManaged}};
+                           {"phases", kPhases},      {"crash", kCrash},          {"managed", kManaged},
+                           {"words", kWords},        {"awaits", kAwaits},        {"rude", kRude}};
 
 [[noreturn]] void usage(const char* what) {
   std::fprintf(stderr, "torture: %s is not something I know\n", what);

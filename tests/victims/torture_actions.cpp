@@ -23,6 +23,7 @@ void Worker::copy() {
     {
       const Pass held = synchronous ? unsafe() : Pass();
       const Pass on_legacy = world_.streams.pass(lease);
+      const Pass nothing_closed = synchronous ? waits() : Pass();
       if (synchronous) {
         MUST(lease.pick(world_.api.cuMemcpyDtoD_v2)(to.p, from.p, to.bytes));
       } else {
@@ -40,6 +41,7 @@ void Worker::copy() {
     if (!order_read(from, lease)) return;
     const Pass held = unsafe();
     const Pass on_legacy = world_.streams.pass(lease);
+    const Pass nothing_closed = waits();
     MUST(lease.pick(world_.api.cuMemcpyDtoH_v2)(host.data(), from.p + offset, host.size()));
     for (const unsigned char byte : host) world_.tally.wrong += byte != from.value;
     return;
@@ -50,6 +52,7 @@ void Worker::copy() {
   {
     const Pass held = unsafe();
     const Pass on_legacy = world_.streams.pass(lease);
+    const Pass nothing_closed = waits();
     if (one_in(random_, 2)) {
       MUST(lease.pick(world_.api.cuMemcpyHtoD_v2)(from.p + offset, host.data(), host.size()));
     } else {
@@ -96,6 +99,7 @@ void Worker::receive() {
   const std::uint64_t how = below(random_, 4);
   if (how < 2 && options.has(kWaits)) {
     const Pass held = unsafe();
+    const Pass nothing_closed = waits();
     auto wait = [&](const Mark& mark) {
       if (mark.kind != Mark::kEvent) return;
       CUresult result = how == 0 ? cuEventSynchronize(mark.event) : cuEventQuery(mark.event);
@@ -118,12 +122,14 @@ void Worker::wait_somehow() {
   const Pass held = unsafe();
   if (one_in(random_, 4)) {
     const Pass nobody_captures(world_.gates.whole, Side::kCall);
+    const Pass nothing_closed = waits();
     MUST(cuCtxSynchronize());
     return;
   }
   const Lease lease = world_.streams.choose(random_);
   if (one_in(random_, 3)) {
     world_.streams.record(scratch_, lease);
+    const Pass nothing_closed = waits();
     if (one_in(random_, 2)) {
       MUST(cuEventSynchronize(scratch_));
     } else if (const CUresult result = cuEventQuery(scratch_); result != CUDA_ERROR_NOT_READY) {
@@ -132,6 +138,7 @@ void Worker::wait_somehow() {
     return;
   }
   const Pass on_legacy = world_.streams.pass(lease);
+  const Pass nothing_closed = waits();
   if (one_in(random_, 2)) {
     MUST(lease.pick(world_.api.cuStreamSynchronize)(lease.stream));
   } else if (const CUresult result = lease.pick(world_.api.cuStreamQuery)(lease.stream);

@@ -34,6 +34,9 @@ enum Feature : unsigned {
   kPhases = 4096,    // the context is given up and taken again between phases
   kCrash = 8192,     // a kernel that touches nobody's memory, after which the context is of no use
   kManaged = 16384,  // managed memory, written by the host as soon as it is allocated
+  kWords = 32768,    // streams that wait for words which later work writes
+  kAwaits = 65536,   // kernels and host functions that wait for the host
+  kRude = 131072,    // frees and waits of other threads meanwhile
 };
 inline constexpr unsigned kUsual = kContexts - 1;
 
@@ -47,6 +50,7 @@ struct Options {
   unsigned features = kUsual;
   bool tolerant = false;
   bool has(Feature feature) const { return (features & feature) != 0; }
+  bool has_any(unsigned some) const { return (features & some) != 0; }
 };
 inline Options options;
 

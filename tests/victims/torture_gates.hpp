@@ -1,6 +1,7 @@
-// What a stream capture forbids to the rest of a program, as three gates: captures pass on one side, the
-// calls they forbid on the other, any number of either but never both. A valid CUDA program keeps these rules
-// itself. Gates are taken in the order of this file; whoever captures takes no gate but by try_enter.
+// What a stream capture forbids to the rest of a program, as gates: captures pass on one side, the calls they
+// forbid on the other, any number of either but never both. One more keeps frees and waits from streams that
+// wait for later work: who closes such a stream is on the capturing side. A valid CUDA program keeps these
+// rules itself. Gates are taken in the order of this file; whoever captures takes no gate but by try_enter.
 #pragma once
 
 #include <condition_variable>
@@ -72,6 +73,7 @@ struct Gates {
                 // mode
   Gate legacy;  // work on the legacy stream: forbidden while a blocking stream captures
   Gate whole;   // waits for a whole context: forbidden while anything captures
+  Gate words;   // frees and waits, against streams that wait for what their thread has yet to submit
 };
 
 }  // namespace torture

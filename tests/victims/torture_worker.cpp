@@ -29,6 +29,7 @@ void Worker::run(std::uint64_t operations, double deadline) {
       world_.tally.operations.fetch_add(1, std::memory_order_relaxed);
     }
     if (!options.has(kResets) || one_in(random_, 2)) free_all();
+    drop_words();
     const Pass held = unsafe();
     MUST(cuEventDestroy(scratch_));
   } catch (const Stop& stop) {
@@ -55,6 +56,8 @@ void Worker::step() {
                                         {2, kHost, &Worker::host_function},
                                         {4, kGraphs, &Worker::capture},
                                         {5, kGraphs, &Worker::relaunch},
+                                        {8, kWords, &Worker::streams_wait},
+                                        {8, kAwaits, &Worker::streams_wait},
                                         {1, kChildren, &Worker::child},
                                         {1, kContexts, &Worker::second_context}};
   unsigned total = 0;
@@ -74,6 +77,7 @@ void Worker::step() {
   }
   if (options.has(kDestroy) && one_in(random_, 40)) {
     const Pass held = unsafe();
+    const Pass nothing_closed = waits();
     world_.streams.replace_one(random_);
   }
 }
@@ -175,6 +179,7 @@ void Worker::free_block(Block& block) {
     }
   }
   if (!in_order) {
+    const Pass nothing_closed = waits();
     if (block.pooled) {
       // For memory of the driver's pool cuMemFree waits for nothing: its work must be over.
       const Pass nobody_captures(world_.gates.whole, Side::kCall);

@@ -3,6 +3,8 @@
 // queued.
 #pragma once
 
+#include <semaphore.h>
+
 #include <vector>
 
 #include "torture_world.hpp"
@@ -35,11 +37,21 @@ class Worker {
   void second_context();
   void free_all();
 
+  // torture_words.cpp
+  void streams_wait();
+  void prepare_words();
+  void drop_words();
+  bool close_word(CUstream stream);
+  void open_word(bool by_host);
+  void use_while_closed(std::vector<CUdeviceptr>& made);
+
   // torture_captures.cpp
   void capture_work(Block& block, const Lease& lease, const Lease* branch);
   void capture_and_allocate(const Lease& lease, bool graph_is_dropped);
   void launch_graph(Block& block);
 
+  // Around whatever the driver waits in, after all other gates.
+  Pass waits() { return options.has(kRude) ? Pass() : Pass(world_.gates.words, Side::kCall); }
   Pass unsafe() { return Pass(world_.gates.unsafe, Side::kCall); }
   bool order_write(Block& block, const Lease& lease);
   bool order_read(Block& block, const Lease& lease);
@@ -61,6 +73,17 @@ class Worker {
   unsigned value_ = 0;
   CUevent scratch_ = nullptr;
   bool may_have_children_ = true;
+
+  // What this thread makes its own stream wait for.
+  struct Words {
+    unsigned* word = nullptr;
+    CUdeviceptr address = 0;
+    unsigned turn = 0;
+    CUstream waiting = nullptr, releasing = nullptr;
+    bool by_function = false;  // a host function waits, for `answer`
+    sem_t answer;
+  };
+  Words words_;
 };
 
 }  // namespace torture

@@ -15,6 +15,7 @@ bool Kernels::load() {
   MUST(cuModuleGetFunction(&fill_, module, "fill"));
   MUST(cuModuleGetFunction(&check_, module, "check"));
   MUST(cuModuleGetFunction(&spin_, module, "spin"));
+  MUST(cuModuleGetFunction(&await_, module, "await"));
   const CUresult room = cuMemAlloc(&errors_, 2 * sizeof(unsigned long long));
   if (room == CUDA_ERROR_OUT_OF_MEMORY) return false;
   must(room, "cuMemAlloc for the verdict");
@@ -25,6 +26,10 @@ bool Kernels::load() {
   fill(scratch, 1, 7, legacy);
   check(scratch, 1, 7, legacy);
   spin(1, legacy);
+  if (options.has_any(kAwaits)) {
+    fill(scratch, sizeof(unsigned), 0, legacy);
+    await(scratch, 0, legacy);
+  }
   MUST(cuCtxSynchronize());
   return true;
 }
@@ -52,6 +57,11 @@ void Kernels::check(CUdeviceptr p, std::uint64_t bytes, unsigned value, const Le
 void Kernels::spin(unsigned long long ns, const Lease& lease) const {
   void* parameters[] = {&ns};
   launch(spin_, 1, parameters, lease);
+}
+
+void Kernels::await(CUdeviceptr word, unsigned value, const Lease& lease) const {
+  void* parameters[] = {&word, &value};
+  MUST(lease.pick(api_.cuLaunchKernel)(await_, 1, 1, 1, 1, 1, 1, 0, lease.stream, parameters, nullptr));
 }
 
 std::optional<unsigned long long> Kernels::verdict() const {

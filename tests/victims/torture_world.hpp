@@ -35,6 +35,7 @@ class Kernels {
   void fill(CUdeviceptr p, std::uint64_t bytes, unsigned value, const Lease& lease) const;
   void check(CUdeviceptr p, std::uint64_t bytes, unsigned value, const Lease& lease) const;
   void spin(unsigned long long ns, const Lease& lease) const;
+  void await(CUdeviceptr word, unsigned value, const Lease& lease) const;
   // Waits for everything and reads how many bytes were wrong; none: the driver would not say.
   std::optional<unsigned long long> verdict() const;
 
@@ -42,7 +43,7 @@ class Kernels {
   void launch(CUfunction function, std::uint64_t bytes, void** parameters, const Lease& lease) const;
 
   const Api& api_;
-  CUfunction fill_ = nullptr, check_ = nullptr, spin_ = nullptr;
+  CUfunction fill_ = nullptr, check_ = nullptr, spin_ = nullptr, await_ = nullptr;
   CUdeviceptr errors_ = 0;
 };
 
