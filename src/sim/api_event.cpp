@@ -33,6 +33,7 @@ CUresult record(const StreamPtr& stream, const EventPtr& event) {
   auto fresh = std::make_shared<EventRecord>();
   auto work = std::make_shared<Work>();
   work->what = "event record";
+  work->mark = true;
   work->run = [fresh] {
     fresh->time_ns = state().now_ns;
     return CUDA_SUCCESS;
@@ -196,6 +197,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     const Origin origin = present_origin();
     auto work = std::make_shared<Work>();
     work->what = "event wait";
+    work->mark = true;
     if (origin.added) {
       work->what += " made " + describe(origin) + " for an event recorded " + describe(record.origin);
       state().added_waits.stream_waits(*stream, record);

@@ -21,8 +21,19 @@ bool sound(const Shape& shape) {
   return static_cast<std::uint64_t>(shape.threads[0]) * shape.threads[1] * shape.threads[2] <= 1024;
 }
 
+bool overlaps(const CUlaunchConfig& config) {
+  for (unsigned i = 0; config.attrs != nullptr && i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+        attribute.value.programmaticStreamSerializationAllowed != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 CUresult launch(Site& site, CUfunction handle, const Shape& shape, CUstream stream_handle, void** parameters,
-                void** extra) {
+                void** extra, bool overlapping = false) {
   return on_stream(site, stream_handle, [&](const StreamPtr& stream) -> CUresult {
     const auto function = state().functions.find(handle);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -30,7 +41,9 @@ CUresult launch(Site& site, CUfunction handle, const Shape& shape, CUstream stre
     if (foreign) return CUDA_ERROR_INVALID_HANDLE;
     if (!sound(shape) || extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
     auto work = kernel_work(function->kernel, parameters, *stream->context);
-    return work == nullptr ? CUDA_ERROR_INVALID_VALUE : submit(stream, std::move(work));
+    if (work == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    work->overlaps = overlapping;
+    return submit(stream, std::move(work));
   });
 }
 
@@ -48,7 +61,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** par
   if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Shape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
                     {config->blockDimX, config->blockDimY, config->blockDimZ}};
-  return launch(SIM_SITE(cuLaunchKernelEx), f, shape, config->hStream, parameters, extra);
+  return launch(SIM_SITE(cuLaunchKernelEx), f, shape, config->hStream, parameters, extra, overlaps(*config));
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz,

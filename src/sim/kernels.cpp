@@ -79,7 +79,7 @@ const char* kernel_name(KernelKind kind) {
   return "";
 }
 
-std::shared_ptr<const Work> kernel_work(KernelKind kind, void** parameters, const Context& context) {
+std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Context& context) {
   if (parameters == nullptr) return nullptr;
   auto work = std::make_shared<Work>();
   work->what = kernel_name(kind);

@@ -19,7 +19,7 @@ namespace cupool::sim {
 bool kernel_by_name(const char* name, KernelKind& kind);
 const char* kernel_name(KernelKind kind);
 // Null when parameters are missing.
-std::shared_ptr<const Work> kernel_work(KernelKind kind, void** parameters, const Context& context);
+std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Context& context);
 
 // Device memory an operation may touch, or null: then the access is illegal. For kernels and copies alike.
 std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id);

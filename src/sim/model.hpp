@@ -41,6 +41,8 @@ struct Work {
   std::function<bool()> ready;    // extra condition (a waited-for value in memory)
   unsigned steps = 1;             // scheduler steps it takes
   bool kernel = false;
+  bool overlaps = false;  // a programmatic launch: may begin before what precedes it in its stream has ended
+  bool mark = false;      // an event's record or wait, which such a launch does not take for its predecessor
 };
 
 struct Op {
@@ -63,6 +65,9 @@ struct Stream {
   bool in_host_function = false;
   std::deque<Op> queue;
   VectorClock clock;  // everything the stream's last operation is ordered after, itself included
+  VectorClock
+      front;  // what the newest operation but marks is ordered after: an overlapping one begins with it
+  VectorClock firm;  // waits that do not lead back to the stream itself: an overlapping operation keeps them
   std::shared_ptr<Capture> capture;
   std::vector<GraphNode*> capture_tips;  // what the next captured node depends on
 

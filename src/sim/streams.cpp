@@ -88,6 +88,21 @@ VectorClock before_next(const Stream& stream) {
   return after;
 }
 
+namespace {
+
+// Measured on an H200: a programmatic launch begins when its predecessor lets it, and jumps over waits that
+// lead back to its own stream; it keeps context waits, and waits for other streams. The scheduler runs a
+// stream's operations one after the other all the same: it is the oracle that must know.
+VectorClock overlapping_after(const Stream& stream) {
+  VectorClock after = stream.front;
+  after.join(stream.firm);
+  after.join(state().host);
+  after.join(stream.context->floor);
+  return after;
+}
+
+}  // namespace
+
 void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_after) {
   State& s = state();
   // First, because waiting may let other threads submit: the clocks below must be of one moment.
@@ -96,11 +111,14 @@ void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_afte
   after.join(also_after);
   Timeline& timeline = s.timelines[stream->timeline];
   const std::uint64_t position = ++timeline.submitted;
+  if (also_after.at(stream->timeline) <= s.host.at(stream->timeline)) stream->firm.join(also_after);
+  const VectorClock judged = work->overlaps ? overlapping_after(*stream) : after;
+  if (!work->mark) stream->front = judged;
   stream->clock = after;
   stream->clock.raise(stream->timeline, position);
   ++s.counters.operations;
   if (work->kernel) ++s.counters.launches;
-  s.oracle.operation(*stream, position, after, *work, s.host);
+  s.oracle.operation(*stream, position, judged, *work, s.host);
   if (stream->queue.empty()) s.busy.push_back(stream);
   const unsigned steps = work->steps;
   stream->queue.push_back(Op{std::move(work), std::move(after), steps});

@@ -61,6 +61,12 @@ class OracleTest(harness.TestCase):
     def test_a_cache_that_only_fences_managed_memory_is_caught_when_the_host_touches_it(self):
         self.assert_caught("fence", "a touch by the host of life", managed=True)
 
+    def test_a_cache_that_takes_a_stream_to_order_programmatic_launches_is_caught(self):
+        for seed in range(1, 1 + fewer(10, least=2)):
+            result = harness.run([harness.victim("waits"), "programmatic-next"], preload=[OBSERVER, CARELESS], driver="sim",
+                                 env={"CUPOOL_SIM_SEED": str(seed), "CARELESS": "stream-fence"})
+            self.assertEqual(HAZARD, result.code, f"seed {seed}\n{result.err}")
+
     def test_a_cache_that_makes_a_context_wait_for_work_after_the_last_free_is_caught(self):
         self.assert_added("late-event", "all later work of context .* is made to wait for")
 

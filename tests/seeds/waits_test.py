@@ -71,7 +71,7 @@ class Waits(harness.TestCase):
         self.assert_ends("both-ways", "batch", "events", "blocking-stream")
 
     def test_programmatic_launches_wait_for_nothing_new(self):
-        self.assert_ends("programmatic")
+        self.assert_ends("programmatic", "programmatic-next")
 
     def test_captures_and_allocations_in_them_wait_for_nothing(self):
         self.assert_ends("capture-relaxed", "capture-global")

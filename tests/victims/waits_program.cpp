@@ -150,6 +150,24 @@ int programmatic() {
   return d.finish();
 }
 
+// A launch that may overlap follows at once upon the old owner's work, on the same stream.
+int programmatic_next() {
+  MUST(cuInit(0));
+  const Device d;
+  const CUstream s2 = d.stream();
+  for (int i = 0; i < 6; ++i) {
+    const CUdeviceptr old = d.alloc(64 * kKiB);
+    d.spin(kLongNs / 100, s2);
+    d.fill(old, 64 * kKiB, 38, s2);
+    d.free(old);
+    const CUdeviceptr p = d.alloc(64 * kKiB);
+    d.fill_programmatic(p, 64 * kKiB, 39, s2);
+    d.check(p, 64 * kKiB, 39, s2);
+    if (i % 2 == 0) d.free(p);
+  }
+  return d.finish();
+}
+
 // Allocation inside a capture, and the capture itself, while a stream waits.
 int capture(CUstreamCaptureMode mode) {
   MUST(cuInit(0));
@@ -191,6 +209,7 @@ Cases program_cases() {
           {"events", events},
           {"blocking-stream", blocking_stream},
           {"programmatic", programmatic},
+          {"programmatic-next", programmatic_next},
           {"capture-relaxed", [] { return capture(CU_STREAM_CAPTURE_MODE_RELAXED); }},
           {"capture-global", [] { return capture(CU_STREAM_CAPTURE_MODE_GLOBAL); }}};
 }
