@@ -18,6 +18,9 @@ CUstream new_stream(Random& random, bool may_block) {
   return stream;
 }
 
+// Each word is used once: a stream may still have to look at it when the next one is closed.
+constexpr unsigned kWordsKept = 1024;
+
 Lease lease_of(CUstream stream) {
   Lease lease;
   lease.stream = stream;
@@ -28,12 +31,13 @@ Lease lease_of(CUstream stream) {
 }  // namespace
 
 void Worker::prepare_words() {
-  if (words_.word != nullptr || !options.has_any(kWords | kAwaits)) return;
+  if (words_.all != nullptr || !options.has_any(kWords | kAwaits)) return;
   const Pass held = unsafe();
   void* memory = nullptr;
-  MUST(cuMemHostAlloc(&memory, sizeof(unsigned), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-  std::memset(memory, 0, sizeof(unsigned));
-  words_.word = static_cast<unsigned*>(memory);
+  MUST(cuMemHostAlloc(&memory, kWordsKept * sizeof(unsigned),
+                      CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  std::memset(memory, 0, kWordsKept * sizeof(unsigned));
+  words_.all = static_cast<unsigned*>(memory);
   MUST(cuMemHostGetDevicePointer(&words_.address, memory, 0));
   words_.waiting = new_stream(random_, true);
   words_.releasing = new_stream(random_, false);
@@ -41,25 +45,25 @@ void Worker::prepare_words() {
 }
 
 void Worker::drop_words() {
-  if (words_.word == nullptr) return;
+  if (words_.all == nullptr) return;
   const Pass held = unsafe();
   const Pass nothing_closed = waits();
   MUST(cuStreamDestroy(words_.waiting));
   MUST(cuStreamDestroy(words_.releasing));
-  MUST(cuMemFreeHost(words_.word));
-  words_.word = nullptr;
+  MUST(cuMemFreeHost(words_.all));
+  words_.all = nullptr;
 }
 
 // Makes the stream wait; true: the host must answer, else the releasing stream does.
 bool Worker::close_word(CUstream stream) {
-  ++words_.turn;
+  const CUdeviceptr word = words_.address + words_.turn * sizeof(unsigned);
   if (options.has(kWords) && (!options.has(kAwaits) || one_in(random_, 2))) {
-    MUST(cuStreamWaitValue32(stream, words_.address, words_.turn, CU_STREAM_WAIT_VALUE_EQ));
+    MUST(cuStreamWaitValue32(stream, word, 1, CU_STREAM_WAIT_VALUE_EQ));
     return one_in(random_, 3);
   }
   words_.by_function = one_in(random_, 2);
   if (!words_.by_function) {
-    world_.kernels.await(words_.address, words_.turn, lease_of(stream));
+    world_.kernels.await(word, 1, lease_of(stream));
     return true;
   }
   const CUhostFn wait = [](void* answer) { sem_wait(static_cast<sem_t*>(answer)); };
@@ -68,8 +72,10 @@ bool Worker::close_word(CUstream stream) {
 }
 
 void Worker::open_word(bool by_host) {
+  const unsigned turn = words_.turn++;
   if (!by_host) {
-    MUST(cuStreamWriteValue32(words_.releasing, words_.address, words_.turn, CU_STREAM_WRITE_VALUE_DEFAULT));
+    MUST(cuStreamWriteValue32(words_.releasing, words_.address + turn * sizeof(unsigned), 1,
+                              CU_STREAM_WRITE_VALUE_DEFAULT));
     return;
   }
   // The host answers when it has seen the other stream's work.
@@ -78,7 +84,7 @@ void Worker::open_word(bool by_host) {
     sem_post(&words_.answer);
     words_.by_function = false;
   } else {
-    __atomic_store_n(words_.word, words_.turn, __ATOMIC_SEQ_CST);
+    __atomic_store_n(words_.all + turn, 1u, __ATOMIC_SEQ_CST);
   }
 }
 
@@ -100,6 +106,7 @@ void Worker::use_while_closed(std::vector<CUdeviceptr>& made) {
 
 void Worker::streams_wait() {
   prepare_words();
+  if (words_.turn == kWordsKept) return;
   std::vector<CUdeviceptr> made;
   const auto free_made = [&] {
     const Pass nothing_closed = waits();

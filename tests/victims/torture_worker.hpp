@@ -76,7 +76,7 @@ class Worker {
 
   // What this thread makes its own stream wait for.
   struct Words {
-    unsigned* word = nullptr;
+    unsigned* all = nullptr;  // one for each turn
     CUdeviceptr address = 0;
     unsigned turn = 0;
     CUstream waiting = nullptr, releasing = nullptr;
