@@ -3,6 +3,7 @@
 // then answers for itself: bad arguments, no context, a capture that forbids allocation.
 #include "hooks/aids.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/permission.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
 #include "pool/hot_path.hpp"
@@ -113,6 +114,13 @@ CUresult free_elsewhere(CUdeviceptr pointer) {
   return result;
 }
 
+// A free in a host function. The driver must not see an address of ours: it may be a whole segment's.
+CUresult refuse_free(CUdeviceptr pointer) {
+  if (!is_ours(pointer)) return free_elsewhere(pointer);
+  cupool::stats::count(Counter::failed_frees);
+  return CUDA_ERROR_NOT_PERMITTED;
+}
+
 // What a free still has to do after the pool said `freed`.
 CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
@@ -121,6 +129,10 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   return result;
 }
 [[gnu::noinline]] CUresult finish_free(CUdeviceptr pointer, cupool::pool::Unkept why, uint64_t asked) {
+  if (!cupool::hooks::thread_may_call()) {
+    pools.refuse_free(pointer, why, asked);
+    return refuse_free(pointer);
+  }
   return finish_free(pointer, pools.finish_free(pointer, why, asked));
 }
 
@@ -130,6 +142,7 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   // The driver frees without a current context too. An address of ours never reaches it: it may be a whole
   // segment's.
   if (cupool::hooks::is_serving() && !pools.order().is_capturing()) {
+    if (!cupool::hooks::thread_may_call()) return refuse_free(pointer);
     if (cupool::hooks::fills()) cupool::hooks::fill_old_block(pointer);
     freed = pools.free(pointer);
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cuda/real.hpp"
+#include "hooks/operands.hpp"
 #include "hooks/serving.hpp"
 #include "stats/counters.hpp"
 
@@ -68,7 +69,8 @@ inline CUresult submit(CUstream stream, Call&& call, bool overlaps = false) {
 }
 
 inline bool overlaps(const CUlaunchConfig* config) {
-  if (config == nullptr) return false;
+  // A count without a list is the driver's to judge.
+  if (config == nullptr || config->attrs == nullptr) return false;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config->attrs[i];
     if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
@@ -89,7 +91,8 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   // more is done than two loads before the call and one after it.
   static CUresult call(Args... args) {
     const CUstream stream = stream_of(args...);
-    if (is_serving() && stream != CU_STREAM_PER_THREAD && !may_overlap(args...)) [[likely]] {
+    if (is_serving() && stream != CU_STREAM_PER_THREAD && !may_overlap(args...) &&
+        for_each_operand<kShape>(is_plainly_good, args...)) [[likely]] {
       const order::Lane lane = order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
       if (pools.order().may_submit(lane)) [[likely]]
         return submit_now(lane, [&] { return Self::entry()(args...); });
@@ -98,7 +101,18 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   }
 
  private:
+  static constexpr Shape kShape = shape_of(Self::kPlain);
+
   [[gnu::noinline]] static CUresult call_with_care(Args... args) {
+    size_t looked_at = 0;
+    const auto is_good = [&](CUdeviceptr address, uint64_t bytes) {
+      ++looked_at;
+      return is_good_operand(address, bytes);
+    };
+    if (is_serving() && !for_each_operand<kShape>(is_good, args...)) {
+      tell_failed_copy((looked_at - 1) / 2, args...);
+      return refuse_operand(stream_of(args...));
+    }
     return submit(
         stream_of(args...), [&] { return Self::entry()(args...); }, may_overlap(args...));
   }
@@ -108,6 +122,16 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
                                                  kind == cuda::Kind::kDefaultPerThread
                                              ? DefaultStream::kPerThread
                                              : DefaultStream::kLegacy;
+
+  // The first form of a batch says which of its copies it was: before the stream stands a place for that.
+  static void tell_failed_copy([[maybe_unused]] size_t index, [[maybe_unused]] const Args&... args) {
+    if constexpr (kShape == Shape::kBatch) {
+      const auto& place_of_index = std::get<place - 1>(std::tie(args...));
+      if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(place_of_index)>>) {
+        if (place_of_index != nullptr) *place_of_index = index;
+      }
+    }
+  }
 
   static bool may_overlap([[maybe_unused]] const Args&... args) {
     if constexpr (kind == cuda::Kind::kConfig || kind == cuda::Kind::kConfigPerThread) {

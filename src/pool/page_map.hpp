@@ -34,6 +34,18 @@ class PageMap {
     return page == nullptr ? nullptr : page->slots[slot_of(address)].load(std::memory_order_acquire);
   }
   bool is_ours(Address address) const { return page_of(address) != nullptr; }
+  // Whether the application holds a block that has these bytes, told without a lock. kHeld is certain for the
+  // thread that holds the block: what is read of it does not change meanwhile. kMaybe: Pools::find knows.
+  enum class Sight { kNotOurs, kHeld, kMaybe };
+  Sight look(Address address, uint64_t bytes) const {
+    const Page* page = page_of(address);
+    if (page == nullptr) return Sight::kNotOurs;
+    for (size_t slot = slot_of(address) + 1; slot-- > 0;) {
+      const Holder* holder = page->slots[slot].load(std::memory_order_acquire);
+      if (holder != nullptr) return holder->holds(address, bytes) ? Sight::kHeld : Sight::kMaybe;
+    }
+    return Sight::kMaybe;
+  }
 
   // False: no host memory, and nothing was entered. pre: start and bytes are multiples of a page.
   bool enter(Address start, uint64_t bytes);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "sim/memory_pools.hpp"
@@ -41,14 +42,16 @@ void finish_head(const StreamPtr& stream) {
   if (stream->destroyed) retire_stream(stream);
 }
 
-// The program's function may take its own locks, which another thread may hold across a driver call.
+// The program's function may take its own locks, which another thread may hold across a driver call. As on a
+// real driver, it runs on a thread of the driver's.
 void run_host_function(const StreamPtr& stream, const WorkPtr& work) {
   stream->in_host_function = true;
-  thread_state.in_callback = true;
   state().mutex.unlock();
-  work->host();
+  std::thread([&work] {
+    thread_state.in_callback = true;
+    work->host();
+  }).join();
   state().mutex.lock();
-  thread_state.in_callback = false;
   stream->in_host_function = false;
 }
 
