@@ -2,6 +2,7 @@
 #include "cuda/cuda_driver.hpp"
 
 #include "base/reentry.hpp"
+#include "cuda/live.hpp"
 #include "cuda/real.hpp"
 
 namespace cupool::cuda {
@@ -87,6 +88,8 @@ Status CudaDriver::order_after(driver::Context context, driver::Event event) {
   const Reentry guard;
   return real.cuCtxWaitEvent(native(context), native(event));
 }
+
+bool CudaDriver::may_be_capturing() { return live.may_be_capturing(); }
 
 Status CudaDriver::synchronize(driver::Context context) {
   return within(context, [] { return real.cuCtxSynchronize(); });

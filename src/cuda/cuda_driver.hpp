@@ -18,6 +18,7 @@ class CudaDriver : public driver::Driver {
   driver::Status record(driver::Context context, driver::Event event) override;
   driver::Status query(driver::Event event) override;
   driver::Status order_after(driver::Context context, driver::Event event) override;
+  bool may_be_capturing() override;
   driver::Status synchronize(driver::Context context) override;
 };
 

@@ -53,6 +53,8 @@ class Driver {
   virtual Status query(Event event) = 0;
   // All work submitted to any stream of `context` after this call runs after `event`.
   virtual Status order_after(Context context, Event event) = 0;
+  // Whether a stream may be capturing that order/ was not told of: then record() would break the capture.
+  virtual bool may_be_capturing() { return false; }
   // Waits on the host for all work of `context`.
   virtual Status synchronize(Context context) = 0;
 

@@ -2,6 +2,7 @@
 #include "hooks/doubt.hpp"
 
 #include "base/log.hpp"
+#include "cuda/live.hpp"
 #include "hooks/serving.hpp"
 #include "stats/counters.hpp"
 

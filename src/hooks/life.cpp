@@ -11,6 +11,7 @@
 #include "config/options.hpp"
 #include "config/print.hpp"
 #include "config/watchers.hpp"
+#include "cuda/live.hpp"
 #include "cuda/real.hpp"
 #include "hooks/aids.hpp"
 #include "hooks/captures.hpp"
@@ -35,6 +36,7 @@ void forget_everything() {
   hooks::forget_captures_after_fork();
   hooks::imports.forget_after_fork();
   hooks::greens.forget_after_fork();
+  cuda::live.forget_after_fork();
   stats::forget_after_fork();
 }
 
