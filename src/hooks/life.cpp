@@ -16,6 +16,8 @@
 #include "hooks/aids.hpp"
 #include "hooks/captures.hpp"
 #include "hooks/imports.hpp"
+#include "hooks/linked_names.hpp"
+#include "hooks/loads.hpp"
 #include "hooks/networks.hpp"
 #include "hooks/serving.hpp"
 #include "report/report.hpp"
@@ -32,6 +34,7 @@ void forget_everything() {
   start_lock.reset_after_fork();
   life.store(Life::kForked, std::memory_order_relaxed);
   hooks::set_serving(false);
+  hooks::forget_loads_after_fork();
   hooks::pools.forget_after_fork();
   hooks::forget_captures_after_fork();
   hooks::imports.forget_after_fork();
@@ -76,6 +79,7 @@ void start() {
   hooks::pools.order().hold_grants_for(options.many_hold_ms * 1'000'000);
   hooks::set_up_aids();
   hooks::look_for_networks();
+  hooks::look_for_unknown_names();
   if (!options.split) hooks::pools.use_whole_allocations();
   const bool native_first = options.backend == config::Backend::kNative;
   if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);

@@ -3,6 +3,7 @@
 // then answers for itself: bad arguments, no context, a capture that forbids allocation.
 #include "hooks/aids.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/loads.hpp"
 #include "hooks/permission.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
@@ -72,6 +73,8 @@ bool is_ours(CUdeviceptr pointer) {
 
 // What cuMemAlloc_v2 does, for blocks that other entry points hand out too.
 CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
+  if (cupool::hooks::loads_are_pending()) [[unlikely]]
+    cupool::hooks::look_at_loads();
   if (pointer != nullptr && bytes != 0 && cupool::hooks::serves_allocation() &&
       !pools.order().is_capturing()) {
     if (const cupool::driver::Context context = cupool::hooks::current_context()) {

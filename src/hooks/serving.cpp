@@ -12,6 +12,7 @@
 #include "cuda/native_driver.hpp"
 #include "hooks/aids.hpp"
 #include "hooks/life.hpp"
+#include "hooks/loads.hpp"
 
 namespace cupool::hooks {
 
@@ -65,7 +66,12 @@ constinit std::atomic<bool> detail::serving_plainly{false};
 
 void set_serving(bool serves) {
   detail::serving.store(serves, std::memory_order_relaxed);
-  detail::serving_plainly.store(serves && !fills(), std::memory_order_relaxed);
+  refresh_serving();
+}
+
+void refresh_serving() {
+  const bool plainly = detail::serving.load(std::memory_order_relaxed) && !fills() && !loads_are_pending();
+  detail::serving_plainly.store(plainly, std::memory_order_relaxed);
 }
 
 bool detail::start_serving() {
