@@ -40,11 +40,14 @@ class PageMap {
   Sight look(Address address, uint64_t bytes) const {
     const Page* page = page_of(address);
     if (page == nullptr) return Sight::kNotOurs;
-    for (size_t slot = slot_of(address) + 1; slot-- > 0;) {
-      const Holder* holder = page->slots[slot].load(std::memory_order_acquire);
-      if (holder != nullptr) return holder->holds(address, bytes) ? Sight::kHeld : Sight::kMaybe;
-    }
-    return Sight::kMaybe;
+    size_t slot = slot_of(address);
+    const Holder* holder = page->slots[slot].load(std::memory_order_acquire);
+    // Deep inside a large block, which most often is the first of its segment.
+    const Segment* segment = page->segment.load(std::memory_order_acquire);
+    const Range* first = segment == nullptr ? nullptr : segment->first;
+    if (holder == nullptr && first != nullptr && first->holds(address, bytes)) return Sight::kHeld;
+    while (holder == nullptr && slot-- > 0) holder = page->slots[slot].load(std::memory_order_acquire);
+    return holder != nullptr && holder->holds(address, bytes) ? Sight::kHeld : Sight::kMaybe;
   }
 
   // False: no host memory, and nothing was entered. pre: start and bytes are multiples of a page.
