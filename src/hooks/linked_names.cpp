@@ -155,4 +155,7 @@ void look_for_unknown_names() {
   if (found != nullptr) note_unknown_entry_point(found);
 }
 
+// What was read of the driver and of the objects holds in the child too.
+void forget_names_after_fork() { lock.reset_after_fork(); }
+
 }  // namespace cupool::hooks
