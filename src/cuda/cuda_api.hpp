@@ -7,6 +7,8 @@
 #define __CUDA_API_PUSH_VISIBILITY_DEFAULT
 #include <cuda.h>
 
+#include "cuda/later.hpp"
+
 namespace cupool::cuda {
 
 // How a row of api.def is hooked.

@@ -2,6 +2,7 @@
 #include "cuda/cuda_driver.hpp"
 
 #include "base/reentry.hpp"
+#include "cuda/live.hpp"
 #include "cuda/real.hpp"
 
 namespace cupool::cuda {
@@ -100,6 +101,8 @@ bool CudaDriver::is_capturing(driver::Stream stream) {
   return real.cuStreamIsCapturing(native(stream), &status) == CUDA_SUCCESS &&
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
+
+bool CudaDriver::may_be_capturing() { return live.may_be_capturing(); }
 
 Status CudaDriver::synchronize(driver::Context context) {
   return within(context, [] { return real.cuCtxSynchronize(); });

@@ -20,6 +20,7 @@ class CudaDriver : public driver::Driver {
   driver::Status order_after(driver::Context context, driver::Event event) override;
   driver::Status wait_on(driver::Stream stream, driver::Event event) override;
   bool is_capturing(driver::Stream stream) override;
+  bool may_be_capturing() override;
   driver::Status synchronize(driver::Context context) override;
 };
 

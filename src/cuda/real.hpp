@@ -63,6 +63,7 @@ class Entry<CUresult (*)(Args...)> {
 namespace entries {
 #define CUPOOL_ROW(kind, symbol, like, place)       \
   struct symbol {                                   \
+    static constexpr const char* kPlain = #like;    \
     static const Entry<decltype(&::like)>& entry(); \
   };
 #include "cuda/api.def"

@@ -58,6 +58,8 @@ class Driver {
   virtual Status wait_on(Stream stream, Event event) = 0;
   // Whether what is submitted to `stream` goes into a graph instead of to the device.
   virtual bool is_capturing(Stream stream) = 0;
+  // Whether a stream may be capturing that order/ was not told of: then record() would break the capture.
+  virtual bool may_be_capturing() { return false; }
   // Waits on the host for all work of `context`.
   virtual Status synchronize(Context context) = 0;
 

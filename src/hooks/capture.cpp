@@ -81,6 +81,42 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const 
   });
 }
 
+CUresult cuStreamBeginCaptureToCig(CUstream stream, CUstreamCigCaptureParams* params) {
+  return begins(named(stream, DefaultStream::kLegacy),
+                [&] { return forward(Event::captures, real.cuStreamBeginCaptureToCig, stream, params); });
+}
+
+CUresult cuStreamBeginCaptureToCig_ptsz(CUstream stream, CUstreamCigCaptureParams* params) {
+  return begins(named(stream, DefaultStream::kPerThread), [&] {
+    return forward(Event::captures, real.cuStreamBeginCaptureToCig_ptsz, stream, params);
+  });
+}
+
+CUresult cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+                                       CUgraphRecaptureCallback callback, void* data) {
+  return begins(named(stream, DefaultStream::kLegacy), [&] {
+    return forward(Event::captures, real.cuStreamBeginRecaptureToGraph, stream, mode, graph, callback, data);
+  });
+}
+
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+                                            CUgraphRecaptureCallback callback, void* data) {
+  return begins(named(stream, DefaultStream::kPerThread), [&] {
+    return forward(Event::captures, real.cuStreamBeginRecaptureToGraph_ptsz, stream, mode, graph, callback,
+                   data);
+  });
+}
+
+CUresult cuStreamEndCaptureToCig(CUstream stream) {
+  return ends(named(stream, DefaultStream::kLegacy),
+              [&] { return forward(real.cuStreamEndCaptureToCig, stream); });
+}
+
+CUresult cuStreamEndCaptureToCig_ptsz(CUstream stream) {
+  return ends(named(stream, DefaultStream::kPerThread),
+              [&] { return forward(real.cuStreamEndCaptureToCig_ptsz, stream); });
+}
+
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   return ends(named(stream, DefaultStream::kLegacy),
               [&] { return forward(real.cuStreamEndCapture, stream, graph); });

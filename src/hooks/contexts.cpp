@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "hooks/aids.hpp"
+#include "cuda/live.hpp"
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
 #include "hooks/life.hpp"
 
+using cupool::cuda::live;
 using cupool::cuda::real;
 using cupool::driver::Context;
 using cupool::hooks::forward;
@@ -54,7 +56,10 @@ CUresult gets(CUcontext* context, Call&& call) {
   const CUresult result = call();
   cupool::hooks::forget_current_context();
   if (result == CUDA_SUCCESS && !cupool::Reentry::inside()) cupool::hooks::context_made();
-  if (result == CUDA_SUCCESS && context != nullptr && is_serving()) pools.order().join(ours(*context));
+  if (result == CUDA_SUCCESS && context != nullptr && is_serving()) {
+    live.add(*context);
+    pools.order().join(ours(*context));
+  }
   return result;
 }
 
@@ -134,8 +139,13 @@ CUresult releases(CUdevice device, Call&& call) {
   if (cupool::pool::Native* const native = pools.native()) native->usage(device);
   // Until it is dropped the driver may give its addresses to somebody else.
   const cupool::pool::Ending ending;
+  const auto taken = live.take(context);
   const CUresult result = call();
-  if (context != nullptr && !primary_is_active(device)) end_with(context, drop(context), true);
+  if (context != nullptr && !primary_is_active(device)) {
+    end_with(context, drop(context), true);
+  } else if (context != nullptr) {
+    live.put_back(taken);
+  }
   cupool::hooks::forget_current_contexts();
   return result;
 }
@@ -151,9 +161,11 @@ CUresult destroys(CUcontext context, Call&& call) {
   if (int device = 0; is_serving() && context != nullptr && pools.device_of(ours(context), &device) &&
                       is_primary(context, device))
     return releases(device, call);
+  const auto taken = live.take(context);
   const uint64_t ending = drop(context);
   const CUresult result = call();
   end_with(context, ending, result == CUDA_SUCCESS);
+  if (result != CUDA_SUCCESS && context != nullptr) live.put_back(taken);
   if (result == CUDA_SUCCESS && is_serving()) attached.forget(context);
   return result;
 }
@@ -162,11 +174,17 @@ template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
   const Primaries one_at_a_time;
   CUcontext const context = is_serving() ? primary(device) : nullptr;
-  for (CUcontext part : cupool::hooks::greens.remove_all(device)) pools.close(ours(part));
+  for (CUcontext part : cupool::hooks::greens.remove_all(device)) {
+    live.take(part);
+    pools.close(ours(part));
+  }
+  const auto taken = live.take(context);
   const uint64_t ending = drop(context);
   const CUresult result = call();
   // An error may be that of earlier work, told on the way.
-  end_with(context, ending, result == CUDA_SUCCESS || !primary_is_active(device));
+  const bool gone = result == CUDA_SUCCESS || !primary_is_active(device);
+  end_with(context, ending, gone);
+  if (!gone && context != nullptr) live.put_back(taken);
   return result;
 }
 
@@ -279,7 +297,11 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   CUdevice device = 0;
   CUcontext context = nullptr;
   if (!is_serving() || !cupool::hooks::greens.remove(green, &device, &context)) return call();
-  if (context != nullptr) pools.close(ours(context));
+  live.take(reinterpret_cast<CUcontext>(green));
+  if (context != nullptr) {
+    live.take(context);
+    pools.close(ours(context));
+  }
   return releases(device, call);
 }
 

@@ -6,6 +6,7 @@
 #include "cuda/real.hpp"
 #include "hooks/greens.hpp"
 #include "hooks/life.hpp"
+#include "hooks/permission.hpp"
 
 namespace cupool::hooks {
 
@@ -27,6 +28,7 @@ constinit thread_local detail::KnownContext detail::known_context;
 constinit std::atomic<uint64_t> detail::context_turn{kFirstTurn};
 
 driver::Context detail::ask_current_context() {
+  if (!thread_may_call()) return nullptr;
   const uint64_t turn = context_turn.load(std::memory_order_acquire);
   CUcontext current = nullptr;
   if (cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS) current = nullptr;

@@ -8,7 +8,7 @@
 
 #include "cuda/real.hpp"
 #include "hooks/doubt.hpp"
-#include "hooks/networks.hpp"
+#include "hooks/loads.hpp"
 #include "hooks/serving.hpp"
 
 namespace cupool::hooks {
@@ -32,14 +32,13 @@ extern "C" {
 
 [[gnu::visibility("hidden"), gnu::used]] void* cupool_before_dlopen(const char*, int mode) {
   if ((mode & RTLD_DEEPBIND) != 0) doubt("a library was loaded with RTLD_DEEPBIND");
-  // What earlier loads brought in; what this one brings is seen at the next, or when memory is made ready for
-  // it.
-  if (is_serving()) look_for_networks();
+  if (is_serving()) note_load();
   return find(real_dlopen, "dlopen");
 }
 
 [[gnu::visibility("hidden"), gnu::used]] void* cupool_before_dlmopen() {
   doubt("a library was loaded with dlmopen");
+  if (is_serving()) note_load();
   return find(real_dlmopen, "dlmopen");
 }
 

@@ -7,6 +7,7 @@
 
 #include "cuda/real.hpp"
 #include "hooks/caller.hpp"
+#include "hooks/doubt.hpp"
 #include "hooks/table.hpp"
 #include "stats/counters.hpp"
 
@@ -27,13 +28,21 @@ Decision answer_hooked(const Row& row, const void* caller) {
   return answer(row.hook());
 }
 
+// A function of the driver that we do not hook and have never heard of may submit work past us.
+void note_if_unknown(const char* name, const void* caller) {
+  if (name[2] < 'A' || name[2] > 'Z' || is_known_symbol(name)) return;
+  if (!cuda::find_driver(cuda::Search::kLoaded) || cuda::driver_symbol(name) == nullptr) return;
+  if (!is_below_us(caller)) note_unknown_entry_point(name);
+}
+
 Decision decide(void* handle, const char* name, const void* caller) {
   const cuda::Dlsym real_dlsym = cuda::real_dlsym();
   if (real_dlsym == nullptr) return answer(nullptr);
-  // RTLD_NEXT has a natural answer: who stands before us finds our export, who stands behind us the driver's.
-  if (handle == RTLD_NEXT || name == nullptr || name[0] != 'c' || name[1] != 'u') return leave();
+  if (name == nullptr || name[0] != 'c' || name[1] != 'u') return leave();
   const Row* const row = find_by_name(name);
-  if (row == nullptr) return leave();
+  if (row == nullptr) note_if_unknown(name, caller);
+  // RTLD_NEXT has a natural answer: who stands before us finds our export, who stands behind us the driver's.
+  if (row == nullptr || handle == RTLD_NEXT) return leave();
   void* const found = real_dlsym(handle, name);
   if (found == nullptr) return answer(nullptr);
   const bool has_driver = cuda::find_driver(cuda::Search::kLoaded);

@@ -2,6 +2,7 @@
 #include "hooks/doubt.hpp"
 
 #include "base/log.hpp"
+#include "cuda/live.hpp"
 #include "hooks/serving.hpp"
 #include "stats/counters.hpp"
 
@@ -10,12 +11,25 @@ namespace cupool::hooks {
 void doubt(const char* reason) {
   pools.order().distrust(reason);
   stop_remembering_contexts();
+  cuda::live.distrust_notes();
 }
 
 void note_unknown_entry_point(const char* name) {
   stats::count(stats::Event::unknown_entry_points);
-  log::detail("the driver handed out %s, which cupool does not know", name);
+  static constinit log::Once once;
+  if (once.first())
+    log::line("the program uses %s of the driver, which cupool does not know: memory is reused with care",
+              name);
   doubt("an entry point that cupool does not know was handed out");
+}
+
+void note_unknown_table() {
+  static constinit log::Once once;
+  if (once.first())
+    log::line(
+        "the program uses a private table of the driver that cupool does not know: memory is reused "
+        "with care");
+  doubt("a private table that cupool does not know was handed out");
 }
 
 void note_untracked_work() {

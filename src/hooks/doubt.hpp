@@ -9,8 +9,10 @@ namespace cupool::hooks {
 // Something may be done past our hooks. `reason` must live forever.
 void doubt(const char* reason);
 
-// A name that stands in no list of ours was handed out by cuGetProcAddress.
+// The program has a function of the driver whose name stands in no list of ours. Said once.
 void note_unknown_entry_point(const char* name);
+// Or a private table that we do not know.
+void note_unknown_table();
 
 // A function was called that submits work in ways we do not follow.
 void note_untracked_work();

@@ -1,11 +1,12 @@
 // The driver's private tables of functions, which the CUDA runtime and its libraries ask for by number. Those
-// that they do ask for leave the current context alone, as far as we have seen (docs/gpu-runs.md); of another
-// table we cannot know that, so contexts are not remembered once it was handed out. Changes no answer, owns
-// nothing.
+// that they do ask for submit no work and leave the current context alone, as far as we have seen
+// (docs/gpu-runs.md); of another table we cannot know that, so it ends our trust in notes. Changes no answer,
+// owns nothing.
 #include <array>
 #include <cstring>
 
 #include "base/log.hpp"
+#include "hooks/doubt.hpp"
 #include "hooks/forward.hpp"
 
 namespace {
@@ -43,7 +44,7 @@ bool is_harmless(const CUuuid& id) {
 CUresult cuGetExportTable(const void** table, const CUuuid* id) {
   const CUresult result = cupool::hooks::forward(real.cuGetExportTable, table, id);
   if (result != CUDA_SUCCESS || id == nullptr || is_harmless(*id)) return result;
-  cupool::hooks::stop_remembering_contexts();
+  cupool::hooks::note_unknown_table();
   std::array<uint64_t, 2> words;
   std::memcpy(words.data(), id->bytes, sizeof words);
   cupool::log::detail("the driver handed out its private table %016lx%016lx, which cupool does not know",

@@ -28,6 +28,8 @@ class Imports {
   // False: not a mapping of ours, ask the driver. Else the result is in `result`.
   bool close(CUdeviceptr pointer, CUresult* result);
 
+  // Whether there are any.
+  bool any() const { return count_.load(std::memory_order_acquire) != 0; }
   // Whether an address lies in a mapping of ours, and if so the block that holds it (0 bytes: none).
   bool find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes);
   // Calls `f(Mark&)` for the block that holds `address`.
@@ -60,7 +62,6 @@ class Imports {
     pool::Mark mark;
   };
 
-  bool any() const { return count_.load(std::memory_order_acquire) != 0; }
   Mapping* mapping_of(CUcontext context, const driver::Handle& segment) CUPOOL_REQUIRES(lock_);
   Mapping* map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags,
                CUresult* result) CUPOOL_REQUIRES(lock_);

@@ -11,10 +11,13 @@
 #include "config/options.hpp"
 #include "config/print.hpp"
 #include "config/watchers.hpp"
+#include "cuda/live.hpp"
 #include "cuda/real.hpp"
 #include "hooks/aids.hpp"
 #include "hooks/captures.hpp"
 #include "hooks/imports.hpp"
+#include "hooks/linked_names.hpp"
+#include "hooks/loads.hpp"
 #include "hooks/networks.hpp"
 #include "hooks/serving.hpp"
 #include "report/report.hpp"
@@ -31,10 +34,13 @@ void forget_everything() {
   start_lock.reset_after_fork();
   life.store(Life::kForked, std::memory_order_relaxed);
   hooks::set_serving(false);
+  hooks::forget_loads_after_fork();
+  hooks::forget_names_after_fork();
   hooks::pools.forget_after_fork();
   hooks::forget_captures_after_fork();
   hooks::imports.forget_after_fork();
   hooks::greens.forget_after_fork();
+  cuda::live.forget_after_fork();
   stats::forget_after_fork();
 }
 
@@ -83,6 +89,7 @@ void start() {
     hooks::pools.order().use_completed_only("CUPOOL_STREAMS=exact");
   hooks::set_up_aids();
   hooks::look_for_networks();
+  hooks::look_for_unknown_names();
   if (!options.split) hooks::pools.use_whole_allocations();
   const bool native_first = options.backend == config::Backend::kNative;
   if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);

@@ -3,6 +3,8 @@
 // then answers for itself: bad arguments, no context, a capture that forbids allocation.
 #include "hooks/aids.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/loads.hpp"
+#include "hooks/permission.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
 #include "pool/hot_path.hpp"
@@ -83,6 +85,8 @@ bool is_ours(CUdeviceptr pointer) {
 
 // What cuMemAlloc_v2 does, for blocks that other entry points hand out too.
 CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
+  if (cupool::hooks::loads_are_pending()) [[unlikely]]
+    cupool::hooks::look_at_loads();
   if (pointer != nullptr && bytes != 0 && cupool::hooks::serves_allocation() &&
       !pools.order().is_capturing()) {
     if (const cupool::driver::Context context = cupool::hooks::current_context()) {
@@ -125,6 +129,13 @@ CUresult free_elsewhere(CUdeviceptr pointer) {
   return result;
 }
 
+// A free in a host function. The driver must not see an address of ours: it may be a whole segment's.
+CUresult refuse_free(CUdeviceptr pointer) {
+  if (!is_ours(pointer)) return free_elsewhere(pointer);
+  cupool::stats::count(Counter::failed_frees);
+  return CUDA_ERROR_NOT_PERMITTED;
+}
+
 // What a free still has to do after the pool said `freed`.
 CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
@@ -133,6 +144,10 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   return result;
 }
 [[gnu::noinline]] CUresult finish_free(CUdeviceptr pointer, cupool::pool::Unkept why, uint64_t asked) {
+  if (!cupool::hooks::thread_may_call()) {
+    pools.refuse_free(pointer, why, asked);
+    return refuse_free(pointer);
+  }
   return finish_free(pointer, pools.finish_free(pointer, why, asked));
 }
 
@@ -142,6 +157,7 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   // The driver frees without a current context too. An address of ours never reaches it: it may be a whole
   // segment's.
   if (cupool::hooks::is_serving() && !pools.order().is_capturing()) {
+    if (!cupool::hooks::thread_may_call()) return refuse_free(pointer);
     if (cupool::hooks::fills()) cupool::hooks::fill_old_block(pointer);
     freed = pools.free(pointer);
   }

@@ -4,6 +4,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 
 #include "base/log.hpp"
@@ -14,22 +15,40 @@ namespace cupool::hooks {
 namespace {
 
 // A library alone means nothing (PyTorch brings libcufile along): without its device it works through CUDA's
-// own copies.
+// own copies. Packages may put letters of their own behind a library's name. A device that ends in a number
+// is any one of its kind.
 struct Way {
   const char* library;
   const char* device;
+  bool is_numbered;
   const char* reason;
 };
 constexpr Way kWays[] = {
-    {"/libibverbs.so", "/dev/infiniband", "libibverbs is loaded"},
-    {"/libgdrapi.so", "/dev/gdrdrv", "libgdrapi is loaded"},
-    {"/libcufile.so", "/dev/nvidia-fs0", "libcufile is loaded"},
+    {"/libibverbs", "/dev/infiniband", false, "libibverbs is loaded"},
+    {"/libfabric", "/dev/infiniband", false, "libfabric is loaded"},
+    {"/libfabric", "/dev/cxi", true, "libfabric is loaded"},
+    {"/libfabric", "/dev/hfi1_", true, "libfabric is loaded"},
+    {"/libcxi", "/dev/cxi", true, "libcxi is loaded"},
+    {"/libpsm2", "/dev/hfi1_", true, "libpsm2 is loaded"},
+    {"/libgdrapi", "/dev/gdrdrv", false, "libgdrapi is loaded"},
+    {"/libcufile", "/dev/nvidia-fs", true, "libcufile is loaded"},
 };
+
+bool has_device(const Way& way) {
+  if (!way.is_numbered) return access(way.device, F_OK) == 0;
+  constexpr int kMostDevices = 16;
+  for (int i = 0; i < kMostDevices; ++i) {
+    char path[32];
+    snprintf(path, sizeof path, "%s%d", way.device, i);
+    if (access(path, F_OK) == 0) return true;
+  }
+  return false;
+}
 
 int look_at(dl_phdr_info* info, size_t, void* found) {
   for (const Way& way : kWays) {
     if (info->dlpi_name == nullptr || strstr(info->dlpi_name, way.library) == nullptr) continue;
-    if (access(way.device, F_OK) != 0) continue;
+    if (!has_device(way)) continue;
     *static_cast<const Way**>(found) = &way;
     return 1;
   }

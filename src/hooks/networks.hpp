@@ -1,7 +1,7 @@
 // Whether a network card, a storage device or the CPU itself may reach device memory past every stream (RDMA,
 // GPUDirect Storage, GDRCopy). Then memory is handed out only when the work of its old life is over, for what
-// comes next may not wait for a stream. Looked for where a library is loaded and where memory is made ready
-// for such use, never on the way of an allocation.
+// comes next may not wait for a stream. Looked for after a library was loaded (loads.hpp) and where memory is
+// made ready for such use.
 #pragma once
 
 namespace cupool::hooks {

@@ -43,7 +43,9 @@ void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, con
       return put<CUdeviceptr>(data, block.start);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       return put<size_t>(data, block.bytes);
+    // Blocks cut from one segment, and two lives of one block, are different allocations.
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return with_mark(pointer, [&](const Mark& mark) { put<unsigned long long>(data, mark.life); });
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return put<CUdeviceptr>(data, mapping_of(block).start);

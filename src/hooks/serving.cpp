@@ -1,14 +1,18 @@
 // See serving.hpp.
 #include "hooks/serving.hpp"
 
+#include <algorithm>
 #include <new>
+#include <vector>
 
 #include "base/log.hpp"
 #include "config/options.hpp"
 #include "cuda/cuda_driver.hpp"
+#include "cuda/live.hpp"
 #include "cuda/native_driver.hpp"
 #include "hooks/aids.hpp"
 #include "hooks/life.hpp"
+#include "hooks/loads.hpp"
 
 namespace cupool::hooks {
 
@@ -41,6 +45,19 @@ bool is_sticky(CUresult result) {
   }
 }
 
+// Whether the driver says of this context that it has ended. Asked in the context itself; the question waits
+// for nothing.
+bool has_ended(CUcontext context) {
+  const Reentry guard;
+  size_t free = 0;
+  size_t total = 0;
+  CUresult result = cuda::real.cuCtxPushCurrent_v2(context);
+  if (result != CUDA_SUCCESS) return is_sticky(result);
+  result = cuda::real.cuMemGetInfo_v2(&free, &total);
+  cuda::real.cuCtxPopCurrent_v2(&context);
+  return is_sticky(result);
+}
+
 }  // namespace
 
 constinit NoDestroy<pool::Pools> detail::pools(&cuda_driver);
@@ -49,7 +66,12 @@ constinit std::atomic<bool> detail::serving_plainly{false};
 
 void set_serving(bool serves) {
   detail::serving.store(serves, std::memory_order_relaxed);
-  detail::serving_plainly.store(serves && !fills(), std::memory_order_relaxed);
+  refresh_serving();
+}
+
+void refresh_serving() {
+  const bool plainly = detail::serving.load(std::memory_order_relaxed) && !fills() && !loads_are_pending();
+  detail::serving_plainly.store(plainly, std::memory_order_relaxed);
 }
 
 bool detail::start_serving() {
@@ -87,14 +109,19 @@ void start_native(bool first) {
 
 void note_failure(CUresult result) {
   if (!is_sticky(result) || !is_serving()) return;
-  if (const driver::Context context = current_context()) {
-    static constinit log::Once once;
-    if (once.first()) {
-      log::line("error %d ended this context; cupool steps aside and the driver answers for it",
-                static_cast<int>(result));
-    }
-    pools.fail(context);
+  // The call may have been about a stream or event of any context, whichever is current.
+  std::vector<CUcontext> contexts = cuda::live.contexts();
+  const auto current = reinterpret_cast<CUcontext>(current_context());
+  if (std::find(contexts.begin(), contexts.end(), current) == contexts.end()) contexts.push_back(current);
+  std::erase_if(contexts, [](CUcontext context) { return context == nullptr || !has_ended(context); });
+  // No context admits it: the call came from one that the driver has not looked at since.
+  if (contexts.empty() && current != nullptr) contexts.push_back(current);
+  static constinit log::Once once;
+  if (!contexts.empty() && once.first()) {
+    log::line("error %d ended this context; cupool steps aside and the driver answers for it",
+              static_cast<int>(result));
   }
+  for (CUcontext context : contexts) pools.fail(reinterpret_cast<driver::Context>(context));
 }
 
 }  // namespace cupool::hooks

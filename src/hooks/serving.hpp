@@ -36,6 +36,8 @@ inline bool serves_allocation() { return is_serving() || detail::start_serving()
 
 // From now on it serves, or does not.
 void set_serving(bool serves);
+// Anew whether it serves plainly.
+void refresh_serving();
 
 inline CUresult to_result(driver::Status status) { return static_cast<CUresult>(status); }
 

@@ -1,6 +1,8 @@
-// The program waits for a context or a stream, asks whether it is done, or destroys it. A wait that succeeded
-// proves that work is finished; a stream that is destroyed can come back under the same handle.
+// The program makes a stream, waits for a context or a stream, asks whether it is done, or destroys it. A
+// wait that succeeded proves that work is finished; a stream that is destroyed can come back under the same
+// handle.
 #include "config/options.hpp"
+#include "cuda/live.hpp"
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/submit.hpp"
@@ -42,8 +44,21 @@ CUresult waits_for_stream(CUstream stream, Call&& call) {
 }
 
 template <typename Call>
+CUresult creates(CUstream* stream, CUcontext context, Call&& call) {
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS && stream != nullptr && is_serving()) cupool::cuda::live.add(*stream, context);
+  return result;
+}
+
+CUcontext current() {
+  CUcontext context = nullptr;
+  return real.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+template <typename Call>
 CUresult destroys(CUstream stream, Call&& call) {
   if (is_serving() && stream != nullptr) {
+    cupool::cuda::live.remove(stream);
     if (pools.order().is_capturing()) cupool::hooks::capture_ended(stream);
     if (Timeline* const order = timeline_of(stream)) order->destroy_stream(lane_of(stream));
   }
@@ -85,6 +100,20 @@ CUresult cuStreamQuery(CUstream stream) {
 CUresult cuStreamQuery_ptsz(CUstream stream) {
   return waits_for_stream(named(stream, DefaultStream::kPerThread),
                           [&] { return forward(real.cuStreamQuery_ptsz, stream); });
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+  return creates(stream, current(), [&] { return forward(real.cuStreamCreate, stream, flags); });
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+  return creates(stream, current(),
+                 [&] { return forward(real.cuStreamCreateWithPriority, stream, flags, priority); });
+}
+
+CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned flags, int priority) {
+  return creates(stream, reinterpret_cast<CUcontext>(green),
+                 [&] { return forward(real.cuGreenCtxStreamCreate, stream, green, flags, priority); });
 }
 
 CUresult cuStreamDestroy(CUstream stream) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cuda/real.hpp"
+#include "hooks/operands.hpp"
 #include "hooks/serving.hpp"
 #include "stats/counters.hpp"
 
@@ -122,8 +123,8 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   static CUresult call(Args... args) {
     const CUstream stream = stream_of(args...);
     order::Timeline* const order = pools.order().only();
-    if (order != nullptr && is_serving() && stream != CU_STREAM_PER_THREAD && !is_special(*order, args...))
-        [[likely]] {
+    if (order != nullptr && is_serving() && stream != CU_STREAM_PER_THREAD && !is_special(*order, args...) &&
+        for_each_operand<kShape>(is_plainly_good, args...)) [[likely]] {
       const order::Lane lane = order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
       if (order->may_submit(lane)) [[likely]]
         return submit_now(*order, lane, [&] { return Self::entry()(args...); });
@@ -132,11 +133,22 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   }
 
  private:
+  static constexpr Shape kShape = shape_of(Self::kPlain);
+
   [[gnu::noinline]] static CUresult call_with_care(Args... args) {
     if constexpr (kIsGate) pools.order().note_gate();
     if constexpr (kIsConfig) {
       return call_in_turn(args...);
     } else {
+      size_t looked_at = 0;
+      const auto is_good = [&](CUdeviceptr address, uint64_t bytes) {
+        ++looked_at;
+        return is_good_operand(address, bytes);
+      };
+      if (is_serving() && !for_each_operand<kShape>(is_good, args...)) {
+        tell_failed_copy((looked_at - 1) / 2, args...);
+        return refuse_operand(stream_of(args...));
+      }
       return submit(stream_of(args...), [&] { return Self::entry()(args...); });
     }
   }
@@ -161,6 +173,16 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
               kind == cuda::Kind::kConfigPerThread || kind == cuda::Kind::kDefaultPerThread
           ? DefaultStream::kPerThread
           : DefaultStream::kLegacy;
+
+  // The first form of a batch says which of its copies it was: before the stream stands a place for that.
+  static void tell_failed_copy([[maybe_unused]] size_t index, [[maybe_unused]] const Args&... args) {
+    if constexpr (kShape == Shape::kBatch) {
+      const auto& place_of_index = std::get<place - 1>(std::tie(args...));
+      if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(place_of_index)>>) {
+        if (place_of_index != nullptr) *place_of_index = index;
+      }
+    }
+  }
 
   // Whether there is more to it than its lane.
   static bool is_special([[maybe_unused]] const order::Timeline& order,

@@ -143,4 +143,13 @@ bool is_known(std::string_view name, const void* function) {
   return known && !hooked;
 }
 
+bool is_known_symbol(std::string_view symbol) {
+  if (symbol.ends_with("_ptsz") || symbol.ends_with("_ptds")) symbol.remove_suffix(5);
+  if (std::binary_search(kKnown.begin(), kKnown.end(), symbol)) return true;
+  const size_t version = symbol.rfind("_v");
+  if (version == std::string_view::npos || !is_version_of(symbol, symbol.substr(0, version))) return false;
+  // No symbol has this address, so what is left is whether some version is known and none is hooked.
+  return is_known(symbol.substr(0, version), &kKnown);
+}
+
 }  // namespace cupool::hooks

@@ -27,5 +27,7 @@ const Row* find_by_pointer(const void* function);
 // not hooked: it stands in api.def or known.def, in the very version that was handed out. pre: the driver was
 // found.
 bool is_known(std::string_view name, const void* function);
+// The same of an exported symbol, whose name has its version and per-thread suffix.
+bool is_known_symbol(std::string_view symbol);
 
 }  // namespace cupool::hooks

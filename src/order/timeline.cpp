@@ -107,7 +107,7 @@ void Timeline::seal_in_free() {
     wait_for_all();
     return;
   }
-  if (!lock_.try_lock()) return;
+  if (driver_.may_be_capturing() || !lock_.try_lock()) return;
   note_thread_locked();
   if (in_use_locked() == Lane::kNone) {
     lock_.unlock();
@@ -130,7 +130,7 @@ void Timeline::seal_in_free() {
 }
 
 void Timeline::seal_for_completion() {
-  if (!lock_.try_lock()) return;
+  if (driver_.may_be_capturing() || !lock_.try_lock()) return;
   seal_locked(Kind::kForCompletion);
   lock_.unlock();
 }
@@ -152,7 +152,7 @@ void Timeline::poll_locked() {
 }
 
 void Timeline::advance() {
-  if (!lock_.try_lock()) return;
+  if (driver_.may_be_capturing() || !lock_.try_lock()) return;
   poll_locked();
   lock_.unlock();
 }
@@ -227,6 +227,7 @@ bool Timeline::reach() {
     case Reuse::kLean:
       return sealed_.load(std::memory_order_relaxed) > ordered();
     case Reuse::kOrder: {
+      if (driver_.may_be_capturing()) return false;
       Guard hold(lock_);
       const Epoch sealed = sealed_.load(std::memory_order_relaxed);
       return sealed > ordered() && order_locked(sealed);
@@ -244,7 +245,7 @@ bool Timeline::wait_for(Epoch epoch) { return wait_for(epoch, kAnyStamp); }
 bool Timeline::wait_for(Epoch epoch, Epoch newest_record) {
   const uint64_t before = stats::now_ns();
   bool over = false;
-  for (bool may_wait = true; may_wait && !over;) {
+  for (bool may_wait = !driver_.may_be_capturing(); may_wait && !over;) {
     {
       Guard hold(lock_);
       poll_locked();
@@ -273,7 +274,7 @@ bool Timeline::settle() {
 }
 
 bool Timeline::wait_for_all() {
-  if (!gate_.enter()) return false;
+  if (driver_.may_be_capturing() || !gate_.enter()) return false;
   Epoch epoch = 0;
   {
     Guard hold(lock_);

@@ -34,6 +34,21 @@ class PageMap {
     return page == nullptr ? nullptr : page->slots[slot_of(address)].load(std::memory_order_acquire);
   }
   bool is_ours(Address address) const { return page_of(address) != nullptr; }
+  // Whether the application holds a block that has these bytes, told without a lock. kHeld is certain for the
+  // thread that holds the block: what is read of it does not change meanwhile. kMaybe: Pools::find knows.
+  enum class Sight { kNotOurs, kHeld, kMaybe };
+  Sight look(Address address, uint64_t bytes) const {
+    const Page* page = page_of(address);
+    if (page == nullptr) return Sight::kNotOurs;
+    size_t slot = slot_of(address);
+    const Holder* holder = page->slots[slot].load(std::memory_order_acquire);
+    // Deep inside a large block, which most often is the first of its segment.
+    const Segment* segment = page->segment.load(std::memory_order_acquire);
+    const Range* first = segment == nullptr ? nullptr : segment->first;
+    if (holder == nullptr && first != nullptr && first->holds(address, bytes)) return Sight::kHeld;
+    while (holder == nullptr && slot-- > 0) holder = page->slots[slot].load(std::memory_order_acquire);
+    return holder != nullptr && holder->holds(address, bytes) ? Sight::kHeld : Sight::kMaybe;
+  }
 
   // False: no host memory, and nothing was entered. pre: start and bytes are multiples of a page.
   bool enter(Address start, uint64_t bytes);

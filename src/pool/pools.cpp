@@ -161,6 +161,18 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits wait
   return Freed::kDone;
 }
 
+void Pools::refuse_free(Address address, Unkept why, uint64_t asked) {
+  const Holder* const holder = why == Unkept::kNobodys ? nullptr : page_map.find(address);
+  if (holder == nullptr) return;
+  // The tag that hand_out() stored.
+  const uint64_t told = holder->bytes_of_blocks() + uint64_t{1} - (asked & ~kMarkedAsked);
+  const bool apart = holder->class_of_blocks() == kNotKept || told >= kAskedApart;
+  const unsigned mark = (asked & kMarkedAsked) != 0 ? kMarkedTag : 0u;
+  holder->tags[holder->index_of(address)].store(
+      static_cast<uint16_t>((apart ? kAskedApart : static_cast<unsigned>(told)) | mark),
+      std::memory_order_relaxed);
+}
+
 Status Pools::allocate_native(driver::Context context, uint64_t bytes, Address* out) {
   const Arrival arrival(*this, context);
   if (!arrival.is_welcome()) return forward(bytes, out);

@@ -40,6 +40,8 @@ class Pools {
   // The same in two steps: if the thread did not keep the block, finish_free() must follow with the answers.
   Unkept free_kept(Address address, uint64_t* asked);
   Freed finish_free(Address address, Unkept why, uint64_t asked, Waits waits = Waits::kIfAsked);
+  // Or, instead of it: the free is refused and the application still holds the block.
+  void refuse_free(Address address, Unkept why, uint64_t asked);
   // The same for memory of another source, which is never cut.
   Status allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
   // From now on no block is cut from a segment: each is an allocation of the driver's.
@@ -65,6 +67,8 @@ class Pools {
   bool taint(Address address, Taint reason, uint64_t bytes = 1) const;
   // Whether an address lies in memory that the pool got from the driver.
   bool owns(Address address) const;
+  // Whether there may be blocks that the page map does not know.
+  bool has_wholes() const { return wholes_.load(std::memory_order_relaxed) != nullptr; }
 
   // Before a context goes away: what there is of it is dropped, and until closed() what other threads
   // allocate there is the driver's business. What to tell closed() when the call that was to end it has

@@ -64,6 +64,8 @@ struct Holder {
   unsigned class_of_blocks() const { return size_class.load(std::memory_order_relaxed); }
   // The bytes that were asked for, if the tag is not 0.
   uint64_t asked(uint16_t tag) const;
+  // Whether the application holds a block that has these bytes. pre: `address` is in here.
+  bool holds(Address address, uint64_t bytes) const;
 };
 
 enum class Use : uint8_t { kFree, kPending, kTaken };
@@ -126,6 +128,15 @@ inline uint64_t Holder::asked(uint16_t tag) const {
   const uint16_t told = tag & ~kMarkedTag;
   return told != kAskedApart ? bytes_of_blocks() + 1u - told
                              : range->large_asked.load(std::memory_order_relaxed);
+}
+
+inline bool Holder::holds(Address address, uint64_t bytes) const {
+  const uint32_t index = index_containing(address);
+  const uint16_t tag = index < blocks ? tags[index].load(std::memory_order_relaxed) : 0;
+  if (tag == 0) return false;
+  const uint64_t size = asked(tag);
+  const uint64_t into = address - start - uint64_t{index} * bytes_of_blocks();
+  return into <= size && bytes <= size - into;
 }
 
 struct Segment {

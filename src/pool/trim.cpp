@@ -31,7 +31,7 @@ void Pool::empty_thread_caches() {
 
 bool Pool::begin_release() {
   // A capture that begins now would be broken by the driver's free: it waits until that is over.
-  if (!order().gate().enter()) return false;
+  if (driver_.may_be_capturing() || !order().gate().enter()) return false;
   // This store and load against those of close(): one of the two sees the other.
   releasing_.fetch_add(1, std::memory_order_seq_cst);
   if (context_.load(std::memory_order_seq_cst) != nullptr) return true;

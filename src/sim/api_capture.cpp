@@ -66,6 +66,13 @@ CUresult update(Site& site, CUstream handle, CUgraphNode* nodes, size_t count, u
 
 extern "C" {
 
+CUresult cuTomorrow(CUstream stream);
+
+// What no toolkit has: the entry point of a driver that is newer than cupool, and begins a capture.
+CUresult cuTomorrow(CUstream stream) {
+  return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
   return begin(SIM_SITE(cuStreamBeginCapture_v2), stream, mode);
 }

@@ -2,6 +2,8 @@
 // cuInit is the only call that works before the driver runs, with those that need no driver at all.
 #include <cuda.h>
 
+#include <cstring>
+
 #include "sim/entry.hpp"
 #include "sim/options.hpp"
 
@@ -55,10 +57,15 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
 
 CUresult cuGetErrorString(CUresult error, const char** text) { return cuGetErrorName(error, text); }
 
-// The tables are private to NVIDIA's own libraries; a program that needs them cannot run here.
-CUresult cuGetExportTable(const void** table, const CUuuid*) {
-  if (table != nullptr) *table = nullptr;
-  return CUDA_ERROR_NOT_FOUND;
+// The tables are private to NVIDIA's own libraries; a program that needs them cannot run here. One that has
+// nothing in it, and that nobody knows, is there for all that.
+CUresult cuGetExportTable(const void** table, const CUuuid* id) {
+  static const void* const kEmpty = nullptr;
+  static constexpr char kItsId[] = "nobody knows it";
+  static_assert(sizeof kItsId == sizeof id->bytes);
+  const bool found = table != nullptr && id != nullptr && std::memcmp(id->bytes, kItsId, sizeof kItsId) == 0;
+  if (table != nullptr) *table = found ? &kEmpty : nullptr;
+  return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 }  // extern "C"

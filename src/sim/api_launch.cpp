@@ -58,7 +58,8 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** parameters, void** extra) {
-  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
+    return CUDA_ERROR_INVALID_VALUE;
   const Shape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
                     {config->blockDimX, config->blockDimY, config->blockDimZ}};
   return launch(SIM_SITE(cuLaunchKernelEx), f, shape, config->hStream, parameters, extra, overlaps(*config));

@@ -31,6 +31,15 @@ def declared(compiler, include):
     return found
 
 
+def declared_later(source):
+    """The functions of newer toolkits that src/cuda/later.hpp declares, per-thread forms included."""
+    text = (Path(source) / "src/cuda/later.hpp").read_text()
+    found = {name: parameters for name, parameters in FUNCTION.findall(text)}
+    for plain, name in re.findall(r"^decltype\((\w+)\) (\w+);", text, re.MULTILINE):
+        found[name] = found[plain]
+    return found
+
+
 def declared_elsewhere(name, include):
     """Whether another header of the toolkit (graphics, profiler) declares the function, or renames one to it."""
     name = without_per_thread(name)

@@ -10,6 +10,7 @@ class DriverApiTest(harness.TestCase):
     def setUp(self):
         super().setUp()
         self.declarations = driver_api.declared(harness.COMPILER, harness.CUDA_INCLUDE)
+        self.declarations.update(driver_api.declared_later(harness.SOURCE))
         self.table = driver_api.exported_names(harness.COMPILER, harness.SOURCE)
         self.plain, self.quiet = driver_api.known_names(KNOWN)
         for name in driver_api.called_names(harness.SOURCE / "src/cuda/api.def"):

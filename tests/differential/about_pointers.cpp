@@ -150,6 +150,12 @@ void ask_identity(CUdeviceptr block, size_t bytes) {
   const bool block_same = number_of(block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID) ==
                           number_of(block + bytes - 1, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID);
   say("MEMORY_BLOCK_ID at both ends", CUDA_SUCCESS, block_same ? "same" : "different");
+  CUdeviceptr other = 0;
+  MUST(cuMemAlloc(&other, bytes));
+  const bool shared = number_of(block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID) ==
+                      number_of(other, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID);
+  say("MEMORY_BLOCK_ID of two allocations", CUDA_SUCCESS, shared ? "same" : "different");
+  MUST(cuMemFree(other));
 }
 
 void about_pointers() {

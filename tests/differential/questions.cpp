@@ -70,6 +70,7 @@ int main() {
   about_sharing();
   about_managed();
   about_contexts();
+  about_work();
   std::printf("that is all\n");
   return 0;
 }

@@ -52,5 +52,6 @@ void about_calls();
 void about_sharing();
 void about_managed();
 void about_contexts();
+void about_work();
 
 }  // namespace questions

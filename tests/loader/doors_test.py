@@ -65,6 +65,16 @@ class DoorsTest(harness.TestCase):
             result, _ = self.under_cupool([harness.victim("broken")], backend)
             self.assertEqual((bare.code, bare.out), (result.code, result.out))
 
+    def test_an_error_of_one_context_leaves_the_pool_of_another_alone(self):
+        two = {"CUPOOL_SIM_DEVICES": "2"}
+        bare = harness.run([harness.victim("faults")], env=two)
+        if bare.out == "one device\n":
+            self.skipTest("this takes two devices")
+        self.assertIn("wait for the stream: 700", bare.out)
+        result, counters = self.under_cupool([harness.victim("faults")], "", more_env=two)
+        self.assertEqual((bare.code, bare.out), (result.code, result.out))
+        self.assertEqual(0, counters[0]["forwarded_allocations"], "the pool went on serving the other context")
+
     def test_a_primary_context_can_end_while_another_thread_ends_its_own(self):
         # A real context takes a third of a second to make.
         times, rounds = (1, 12) if harness.DRIVER == "gpu" else (3, 100)

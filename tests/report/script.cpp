@@ -11,6 +11,7 @@
 //   k             a child is forked and exits            R  the device's context is reset and taken again
 //   T:BYTES       cupool_trim to so many bytes           M:BYTES  cupool_set_max_cached
 //   D             the context is destroyed, if the driver lets us
+//   L:PATH        load a library
 //   x:HOW         end by exit, _exit, quick, abort, term; or usr2, and go on
 // A step that fails prints its argument and the driver's error, and the next one follows.
 #include <cuda.h>
@@ -179,6 +180,7 @@ CUresult take(const Step& step) {
       set(step.number(1));
   }
   if (verb == "k") fork_child();
+  if (verb == "L" && dlopen(step.at(1).c_str(), RTLD_NOW) == nullptr) return CUDA_ERROR_FILE_NOT_FOUND;
   if (verb == "x") end(step.at(1));
   return CUDA_SUCCESS;
 }

@@ -1,0 +1,33 @@
+// See operands.hpp.
+#include "hooks/operands.hpp"
+
+#include "hooks/blocks.hpp"
+
+namespace cupool::hooks {
+
+bool is_good_operand(CUdeviceptr address, uint64_t bytes) {
+  if (bytes == 0) return true;
+  Block block;
+  switch (look_up(address, &block)) {
+    case Whose::kDrivers:
+      return true;
+    case Whose::kNobodys:
+      return false;
+    case Whose::kBlock:
+      break;
+  }
+  return bytes <= block.bytes - (address - block.start);
+}
+
+// The driver looks at context and stream first: without one, or with one that has failed, it says that.
+CUresult refuse_operand(CUstream stream) {
+  const Reentry guard;
+  size_t free = 0;
+  size_t total = 0;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUresult result = cuda::real.cuMemGetInfo_v2(&free, &total);
+  if (result == CUDA_SUCCESS) result = cuda::real.cuStreamIsCapturing(stream, &status);
+  return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace cupool::hooks

@@ -1,0 +1,124 @@
+// The memory that a copy or memset names. The driver refuses a call whose operand does not lie in one
+// allocation, to the byte; it sees our segments, so the same is asked here of blocks. What the page map shows
+// without a lock costs a few loads; everything else is looked up before the call is refused. How the
+// arguments of a function name memory stands in cuda/api.def. Owns nothing.
+#pragma once
+
+#include <string_view>
+#include <tuple>
+
+#include "cuda/real.hpp"
+#include "hooks/imports.hpp"
+#include "hooks/serving.hpp"
+#include "pool/page_map.hpp"
+
+namespace cupool::hooks {
+
+// kLine: every address among the arguments, with the last size. kBatch: lists of addresses and sizes.
+enum class Shape { kNone, kLine, kBatch, kBox2D, kBox3D, kSet8, kSet16, kSet32, kSet2D8, kSet2D16, kSet2D32 };
+
+namespace detail {
+
+struct Named {
+  std::string_view name;
+  Shape shape;
+};
+#define CUPOOL_OPERANDS(name, shape) Named{#name, Shape::shape},
+inline constexpr Named kNamed[] = {
+#include "cuda/api.def"
+};
+
+// Bytes from the first to the last of `count` equal steps.
+inline uint64_t span(uint64_t count, uint64_t step, uint64_t last) {
+  uint64_t bytes = 0;
+  return __builtin_mul_overflow(count - 1, step, &bytes) || __builtin_add_overflow(bytes, last, &bytes)
+             ? ~uint64_t{0}
+             : bytes;
+}
+
+// One side of a shaped copy.
+template <typename Visit>
+bool visit_side(Visit&& visit, CUmemorytype type, CUdeviceptr device, const void* host, uint64_t x,
+                uint64_t y, uint64_t z, uint64_t pitch, uint64_t rows, uint64_t width, uint64_t height,
+                uint64_t depth) {
+  if (type == CU_MEMORYTYPE_ARRAY || width == 0 || height == 0 || depth == 0) return true;
+  const CUdeviceptr start = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
+  if (pitch == 0) pitch = width;
+  return visit(start + x + (y + z * rows) * pitch, span(depth, pitch * rows, span(height, pitch, width)));
+}
+
+}  // namespace detail
+
+constexpr Shape shape_of(std::string_view name) {
+  for (const detail::Named& named : detail::kNamed) {
+    if (named.name == name) return named.shape;
+  }
+  return Shape::kNone;
+}
+
+// Calls `visit(address, bytes)` for every operand, until one says false; whether none did.
+template <Shape shape, typename Visit, typename... Args>
+bool for_each_operand(Visit&& visit, const Args&... args) {
+  [[maybe_unused]] const auto all = std::tie(args...);
+  if constexpr (shape == Shape::kLine) {
+    size_t bytes = 0;
+    const auto take_size = [&]<typename T>(const T& value) {
+      if constexpr (std::is_same_v<T, size_t>) bytes = value;
+    };
+    (take_size(args), ...);
+    const auto take_address = [&]<typename T>(const T& value) {
+      if constexpr (std::is_same_v<T, CUdeviceptr>) return visit(value, bytes);
+      if constexpr (std::is_same_v<T, void*> || std::is_same_v<T, const void*>)
+        return visit(reinterpret_cast<CUdeviceptr>(value), bytes);
+      return true;
+    };
+    return (take_address(args) && ...);
+  } else if constexpr (shape == Shape::kBatch) {
+    const auto [to, from, sizes, count] =
+        std::tie(std::get<0>(all), std::get<1>(all), std::get<2>(all), std::get<3>(all));
+    if (to == nullptr || from == nullptr || sizes == nullptr) return true;
+    for (size_t i = 0; i < count; ++i) {
+      if (!visit(to[i], sizes[i]) || !visit(from[i], sizes[i])) return false;
+    }
+    return true;
+  } else if constexpr (shape == Shape::kBox2D) {
+    const auto* const c = std::get<0>(all);
+    return c == nullptr ||
+           (detail::visit_side(visit, c->dstMemoryType, c->dstDevice, c->dstHost, c->dstXInBytes, c->dstY, 0,
+                               c->dstPitch, 0, c->WidthInBytes, c->Height, 1) &&
+            detail::visit_side(visit, c->srcMemoryType, c->srcDevice, c->srcHost, c->srcXInBytes, c->srcY, 0,
+                               c->srcPitch, 0, c->WidthInBytes, c->Height, 1));
+  } else if constexpr (shape == Shape::kBox3D) {
+    const auto* const c = std::get<0>(all);
+    return c == nullptr ||
+           (detail::visit_side(visit, c->dstMemoryType, c->dstDevice, c->dstHost, c->dstXInBytes, c->dstY,
+                               c->dstZ, c->dstPitch, c->dstHeight, c->WidthInBytes, c->Height, c->Depth) &&
+            detail::visit_side(visit, c->srcMemoryType, c->srcDevice, c->srcHost, c->srcXInBytes, c->srcY,
+                               c->srcZ, c->srcPitch, c->srcHeight, c->WidthInBytes, c->Height, c->Depth));
+  } else if constexpr (shape == Shape::kSet8 || shape == Shape::kSet16 || shape == Shape::kSet32) {
+    constexpr uint64_t kUnit = shape == Shape::kSet8 ? 1 : shape == Shape::kSet16 ? 2 : 4;
+    const size_t count = std::get<2>(all);
+    return count == 0 || visit(std::get<0>(all), detail::span(count, kUnit, kUnit));
+  } else if constexpr (shape != Shape::kNone) {
+    constexpr uint64_t kUnit = shape == Shape::kSet2D8 ? 1 : shape == Shape::kSet2D16 ? 2 : 4;
+    const size_t width = std::get<3>(all);
+    const size_t height = std::get<4>(all);
+    return width == 0 || height == 0 ||
+           visit(std::get<0>(all), detail::span(height, std::get<1>(all), detail::span(width, kUnit, kUnit)));
+  }
+  return true;
+}
+
+// Whether an operand is plainly good: a block of the pool has it, or no memory of ours is near. False: look.
+inline bool is_plainly_good(CUdeviceptr address, uint64_t bytes) {
+  const auto sight = pool::page_map.look(address, bytes);
+  if (sight == pool::PageMap::Sight::kNotOurs) return !pools.has_wholes() && !imports.any();
+  return sight == pool::PageMap::Sight::kHeld;
+}
+
+// Whether the driver would have taken it. Looks under the locks.
+bool is_good_operand(CUdeviceptr address, uint64_t bytes);
+// What a call with a bad operand on this stream is answered.
+CUresult refuse_operand(CUstream stream);
+
+}  // namespace cupool::hooks
