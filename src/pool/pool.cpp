@@ -78,7 +78,7 @@ bool Pool::keeps_many(ThreadCache& cache, unsigned size_class) {
   const Shelf& shelf = cache.shelf(size_class);
   const bool many = shelf.count != 0 && shelf.count >= shelf.room / 2;
   cache.exit();
-  return many && cache.order().reuse() != order::Reuse::kCompleted;
+  return many && order().reuse() != order::Reuse::kCompleted && !may_spread(sizes_.bytes(size_class));
 }
 
 // The thread keeps blocks of this class, but none that may be handed out: the work of one may be over
@@ -221,17 +221,19 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   if (!order().is_idle() && !order().is_capturing()) {
     order().advance();
     if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
-    // Is there something that only time keeps from us? Of small ranges there may be, in other threads' hands.
-    const bool fits = keeps(cache, size_class) || ranges_.fits(bytes);
-    if ((fits || bytes <= SizeClasses::kLargestKept) && order().is_spread() && may_spread(bytes)) {
-      if (Range* range = grow(bytes, search)) {
-        spread_.fetch_add(bytes, std::memory_order_relaxed);
-        return range;
+    if (order().is_spread()) {
+      // Is there something that only time keeps from us? Of small ranges there may be, in other threads' hands.
+      const bool fits = bytes <= SizeClasses::kLargestKept || ranges_.fits(bytes);
+      if (fits && may_spread(bytes)) {
+        if (Range* range = grow(bytes, search)) {
+          spread_.fetch_add(bytes, std::memory_order_relaxed);
+          return range;
+        }
       }
-    }
-    if (fits && order().reach()) {
-      search->reach = order::Reach::kAll;
-      if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
+      if (order().reach()) {
+        search->reach = order::Reach::kAll;
+        if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
+      }
     }
   }
   cache.enter();
@@ -262,14 +264,19 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
   return waits_for_nothing_new && !order().is_capturing() ? release_free_segments(0) : 0;
 }
 
-// Where streams overlap, memory whose work is not over may lie idle while more is taken, so that they need
-// not wait for each other: as much as a cache that is divided by streams would take for each of them, with
-// its segments of 2 MiB for small blocks and 20 MiB for larger ones.
+// Where streams overlap, memory whose work is not over may lie idle while more is taken, so that they need not
+// wait for each other. For two streams that take turns, as much as a cache that is divided by streams would
+// take: a segment of 2 MiB for small blocks, of 20 MiB for larger ones, for each. More streams work side by
+// side, far ahead of the device, and get all that the user allows; not for few large blocks.
 bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
+  constexpr size_t kTurns = 2;
+  constexpr uint64_t kFewestBlocks = 32;
+  const size_t lanes = order().lanes_in_turns();
   const uint64_t share = bytes <= 1 << 20 ? kSmallShare : std::max(bytes, kShare);
-  const uint64_t most = std::min(settings_.many_budget, share * order().lanes_in_turns());
+  const bool many = lanes > kTurns && bytes <= settings_.many_budget / kFewestBlocks;
+  const uint64_t most = many ? settings_.many_budget : std::min(settings_.many_budget, share * lanes);
   return spread_.load(std::memory_order_relaxed) + bytes <= most;
 }
 

@@ -198,7 +198,7 @@ class Pool {
   bool fetch_small_reached(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search);
   static bool keeps(ThreadCache& cache, unsigned size_class);
-  static bool keeps_many(ThreadCache& cache, unsigned size_class);
+  bool keeps_many(ThreadCache& cache, unsigned size_class);
   bool take_after_wait(ThreadCache& cache, unsigned size_class, Entry* out);
   Range* take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
@@ -210,6 +210,7 @@ class Pool {
   uint64_t largest_split(uint64_t need) const;
   uint64_t segment_bytes(uint64_t need) const;
   bool may_spread(uint64_t bytes);
+  uint64_t most_unsealed() const;
   uint64_t release_for_growth(ThreadCache& cache);
   void give_range(Range* range, Epoch stamp);
   void take_back_large(ThreadCache& cache, const Entry& entry);

@@ -48,14 +48,25 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
   }
 }
 
-// How much a thread may free before a seal is made. What is not sealed cannot serve again, so it is little; a
-// seal costs less than a microsecond. Where it is a wait on the host it is made seldom.
+// How much a thread may free before a seal is made. What is not sealed cannot serve again, so it is little of
+// what the pool has: a seal costs less than a microsecond on one stream. On several it costs more, and holds
+// up all threads that submit; there memory waits for its work to be over anyway.
+uint64_t Pool::most_unsealed() const {
+  constexpr uint64_t kFewest = 512 << 10;
+  constexpr uint64_t kShare = 1024;
+  constexpr uint64_t kShareOfSpread = 256;
+  constexpr uint64_t kShareOfBudget = 32;
+  if (!order().is_spread()) return std::max(kFewest, ranges_.reserved() / kShare);
+  const uint64_t share = std::max(kFewest, ranges_.reserved() / kShareOfSpread);
+  return order().lanes_in_turns() > 2 ? std::max(share, settings_.many_budget / kShareOfBudget) : share;
+}
+
 void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   constexpr uint32_t kMostFrees = 32;
-  constexpr uint64_t kMostBytes = 512 << 10;
+  // Where a seal is a wait on the host it is made seldom.
   constexpr uint32_t kMostFreesWaiting = 1024;
   const bool is_due = order().has_context_events()
-                          ? cache.seal_is_due(bytes, kMostFrees, kMostBytes)
+                          ? cache.seal_is_due(bytes, kMostFrees, most_unsealed())
                           : cache.seal_is_due(bytes, kMostFreesWaiting, settings_.many_budget / 4);
   if (is_due) order().seal_in_free();
   cache.note_free();
