@@ -26,6 +26,11 @@ class Native {
 
   // In the current context, which is `context`. kNotSupported: this driver cannot, and that was said once.
   Status allocate(driver::Context context, uint64_t bytes, Address* out);
+  // Makes what a context needs, which is current, before the first allocation: while a stream that was
+  // destroyed still has work, the driver makes the creation of another one wait for it.
+  void prepare(driver::Context context) {
+    if (context != nullptr) open(context);
+  }
   // It found no memory, and nobody else has any: counts it, and explains it if the user wants that.
   void note_failure(driver::Context context, uint64_t bytes);
   // False: not a block of this pool.

@@ -16,6 +16,7 @@ from harness import BUILD, EMULATOR, LIBRARY, preloaded, victim
 OBSERVER = BUILD / "sim" / "libcupool_observer.so"
 WITHOUT = BUILD / "tests" / "seeds" / "without" / "libcupool.so"
 HAZARD = 86
+ADDED_WAITS = (87, 88)
 OPERATIONS = 300
 
 # Where the user's own limit refuses an allocation, the pool waits as it does where the driver refuses one.
@@ -96,12 +97,13 @@ class Job:
     environment: dict = field(default_factory=dict)
     arguments: list = field(default_factory=list)
     preload: list = field(default_factory=lambda: [OBSERVER, LIBRARY])
-    scene: str = ""  # of torture_races, instead of torture
+    scene: str = ""  # of this program, instead of torture
+    program: str = "torture_races"
 
     def command(self):
         """The program's own command line; a set's arguments come last and win."""
         if self.scene:
-            return [str(victim("torture_races")), self.scene]
+            return [str(victim(self.program)), self.scene]
         return [str(victim("torture")), "--seed", str(self.seed), "--threads", str(self.threads),
                 "--ops", str(OPERATIONS), "--most", "1000000", *self.arguments]
 
@@ -182,11 +184,15 @@ def fault_jobs(first, count):
                   [*arguments, "--tolerant"])
 
 
-def scene_jobs(scene, count, rule):
+# What a case needs besides: memory that is not simply new, and a judge who counts a thread's own frees only.
+SCENES = {"others": {"CUPOOL_STREAMS": "exact", "CUPOOL_MANY_BUDGET": "0", "CUPOOL_SIM_WAITS": "exact"}}
+
+
+def scene_jobs(scene, count, rule, program="torture_races"):
     """The one case a rule is for, with a library from which that rule is taken ('' : none is)."""
     for seed in range(1, 1 + count):
-        yield Job(f"{scene} without {rule or 'nothing'}", seed, 2, {"WITHOUT_RULE": rule},
-                  preload=[OBSERVER, WITHOUT], scene=scene)
+        yield Job(f"{scene} without {rule or 'nothing'}", seed, 2, {"WITHOUT_RULE": rule, **SCENES.get(scene, {})},
+                  preload=[OBSERVER, WITHOUT], scene=scene, program=program)
 
 
 def without(jobs, rule):

@@ -1,6 +1,6 @@
 // Victim: short programs, each valid, each the one case that a rule of order/ is there for. The oracle
 // judges: what runs when does not matter, only what is ordered. Usage: torture_races
-// streams|destroyed|threads|wait
+// streams|destroyed|waited|older|threads|wait|ordered|others
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -53,6 +53,81 @@ void destroyed(victim::Device& device) {
     device.check(p, kBytes, 100 + value, stream);
     device.free(p);
   }
+}
+
+// A stream has waited for what a block's old life did elsewhere. It is destroyed, its handle comes back, and
+// the new stream uses the block: that one has not waited.
+void waited(victim::Device& device) {
+  CUstream const other = make_stream();
+  CUstream stream = make_stream();
+  for (unsigned value = 1; value < 5; ++value) {
+    CUdeviceptr p = device.alloc(kBytes);
+    device.spin(30000, other);
+    device.fill(p, kBytes, value, other);
+    device.free(p);
+    p = device.alloc(kBytes);
+    device.fill(p, kBytes, 100 + value, stream);
+    VICTIM_CHECK(cuStreamDestroy(stream));
+    stream = make_stream();
+    device.fill(p, kBytes, 200 + value, stream);
+    device.check(p, kBytes, 200 + value, stream);
+    device.free(p);
+    VICTIM_CHECK(cuCtxSynchronize());
+  }
+}
+
+// Two blocks are freed one after the other, the work of each on another stream. The newer one is first given
+// to its own stream, then the older one.
+void older(victim::Device& device) {
+  CUstream const one = make_stream();
+  CUstream const other = make_stream();
+  const CUdeviceptr p = device.alloc(kBytes);
+  const CUdeviceptr q = device.alloc(kBytes);
+  device.spin(30000, one);
+  device.fill(p, kBytes, 1, one);
+  device.free(p);
+  device.spin(30000, other);
+  device.fill(q, kBytes, 2, other);
+  device.free(q);
+  const CUdeviceptr first = device.alloc(kBytes);
+  const CUdeviceptr second = device.alloc(kBytes);
+  for (const CUdeviceptr block : {q, p}) {
+    if (block != first && block != second) continue;
+    device.fill(block, kBytes, 3, other);
+    device.check(block, kBytes, 3, other);
+  }
+  device.free(first);
+  device.free(second);
+}
+
+// A stream-ordered free waits for nothing, and what is given next must not wait for another stream's work.
+void ordered(victim::Device& device) {
+  CUstream const one = make_stream();
+  CUstream const other = make_stream();
+  CUdeviceptr p = device.alloc(kBytes);
+  device.fill(p, kBytes, 1, one);
+  device.spin(30000, other);
+  VICTIM_CHECK(cuMemFreeAsync(p, one));
+  p = device.alloc(kBytes);
+  device.fill(p, kBytes, 2, one);
+  device.check(p, kBytes, 2, one);
+  VICTIM_CHECK(cuCtxSynchronize());
+  device.free(p);
+}
+
+// One thread frees with work queued, another one asks for memory without having freed anything.
+void others(victim::Device& device) {
+  CUstream const one = make_stream();
+  const CUdeviceptr p = device.alloc(kBytes);
+  device.spin(30000, one);
+  device.fill(p, kBytes, 1, one);
+  device.free(p);
+  std::thread([&] {
+    device.enter_thread();
+    const CUdeviceptr q = device.alloc(kBytes);
+    VICTIM_CHECK(cuCtxSynchronize());
+    device.free(q);
+  }).join();
 }
 
 // Two threads, each on its own default stream, which has the same name in both.
@@ -115,11 +190,12 @@ void wait(victim::Device& device) {
     VICTIM_CHECK(cuStreamSynchronize(one));
   });
   turnstile.wait_until_reached();
+  device.spin(30000, one);
   device.fill(p, kBytes, 2, one);
   VICTIM_CHECK(cuMemFreeAsync(p, one));
-  p = device.alloc(kBytes);
   turnstile.open();
   waiter.join();
+  p = device.alloc(kBytes);
   device.fill(p, kBytes, 3, other);
   device.check(p, kBytes, 3, other);
   device.free(p);
@@ -132,8 +208,9 @@ int main(int argc, char** argv) {
     const char* name;
     void (*play)(victim::Device&);
   };
-  constexpr Scene kScenes[] = {
-      {"streams", streams}, {"destroyed", destroyed}, {"threads", threads}, {"wait", wait}};
+  constexpr Scene kScenes[] = {{"streams", streams}, {"destroyed", destroyed}, {"waited", waited},
+                               {"older", older},     {"threads", threads},     {"wait", wait},
+                               {"ordered", ordered}, {"others", others}};
   for (const Scene& scene : kScenes) {
     if (argc != 2 || std::strcmp(argv[1], scene.name) != 0) continue;
     victim::Device device(victim::linked_api());

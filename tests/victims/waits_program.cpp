@@ -150,19 +150,20 @@ int programmatic() {
   return d.finish();
 }
 
-// A launch that may overlap follows at once upon the old owner's work, on the same stream.
+// A launch that may overlap follows at once upon the old owner's work, on the same stream. Large enough that
+// the block is given again at once.
 int programmatic_next() {
   MUST(cuInit(0));
   const Device d;
   const CUstream s2 = d.stream();
   for (int i = 0; i < 6; ++i) {
-    const CUdeviceptr old = d.alloc(64 * kKiB);
+    const CUdeviceptr old = d.alloc(4 * kMiB);
     d.spin(kLongNs / 100, s2);
-    d.fill(old, 64 * kKiB, 38, s2);
+    d.fill(old, 4 * kMiB, 38, s2);
     d.free(old);
-    const CUdeviceptr p = d.alloc(64 * kKiB);
-    d.fill_programmatic(p, 64 * kKiB, 39, s2);
-    d.check(p, 64 * kKiB, 39, s2);
+    const CUdeviceptr p = d.alloc(4 * kMiB);
+    d.fill_programmatic(p, 4 * kMiB, 39, s2);
+    d.check(p, 4 * kMiB, 39, s2);
     if (i % 2 == 0) d.free(p);
   }
   return d.finish();
