@@ -154,6 +154,8 @@ class Timeline {
   CaptureGate& gate() { return gate_; }
   // How many lanes take turns; 0 while none had to wait for another more than a few times.
   size_t lanes_in_turns() const { return lanes_.load(std::memory_order_relaxed); }
+  // Whether nothing was submitted since the last seal.
+  bool is_covered() const { return noted_.load(std::memory_order_acquire) == Lane::kNone; }
   // Whether more than one thread was seen to submit work, or to free.
   bool has_several_threads() const { return several_threads_.load(std::memory_order_relaxed); }
 
