@@ -50,6 +50,11 @@ class Primaries {
 
 Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
 
+// The native pool makes its streams before the program can end one of its own: see Native::prepare().
+void prepare_native() {
+  if (is_serving() && pools.serves_native()) pools.native()->prepare(cupool::hooks::current_context());
+}
+
 // The call leaves a context in `context`, if it succeeds.
 template <typename Call>
 CUresult gets(CUcontext* context, Call&& call) {
@@ -60,6 +65,7 @@ CUresult gets(CUcontext* context, Call&& call) {
     live.add(*context);
     pools.order().join(ours(*context));
   }
+  prepare_native();
   return result;
 }
 
@@ -68,6 +74,7 @@ template <typename Call>
 CUresult switches(Call&& call) {
   const CUresult result = call();
   cupool::hooks::forget_current_context();
+  prepare_native();
   return result;
 }
 

@@ -46,10 +46,7 @@ CUresult waits_for_stream(CUstream stream, Call&& call) {
 template <typename Call>
 CUresult creates(CUstream* stream, CUcontext context, Call&& call) {
   const CUresult result = call();
-  if (result != CUDA_SUCCESS || stream == nullptr || !is_serving()) return result;
-  cupool::cuda::live.add(*stream, context);
-  // Its own streams before the program can end one: see Native::prepare().
-  if (pools.serves_native()) pools.native()->prepare(cupool::hooks::current_context());
+  if (result == CUDA_SUCCESS && stream != nullptr && is_serving()) cupool::cuda::live.add(*stream, context);
   return result;
 }
 

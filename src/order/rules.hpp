@@ -21,7 +21,6 @@ CUPOOL_RULE(kDropWaited);   // without: a destroyed stream's waits count for the
 CUPOOL_RULE(kDropOverlap);  // without: a programmatic launch may jump over the wait
 CUPOOL_RULE(kThreadLanes);  // without: all threads' default streams count as one lane
 CUPOOL_RULE(kSealInFree);   // without: work may wait for an event that was recorded outside a free
-CUPOOL_RULE(kOwnFree);      // without: exact reuse waits on the host for other threads' frees too
 CUPOOL_RULE(kLeaves);       // without: memory leaves the process before its old work is over
 
 #undef CUPOOL_RULE

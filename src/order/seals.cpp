@@ -10,7 +10,7 @@ namespace cupool::order {
 
 void Seals::push(Epoch epoch, Lane lanes) {
   make_room();
-  pending_[count_++] = {epoch, epoch, lanes, nullptr, false};
+  pending_[count_++] = {epoch, lanes, nullptr, false};
 }
 
 // What work may wait for passes only into another such seal; everything else may pass into any.

@@ -14,7 +14,6 @@ namespace cupool::order {
 
 struct Seal {
   Epoch epoch = 0;
-  Epoch made = 0;  // the epoch that was open when its event was recorded; the number above may be raised
   Lane lanes = Lane::kNone;
   driver::Event event = nullptr;  // null: a wait of the program stands for it, or one that failed
   bool in_free = false;           // recorded inside a free: work may be made to wait for it

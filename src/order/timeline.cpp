@@ -14,7 +14,6 @@ namespace cupool::order {
 using driver::kSuccess;
 
 constinit thread_local uint64_t thread_work = 0;
-constinit thread_local Timeline::Own Timeline::own_{nullptr, 0};
 
 namespace {
 
@@ -129,6 +128,11 @@ void Timeline::seal_in_free() {
   lock_.unlock();
 }
 
+void Timeline::wait_in_free() {
+  seal_in_free();
+  wait_for(sealed_.load(std::memory_order_acquire));
+}
+
 void Timeline::seal_for_completion() {
   if (driver_.may_be_capturing() || !lock_.try_lock()) return;
   seal_locked(Kind::kForCompletion);
@@ -233,16 +237,14 @@ bool Timeline::reach() {
       return sealed > ordered() && order_locked(sealed);
     }
     case Reuse::kCompleted:
-      return wait_for_own_frees();
+      return false;
   }
   return false;
 }
 
 // ---- Waits on the host.
 
-bool Timeline::wait_for(Epoch epoch) { return wait_for(epoch, kAnyStamp); }
-
-bool Timeline::wait_for(Epoch epoch, Epoch newest_record) {
+bool Timeline::wait_for(Epoch epoch) {
   const uint64_t before = stats::now_ns();
   bool over = false;
   for (bool may_wait = !driver_.may_be_capturing(); may_wait && !over;) {
@@ -250,22 +252,13 @@ bool Timeline::wait_for(Epoch epoch, Epoch newest_record) {
       Guard hold(lock_);
       poll_locked();
       over = epoch <= completed_.load(std::memory_order_relaxed);
-      const Seal* const seal = seals_.covering(epoch);
-      may_wait = !failed_ && !gate_.is_capturing() && seal != nullptr && seal->made <= newest_record;
+      may_wait = !failed_ && !gate_.is_capturing() && seals_.covering(epoch) != nullptr;
     }
     if (may_wait && !over) nanosleep(&kPollInterval, nullptr);
   }
   stats::count(stats::Event::pool_waits);
   stats::count(stats::Event::pool_wait_ns, stats::now_ns() - before);
   return over;
-}
-
-bool Timeline::wait_for_own_frees() {
-  const Epoch own =
-      kOwnFree ? (own_.timeline == this ? own_.epoch : 0) : sealed_.load(std::memory_order_acquire);
-  // An event that was recorded later, and took over that of the thread's own free, covers more than that
-  // free.
-  return own > completed_.load(std::memory_order_acquire) && wait_for(own, kOwnFree ? own : kAnyStamp);
 }
 
 bool Timeline::settle() {

@@ -101,8 +101,8 @@ class Timeline {
   // Closes the open epoch. At once where nothing was submitted since the last time; else by an event, or,
   // where the driver has none for contexts, by a wait. Gives up if another thread is at it.
   void seal_in_free();
-  // At the end of every free: what this thread's frees have covered.
-  void note_free() { own_ = {this, sealed_.load(std::memory_order_acquire)}; }
+  // The same, and waits on the host until all of that is over, as the driver's free does.
+  void wait_in_free();
   // Inside a stream-ordered free, for which the driver waits for nothing: nothing may lean on this seal, but
   // it tells when the work is over.
   void seal_for_completion();
@@ -113,14 +113,11 @@ class Timeline {
   // Looks which seals are done. Gives up at once if another thread is at it.
   void advance();
   // Makes sealed blocks reachable where that takes more than a note: for kOrder a wait of the context on the
-  // device, for kCompleted a wait on the host for what this thread's last free would have waited for. False:
-  // there is nothing to gain.
+  // device. False: there is nothing to gain.
   bool reach();
   // Waits on the host until the work of all epochs up to a sealed one is over. False during a capture or
   // after an error.
   bool wait_for(Epoch epoch);
-  // The same for what this thread's last free would have waited for. False: that is over already.
-  bool wait_for_own_frees();
   // Before a block leaves the process, or the order of streams: its old work is over when this returns.
   bool settle();
   // Waits on the host for all work of the context. False during a capture or after an error.
@@ -167,20 +164,12 @@ class Timeline {
   void forget_after_fork();
 
  private:
-  // What one thread's last free covered, of the timeline it last freed in.
-  struct Own {
-    const Timeline* timeline;
-    Epoch epoch;
-  };
-  static constinit thread_local Own own_;
-
   bool is_touched_directly() const { return direct_.load(std::memory_order_seq_cst); }
   // The highest stamp that is over, or ordered before all later work of the context.
   Epoch ordered() const { return kFence ? ordered_.load(std::memory_order_acquire) : kAnyStamp; }
 
   void raise_lean(Epoch stamp);
   void lean_on_seal(Epoch stamp);
-  bool wait_for(Epoch epoch, Epoch newest_record);
   bool wait_for_lean(Lane lane, driver::Stream stream);
   void note(Lane lane);
   void note_thread_locked() CUPOOL_REQUIRES(lock_);

@@ -67,16 +67,13 @@ Status Wholes::allocate(driver::Context context, driver::Driver& source, uint64_
   return status;
 }
 
-// There are idle blocks of this size, but none that may be handed out. Above the budget work waits for one of
-// them; managed memory, which the host may touch, is waited for on the host, as the thread's own free was to
-// do.
+// There are idle blocks of this size, but none that may be handed out. Above the budget work waits for one.
 bool Wholes::take_after_wait(Account& account, const Key& key, uint64_t bytes, Address* out) {
   order::Timeline& order = *account.order;
   order.advance();
   if (take(key, bytes, order::Reach::kCheap, DeviceCounter::hits_after_wait, out)) return true;
-  if (idle_bytes({.host_visible = account.host_visible}) <= account.settings.many_budget) return false;
-  const bool reached = account.host_visible ? order.wait_for_own_frees() : order.reach();
-  return reached && take(key, bytes, order::Reach::kAll, DeviceCounter::hits_after_wait, out);
+  if (account.host_visible || idle_bytes({}) <= account.settings.many_budget) return false;
+  return order.reach() && take(key, bytes, order::Reach::kAll, DeviceCounter::hits_after_wait, out);
 }
 
 // A new allocation of the driver's, within the user's limit.
@@ -163,6 +160,7 @@ Freed Wholes::free(Address address, bool may_wait) {
   Whole tainted;
   order::Timeline* order = nullptr;
   bool has_surplus = false;
+  bool waits = false;
   Choice surplus;
   {
     Guard hold(lock_);
@@ -185,6 +183,10 @@ Freed Wholes::free(Address address, bool may_wait) {
       add_idle(address, whole, Place::kNewest);
       surplus = {account.host_visible, account.context, account.device, max_cached(account)};
       has_surplus = may_wait && account.idle > surplus.keep;
+      // What serves again only when its work is over must not grow without end: such a free waits, as the
+      // driver's does.
+      waits = account.idle > account.settings.many_budget &&
+              (account.host_visible || order->reuse() == order::Reuse::kCompleted);
     } else {
       tainted = whole;
       leaving_.push_back(account.context);
@@ -194,8 +196,7 @@ Freed Wholes::free(Address address, bool may_wait) {
   if (!may_wait) {
     order->seal_for_completion();
   } else if (!order->is_idle()) {
-    order->seal_in_free();
-    order->note_free();
+    waits ? order->wait_in_free() : order->seal_in_free();
   }
   if (tainted.account != nullptr) {
     // A capture would not survive it: then the block waits, and serves nobody.

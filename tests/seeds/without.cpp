@@ -18,7 +18,6 @@ bool kDropWaited = true;
 bool kDropOverlap = true;
 bool kThreadLanes = true;
 bool kSealInFree = true;
-bool kOwnFree = true;
 bool kLeaves = true;
 
 namespace {
@@ -37,7 +36,6 @@ constexpr Rule kRules[] = {{"fence", &kFence},
                            {"drop_overlap", &kDropOverlap},
                            {"thread_lanes", &kThreadLanes},
                            {"seal_in_free", &kSealInFree},
-                           {"own_free", &kOwnFree},
                            {"leaves", &kLeaves}};
 
 [[gnu::constructor]] void take_one_out() {
