@@ -42,6 +42,13 @@ class Native {
   void closed(uint64_t ending, bool gone);
   // Gives back what is free and done, down to `keep` bytes in each pool; how many bytes went.
   uint64_t trim(uint64_t keep);
+  // Whether the lock can be had within a moment: not if a signal handler interrupted its holder on this
+  // thread.
+  bool can_be_asked() CUPOOL_EXCLUDES(lock_) {
+    if (!lock_.try_lock_for_a_moment()) return false;
+    lock_.unlock();
+    return true;
+  }
   // Of all contexts of a device.
   driver::NativeUsage usage(int device);
   void reset_peaks();

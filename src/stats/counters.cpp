@@ -37,10 +37,16 @@ class Registry {
     block->in_use = false;
   }
 
-  std::array<uint64_t, kCounters> add_up(Reading reading) CUPOOL_EXCLUDES(lock_) {
+  std::array<uint64_t, kCounters> add_up(Reading reading) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     if (reading == Reading::kNoLock) return add_up_now();
-    const Guard guard(lock_);
-    return add_up_now();
+    if (reading == Reading::kLocked) {
+      lock_.lock();
+    } else if (!lock_.try_lock_for_a_moment()) {
+      return add_up_now();
+    }
+    const auto total = add_up_now();
+    lock_.unlock();
+    return total;
   }
 
   // Blocks are only ever added, at the head, and never unmapped.

@@ -67,8 +67,9 @@ struct Sums {
   DeviceSums devices;
 };
 // kNoLock: in a signal handler, where the interrupted thread may hold the lock. A thread that ends meanwhile
-// may then be missed or counted twice.
-enum class Reading { kLocked, kNoLock };
+// may then be missed or counted twice. kPatient: at exit, which a signal handler may have called; the lock is
+// taken if it can be had within a moment.
+enum class Reading { kLocked, kPatient, kNoLock };
 Sums sums(Reading reading = Reading::kLocked);
 
 struct CounterInfo {

@@ -15,6 +15,7 @@
 #include "base/version.hpp"
 #include "config/options.hpp"
 #include "config/parse.hpp"
+#include "config/process.hpp"
 #include "tools/advice.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
