@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/output.hpp"
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
@@ -42,6 +43,7 @@ class Primaries {
   Primaries& operator=(const Primaries&) = delete;
 
  private:
+  cupool::CancelShield shield_;
   bool held_ = false;
 };
 

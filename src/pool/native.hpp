@@ -6,7 +6,8 @@
 #pragma once
 
 #include <atomic>
-#include <unordered_map>
+#include <deque>
+#include <map>
 #include <vector>
 
 #include "base/lock.hpp"
@@ -109,12 +110,11 @@ class Native {
   order::Timeline& order_;
   Lock lock_;
   std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
-  std::unordered_map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
+  std::map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Orphans> orphans_ CUPOOL_GUARDED_BY(lock_);
   uint64_t endings_ CUPOOL_GUARDED_BY(lock_) = 0;
-  std::unordered_map<int, driver::NativeUsage> past_
-      CUPOOL_GUARDED_BY(lock_);  // peaks of contexts that ended
-  std::vector<std::pair<Address, Source*>> deferred_
+  std::map<int, driver::NativeUsage> past_ CUPOOL_GUARDED_BY(lock_);  // peaks of contexts that ended
+  std::deque<std::pair<Address, Source*>> deferred_
       CUPOOL_GUARDED_BY(lock_);  // freed while something captured
   std::atomic<bool> has_deferred_{false};
   std::atomic<uint64_t> live_{0};

@@ -141,9 +141,9 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
   Range* range = find_range(cache, kNotKept, slabs_.slab_bytes(size_class), search);
   // Without room for a slab one block may do, which another thread has freed meanwhile.
   if (range == nullptr) return fetch_small(cache, size_class, out, search);
-  std::array<Entry, ThreadCache::kMostKept> entries;
+  std::array<Entry, ThreadCache::kMostMoved> entries;
   cache.enter();
-  const size_t wanted = cache.batch(size_class);
+  const size_t wanted = std::min<size_t>(cache.batch(size_class), entries.size());
   cache.exit();
   const size_t taken = slabs_.add(size_class, range, wanted, entries.data());
   if (taken == 0) {
@@ -164,9 +164,9 @@ bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Sear
   const bool hit = cache.take(size_class, order_, out);
   cache.exit();
   if (hit) return true;
-  std::array<Entry, ThreadCache::kMostKept> entries;
+  std::array<Entry, ThreadCache::kMostMoved> entries;
   cache.enter();
-  const size_t wanted = cache.batch(size_class);
+  const size_t wanted = std::min<size_t>(cache.batch(size_class), entries.size());
   cache.exit();
   const size_t taken = slabs_.take(size_class, wanted, order_, entries.data());
   if (taken == 0) return false;

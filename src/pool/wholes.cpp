@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/host_memory.hpp"
 #include "stats/counters.hpp"
 
 namespace cupool::pool {
@@ -163,7 +164,8 @@ Freed Wholes::free(Address address) {
     whole.stamp = order_.open();
     whole.age = ++ages_;
     whole.idle_since = now_ms();
-    if (whole.mark.taints == 0) {
+    // Keeping it takes a record.
+    if (whole.mark.taints == 0 && !host::is_short()) {
       add_idle(address, whole, Place::kNewest);
       surplus = {account.host_visible, account.context, account.device, max_cached(account)};
       if (account.idle <= surplus.keep) return Freed::kDone;

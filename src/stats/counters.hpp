@@ -36,10 +36,12 @@ struct alignas(128) Block {
   std::array<std::atomic<uint64_t>, kCounters> counts{};
   Block* next = nullptr;  // in the registry, for good; under its lock
   bool in_use = false;    // by a living thread; under the registry's lock
+  int unannounced = 0;    // the thread's number, if nobody will tell when it ends
 };
 
 namespace detail {
 inline constinit thread_local Block* own_block = nullptr;
+inline constinit thread_local bool thread_has_ended = false;
 inline constinit std::array<std::atomic<uint64_t>, kEvents> events{};
 Block* register_thread();  // null when there is no memory: this count is lost
 }  // namespace detail
