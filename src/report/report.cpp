@@ -64,9 +64,10 @@ class Undisturbed {
   CancelShield shield_;
 };
 
+// Against `ending`: either the dump sees that the end has begun, or the end sees the dump at its desk.
 bool sit_down(Desk& desk) {
   pid_t nobody = 0;
-  return desk.writer.compare_exchange_strong(nobody, own_thread(), std::memory_order_acq_rel);
+  return desk.writer.compare_exchange_strong(nobody, own_thread(), std::memory_order_seq_cst);
 }
 
 void stand_up(Desk& desk) { desk.writer.store(0, std::memory_order_release); }
@@ -76,7 +77,7 @@ void wait_for(const Desk& desk) {
   constexpr int kMostTurns = 10'000;
   const pid_t self = own_thread();
   for (int i = 0; i < kMostTurns; ++i) {
-    const pid_t writer = desk.writer.load(std::memory_order_acquire);
+    const pid_t writer = desk.writer.load(std::memory_order_seq_cst);
     if (writer == 0 || writer == self) return;
     const timespec moment{0, 1'000'000};
     syscall(SYS_nanosleep, &moment, nullptr);
