@@ -205,6 +205,15 @@ class HarmTest(harness.TestCase):
         self.assertNotIn("CUPOOL_", done.err)
         self.assertEqual(["privileged"], os.listdir(self.scratch))
 
+    def test_a_library_in_the_current_directory_takes_nothing_over(self):
+        harness.compile_shared(self.scratch, "libunwind.so.8", '#include <unistd.h>\n__attribute__((constructor)) static void taken(void)'
+                               ' { if (write(1, "taken over\\n", 11)) {} }\nint unw_backtrace(void** f, int n) { (void)f; (void)n; return 0; }\n')
+        script = harness.BUILD / "tests" / "report" / "script"
+        env = {"CUPOOL_CHECK": "yes", "LD_LIBRARY_PATH": f":{harness.BUILD / 'sim'}:."}
+        done = harness.with_cupool([script, "w"], env=env, driver="sim", cwd=self.scratch)
+        self.assertIn("free of 0x10", done.err)
+        self.assertNotIn("taken over", done.out)
+
     # ---- Files.
 
     def steps(self, **settings):
