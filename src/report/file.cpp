@@ -84,12 +84,14 @@ class Text {
 
 constinit std::atomic<uint64_t> own_device{0};
 constinit std::atomic<uint64_t> own_inode{0};  // of the report that this process left last; 0: none
+constinit std::atomic<int64_t> own_time{0};    // when that was: inodes are used again
 
 int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
 bool is_ours(const struct stat& file) {
   return own_inode.load(std::memory_order_relaxed) == file.st_ino &&
-         own_device.load(std::memory_order_relaxed) == file.st_dev;
+         own_device.load(std::memory_order_relaxed) == file.st_dev &&
+         own_time.load(std::memory_order_relaxed) == nanoseconds(file.st_mtim);
 }
 
 // Left by another process while this one ran: both are wanted.
@@ -286,6 +288,7 @@ const char* write_file(const char* path, char* buffer, size_t room, Write write,
   }
   own_device.store(made.st_dev, std::memory_order_relaxed);
   own_inode.store(made.st_ino, std::memory_order_relaxed);
+  own_time.store(nanoseconds(made.st_mtim), std::memory_order_relaxed);
   return nullptr;
 }
 

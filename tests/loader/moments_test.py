@@ -3,6 +3,7 @@ hand: CUPOOL_TEST_MOMENTS=10000 and, where it should begin elsewhere, CUPOOL_TES
 
 import json
 import os
+import signal
 import subprocess
 
 import harness
@@ -11,6 +12,12 @@ MOMENTS = int(os.environ.get("CUPOOL_TEST_MOMENTS", "60"))
 FIRST = int(os.environ.get("CUPOOL_TEST_SEED", "0"))
 # exit() in a handler, or the signal itself.
 ENDS = {3, -15, -2, -1}
+
+
+def heed_signals():
+    """A shell's background job, and nohup, ignore some of them."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class MomentsTest(harness.TestCase):
@@ -24,7 +31,7 @@ class MomentsTest(harness.TestCase):
             report = self.scratch / "report.json"
             settings = {"CUPOOL_STATS": "json", "CUPOOL_STATS_FILE": str(report), "CUPOOL_STATS_SIGNAL": "USR2"} if seed % 3 else {}
             done = subprocess.run([harness.victim("moments"), str(seed)], env={**environment, **settings}, capture_output=True,
-                                  text=True, timeout=60, check=False)
+                                  text=True, timeout=60, check=False, preexec_fn=heed_signals)
             self.assertIn(done.returncode, ENDS, (seed, done.stderr))
             names = os.listdir(self.scratch)
             self.assertEqual([report.name] if settings else [], names, (seed, done.stderr))
