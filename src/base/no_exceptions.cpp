@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <stdexcept>
 
 #include "base/host_memory.hpp"
 #include "base/log.hpp"
@@ -69,12 +70,6 @@ void __cxa_free_dependent_exception(void*) noexcept {}
 
 // What the containers call when they are asked for too much, in place of the C++ library's, which throw.
 namespace std {
-[[noreturn]] void __throw_length_error(const char*);
-[[noreturn]] void __throw_bad_alloc();
-[[noreturn]] void __throw_bad_array_new_length();
-[[noreturn]] void __throw_out_of_range_fmt(const char*, ...);
-[[noreturn]] void __throw_logic_error(const char*);
-[[noreturn]] void __throw_bad_function_call();
 void __throw_length_error(const char*) { no_exceptions(); }
 void __throw_bad_alloc() { no_exceptions(); }
 void __throw_bad_array_new_length() { no_exceptions(); }
