@@ -33,10 +33,24 @@ int by_compiler(void** frames, int most) {
   return static_cast<int>(all.count);
 }
 
+// By their whole path: a search path may name the current directory, and anybody may have put a library
+// there.
+#if defined(__x86_64__)
+#define CUPOOL_TRIPLET "x86_64-linux-gnu"
+#else
+#define CUPOOL_TRIPLET "aarch64-linux-gnu"
+#endif
+constexpr const char* kUnwinders[] = {"/usr/lib/" CUPOOL_TRIPLET "/libunwind.so.8",
+                                      "/usr/lib64/libunwind.so.8", "/lib/" CUPOOL_TRIPLET "/libunwind.so.8",
+                                      "/usr/lib/libunwind.so.8"};
+
 Backtrace find_backtrace() {
-  void* const library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
-  void* const found = library == nullptr ? nullptr : dlsym(library, "unw_backtrace");
-  return found == nullptr ? by_compiler : reinterpret_cast<Backtrace>(found);
+  for (const char* const path : kUnwinders) {
+    void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void* const found = library == nullptr ? nullptr : dlsym(library, "unw_backtrace");
+    if (found != nullptr) return reinterpret_cast<Backtrace>(found);
+  }
+  return by_compiler;
 }
 
 const void* own_library() {

@@ -1,6 +1,6 @@
 // Who called: the return addresses of the calling thread, by libunwind where the system has it (opened at run
-// time, when the first stack is asked for), else by the compiler's own unwinder. Printing names what the
-// dynamic linker knows. Takes no lock of ours; not for a signal handler.
+// time from the system's own folders, when the first stack is asked for), else by the compiler's own
+// unwinder. Printing names what the dynamic linker knows. Takes no lock of ours; not for a signal handler.
 #pragma once
 
 #include <cstddef>

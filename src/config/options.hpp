@@ -27,14 +27,6 @@ const Options& options();
 // The defaults alone, without the environment.
 Options defaults();
 
-// This process's number in a parallel job, as its launcher says in the environment; empty outside of one.
-const char* rank();
-
-// The environment as it is now, for read_environment().
-const char* const* environment();
-// What LD_PRELOAD says; empty when it is not set.
-const char* preloaded();
-
 // Whether CUPOOL_HELP asks for the options; cheap, parses nothing else, and looks at the environment now.
 bool help_requested();
 

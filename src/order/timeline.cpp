@@ -3,9 +3,12 @@
 // waited before that is noted. Waits on the host without the lock.
 #include "order/timeline.hpp"
 
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "stats/counters.hpp"
 
@@ -244,6 +247,7 @@ bool Timeline::wait_for(Epoch epoch) { return wait_for(epoch, kAnyStamp); }
 
 bool Timeline::wait_for(Epoch epoch, Epoch newest_record) {
   const uint64_t before = stats::now_ns();
+  const int saved_errno = errno;
   bool over = false;
   for (bool may_wait = !driver_.may_be_capturing(); may_wait && !over;) {
     {
@@ -253,8 +257,11 @@ bool Timeline::wait_for(Epoch epoch, Epoch newest_record) {
       const Seal* const seal = seals_.covering(epoch);
       may_wait = !failed_ && !gate_.is_capturing() && seal != nullptr && seal->made <= newest_record;
     }
-    if (may_wait && !over) nanosleep(&kPollInterval, nullptr);
+    // The system call itself: the C library's nanosleep is a cancellation point, and the callers are on their
+    // way through the pool.
+    if (may_wait && !over) syscall(SYS_nanosleep, &kPollInterval, nullptr);
   }
+  errno = saved_errno;
   stats::count(stats::Event::pool_waits);
   stats::count(stats::Event::pool_wait_ns, stats::now_ns() - before);
   return over;

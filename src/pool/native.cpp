@@ -193,7 +193,7 @@ void Native::free_ordered(Source& source, Address address) {
 
 void Native::free_deferred() {
   if (!has_deferred_.load(std::memory_order_relaxed) || !order_.gate().enter()) return;
-  std::vector<std::pair<Address, Source*>> now;
+  std::deque<std::pair<Address, Source*>> now;
   {
     Guard hold(lock_);
     now.swap(deferred_);

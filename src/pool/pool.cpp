@@ -157,9 +157,9 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
   // Without room for a slab one block may do, which another thread has freed meanwhile.
   if (range == nullptr)
     return fetch_small(cache, size_class, out, search) || fetch_small_reached(cache, size_class, out, search);
-  std::array<Entry, ThreadCache::kMostKept> entries;
+  std::array<Entry, ThreadCache::kMostMoved> entries;
   cache.enter();
-  const size_t wanted = cache.batch(size_class);
+  const size_t wanted = std::min<size_t>(cache.batch(size_class), entries.size());
   cache.exit();
   const size_t taken = slabs_.add(size_class, range, wanted, entries.data());
   if (taken == 0) {
@@ -186,9 +186,9 @@ bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Sear
   const bool hit = cache.take(size_class, search->reach, out);
   cache.exit();
   if (hit) return true;
-  std::array<Entry, ThreadCache::kMostKept> entries;
+  std::array<Entry, ThreadCache::kMostMoved> entries;
   cache.enter();
-  const size_t wanted = cache.batch(size_class);
+  const size_t wanted = std::min<size_t>(cache.batch(size_class), entries.size());
   cache.exit();
   const size_t taken = slabs_.take(size_class, wanted, order(), search->reach, entries.data());
   if (taken == 0) return false;

@@ -43,6 +43,7 @@ void write_json(Writer& out, const Facts& facts, stats::Reading reading) {
   write_field(out, ",", "host", facts.host);
   write_field(out, ",", "rank", facts.rank);
   write_field(out, ",", "program", facts.program);
+  write_field(out, ",", "instance", facts.instance);
   write_field(out, ",", "mode", facts.mode.name);
   write_field(out, ",", "mode_reason", facts.mode.reason);
   const stats::Sums sums = read_all(reading);

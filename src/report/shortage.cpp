@@ -8,6 +8,7 @@
 #include <cinttypes>
 
 #include "base/bytes.hpp"
+#include "base/lock.hpp"
 #include "config/options.hpp"
 #include "report/writer.hpp"
 
@@ -60,7 +61,10 @@ bool shortage_is_due() {
 }
 
 void write_shortage(const Shortage& s) {
-  char buffer[8192];
+  // Not on the stack, which may be a thread's of 16 KiB.
+  static constinit char buffer[8192];
+  static constinit Lock one_at_a_time;
+  if (!one_at_a_time.try_lock_for_a_moment()) return;
   Writer out(STDERR_FILENO, buffer, sizeof buffer);
   const uint64_t cached = s.reserved > s.live ? s.reserved - s.live : 0;
   out.print("cupool: out of memory on device %d: %s %sasked; the device has %s free of %s\n", s.device,
@@ -76,6 +80,7 @@ void write_shortage(const Shortage& s) {
   write_reasons(out, s);
   write_table(out, s);
   out.flush();
+  one_at_a_time.unlock();
 }
 
 }  // namespace cupool::report

@@ -1,9 +1,9 @@
 // The reports for people: the summary at exit, and the whole table.
 #include <cinttypes>
-#include <cstdio>
 #include <cstring>
 
 #include "base/bytes.hpp"
+#include "base/format.hpp"
 #include "config/options.hpp"
 #include "config/print.hpp"
 #include "report/forms.hpp"
@@ -45,7 +45,7 @@ int count_devices() {
 }
 
 const char* percent_text(double part, char* room, size_t size) {
-  snprintf(room, size, part >= 0.9995 && part < 1 ? "%.3f %%" : "%.1f %%", part * 100);
+  format(room, size, part >= 0.9995 && part < 1 ? "%.3f %%" : "%.1f %%", part * 100);
   return room;
 }
 

@@ -1,24 +1,23 @@
 // `cupool doctor`: what the machine offers, whether the settings make sense, and, for a program that it runs,
 // which doors it used, which mode ran, what passed the pool by, and what to change. The program's own output
 // goes where it always does.
-#include <dirent.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "base/bytes.hpp"
 #include "base/version.hpp"
 #include "config/options.hpp"
 #include "config/parse.hpp"
+#include "config/process.hpp"
 #include "tools/advice.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
 #include "tools/launch.hpp"
+#include "tools/scratch.hpp"
 #include "tools/table.hpp"
 
 namespace cupool::tools {
@@ -27,42 +26,12 @@ namespace {
 std::vector<std::string> complaints;
 void complain(const char* sentence) { complaints.emplace_back(sentence); }
 
-// A directory of our own for the reports of the program and its children, gone with this object.
-class Scratch {
- public:
-  Scratch() { made_ = mkdtemp(path_) != nullptr; }
-  ~Scratch() {
-    for (const std::string& name : names()) unlink((std::string(path_) + "/" + name).c_str());
-    rmdir(path_);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  bool made() const { return made_; }
-  std::string path() const { return path_; }
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> out;
-    DIR* const folder = opendir(path_);
-    if (folder == nullptr) return out;
-    while (const dirent* entry = readdir(folder)) {
-      if (entry->d_name[0] != '.') out.emplace_back(entry->d_name);
-    }
-    closedir(folder);
-    return out;
-  }
-
- private:
-  char path_[32] = "/tmp/cupool-doctor-XXXXXX";
-  bool made_ = false;
-};
-
 std::vector<Json> read_reports(const Scratch& scratch) {
   std::vector<Json> out;
   for (const std::string& name : scratch.names()) {
-    std::ifstream file(scratch.path() + "/" + name);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    size_t fault = 0;
-    if (auto json = Json::parse(text, &fault); json && json->is_object()) out.push_back(std::move(*json));
+    std::string error;
+    if (auto json = read_report((scratch.path() + "/" + name).c_str(), &error))
+      out.push_back(std::move(*json));
   }
   return out;
 }
@@ -72,12 +41,13 @@ int run_program(char** arguments, const Scratch& scratch) {
   if (!preload_library()) return -1;
   const pid_t child = fork();
   if (child == 0) {
+    Scratch::become_child();
     setenv("CUPOOL_STATS", "json", 1);
     setenv("CUPOOL_STATS_FILE", (scratch.path() + "/%p.json").c_str(), 1);
     _exit(become(arguments));
   }
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) < 0) return -1;
+  const int status = child < 0 ? -1 : Scratch::wait_for(child);
+  if (status < 0) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -98,28 +68,28 @@ std::string joined(const std::vector<std::string>& words) {
 void print_list(const char* title, const std::vector<std::string>& sentences) {
   if (sentences.empty()) return;
   printf("%s\n", title);
-  for (const std::string& sentence : sentences) print_wrapped("- " + sentence, 2);
+  for (const std::string& sentence : sentences) print_wrapped("- " + printable(sentence), 2);
 }
 
 void print_machine(const DriverView& driver, const std::string& library) {
   printf("cupool %s, library %s\n", kVersion, library.empty() ? "not found" : library.c_str());
   if (!driver.error.empty()) {
-    printf("driver: %s\n", driver.error.c_str());
+    printf("driver: %s\n", printable(driver.error).c_str());
     return;
   }
   printf("driver %d.%d, %s, context events: %s\n", driver.version / 1000, driver.version % 1000 / 10,
-         driver.library.c_str(), driver.context_events ? "yes" : "no");
+         printable(driver.library).c_str(), driver.context_events ? "yes" : "no");
   for (size_t i = 0; i < driver.devices.size(); ++i) {
     const DriverView::Device& device = driver.devices[i];
-    printf("device %zu: %s, %s, stream-ordered pools: %s\n", i, device.name.c_str(),
+    printf("device %zu: %s, %s, stream-ordered pools: %s\n", i, printable(device.name).c_str(),
            print_bytes(device.bytes).text, device.memory_pools ? "yes" : "no");
   }
 }
 
 void print_report(const Json& report) {
   const auto count = [&](const char* name) { return static_cast<unsigned long long>(report[name].count()); };
-  printf("%s[%llu]: came by %s; mode %s\n", report["program"].text().c_str(), count("pid"),
-         joined(doors(report)).c_str(), report["mode"].text().c_str());
+  printf("%s[%llu]: came by %s; mode %s\n", printable(report["program"].text()).c_str(), count("pid"),
+         joined(doors(report)).c_str(), printable(report["mode"].text()).c_str());
   printf(
       "  %llu allocations, %llu past the pool; %llu stream-ordered, %llu mapped, %llu arrays, %llu managed\n",
       count("allocations"), count("forwarded_allocations"), count("async_allocations"),
@@ -176,7 +146,7 @@ int doctor(int count, char** arguments) {
       break;
     }
     if (strcmp(arguments[0], "--json") != 0) {
-      fprintf(stderr, "cupool: doctor does not know %s\n", arguments[0]);
+      fprintf(stderr, "cupool: doctor does not know %s\n", printable(arguments[0]).c_str());
       return kMisuse;
     }
     as_json = true;

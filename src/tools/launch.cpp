@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "config/options.hpp"
 #include "config/parse.hpp"
+#include "config/process.hpp"
 #include "tools/commands.hpp"
 
 namespace cupool::tools {

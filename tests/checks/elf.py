@@ -42,3 +42,29 @@ def faults(path, promised):
     if has_text_relocations(path):
         found.append("has text relocations")
     return found
+
+
+def weaknesses(path, machine):
+    """One line for each way in which a binary is less hardened than promised."""
+    dynamic = "\n".join(_lines("readelf", "-dW", path))
+    segments = "\n".join(_lines("readelf", "-lW", path))
+    notes = "\n".join(_lines("readelf", "-nW", path))
+    symbols = "\n".join(_lines("nm", "-a", "-C", path)) + "\n".join(_lines("nm", "-D", path))
+    found = []
+    if "BIND_NOW" not in dynamic and "Flags: NOW" not in dynamic:
+        found.append("binds lazily")
+    if "GNU_RELRO" not in segments:
+        found.append("has no read-only relocations")
+    if not re.search(r"GNU_STACK.* RW ", segments):
+        found.append("has an executable stack")
+    if "__stack_chk_fail" not in symbols:
+        found.append("has no stack protector")
+    if machine.startswith("x86_64") and "SHSTK" not in notes:
+        found.append("is not marked for shadow stacks")
+    return found
+
+
+def dead_runtime(path):
+    """Parts of the C++ runtime that nothing of ours calls."""
+    symbols = "\n".join(_lines("nm", "-a", "-C", path))
+    return [name for name in ("__cxa_throw", "cplus_demangle", "d_print_comp", "__verbose_terminate_handler", "std::locale") if name in symbols]

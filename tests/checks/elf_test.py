@@ -1,5 +1,7 @@
 """libcupool.so needs libc, libm and the loader, and exports the table, dlsym and cupool_*; and the check can fail."""
 
+import subprocess
+
 import driver_api
 import elf
 import harness
@@ -43,6 +45,25 @@ class ElfTest(harness.TestCase):
         script.write_text("CUPOOL_1 { global: *; };\n")
         found = self.sample(SAMPLE, f"-Wl,--version-script={script}")
         self.assertTrue(any("carries a version" in line for line in found), found)
+
+    def machine(self):
+        """What the tests' compiler builds for."""
+        return subprocess.run([harness.COMPILER, "-dumpmachine"], capture_output=True, text=True, check=True).stdout
+
+    def test_both_binaries_are_hardened(self):
+        self.need_no_sanitizer("a sanitized build is not the one that is installed")
+        for binary in (harness.LIBRARY, harness.BUILD / "cupool"):
+            self.assertEqual([], elf.weaknesses(binary, self.machine()), binary)
+
+    def test_the_library_carries_no_dead_code_of_the_runtime(self):
+        self.need_no_sanitizer("a sanitized build is not the one that is installed")
+        self.assertEqual([], elf.dead_runtime(harness.LIBRARY))
+
+    def test_the_hardening_check_sees_a_soft_binary(self):
+        soft = harness.compile_shared(self.scratch, "soft.so", SAMPLE, "-nostdlib", "-Wl,-z,norelro", "-Wl,-z,lazy", "-Wl,-z,execstack",
+                                      "-fno-stack-protector")
+        self.assertEqual(["binds lazily", "has no read-only relocations", "has an executable stack", "has no stack protector"],
+                         elf.weaknesses(soft, "aarch64"))
 
 
 if __name__ == "__main__":

@@ -115,6 +115,46 @@ class CommandsTest(harness.TestCase):
         self.assertEqual(2, self.cupool("merge").code)
         self.assertEqual(2, self.cupool("merge", "--odd").code)
 
+    def test_merge_ends_in_a_sentence_whatever_it_is_given(self):
+        (good,) = self.reports(1)
+        report = good.read_text()
+        bad = self.scratch / "bad\x1b[2J.json"
+        head = report.rstrip("}\n")
+        hostile = {
+            "exponent": report.replace('"allocations":1,', '"allocations":1e3,'), "duplicate": head + '},"pid":7}',
+            "zero": report.replace('"script"', '"scr\\u0000ipt"'), "raw zero": report.replace("script", "scr\x00ipt"),
+            "negative": report.replace('"allocations":1,', '"allocations":-1,'), "huge": report.replace('"allocations":1,', f'"allocations":{10 ** 30},'),
+            "text for a count": report.replace('"allocations":1,', '"allocations":"1",'), "many": "[" + "0," * (20 << 20) + "0]",
+            "many inside": '{"cupool":"1","x":[' + "0," * (20 << 20) + "0]}", "deep": '{"cupool":"1","x":' + "[" * 2_000_000,
+            "deep objects": '{"x":' * 500_000, "long": '{"cupool":"' + "x" * (30 << 20) + '"}', "cut": report[:-20], "number": "1", "words": "nan",
+            "many names": "{" + ",".join(f'"k{i}":0' for i in range(100_000)) + "}"}
+        for kind, text in hostile.items():
+            bad.write_text(text)
+            script = f'ulimit -v 400000; exec "$@"'
+            done = harness.run(["sh", "-c", script, "sh", COMMAND, "merge", good, bad], driver="sim") if not harness.SANITIZE else \
+                self.cupool("merge", good, bad)
+            self.assertEqual(1, done.code, (kind, done.err))
+            self.assertIn("bad?[2J.json is not a report", done.err, kind)
+            self.assertEqual(1, done.err.count("\n"), kind)
+            self.assertIn("1 processes", done.out)
+        self.assertEqual(1, self.cupool("merge", "/dev/zero").code)
+
+    def test_merge_counts_a_process_once(self):
+        files = self.reports(2)
+        again = self.scratch / "again.json"
+        again.write_text(files[0].read_text())
+        done = self.cupool("merge", "--json", *files, again, files[1])
+        merged = json.loads(done.out)
+        self.assertEqual((2, 3), (merged["processes"], merged["allocations"]))
+        self.assertIn("are of the same process", done.err)
+
+    def test_merge_prints_no_control_character_of_a_report(self):
+        (good,) = self.reports(1)
+        good.write_text(good.read_text().replace('"script"', '"a\\u001b[31m\\nforged"'))
+        out = self.cupool("merge", good).out
+        self.assertIn("a?[31m?forged", out)
+        self.assertEqual(3, out.count("\n"))
+
     def test_an_answer_that_could_not_be_written_is_an_error(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
