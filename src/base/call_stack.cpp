@@ -2,7 +2,7 @@
 #include "base/call_stack.hpp"
 
 #include <dlfcn.h>
-#include <unwind.h>
+#include <execinfo.h>
 
 #include <atomic>
 #include <cstdint>
@@ -14,29 +14,10 @@ namespace {
 
 using Backtrace = int (*)(void**, int);
 
-struct Frames {
-  void** frames;
-  size_t most;
-  size_t count;
-};
-
-_Unwind_Reason_Code take_frame(_Unwind_Context* context, void* argument) {
-  auto& all = *static_cast<Frames*>(argument);
-  if (all.count == all.most) return _URC_END_OF_STACK;
-  all.frames[all.count++] = reinterpret_cast<void*>(_Unwind_GetIP(context));
-  return _URC_NO_REASON;
-}
-
-int by_compiler(void** frames, int most) {
-  Frames all{frames, static_cast<size_t>(most), 0};
-  _Unwind_Backtrace(take_frame, &all);
-  return static_cast<int>(all.count);
-}
-
 Backtrace find_backtrace() {
   void* const library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
   void* const found = library == nullptr ? nullptr : dlsym(library, "unw_backtrace");
-  return found == nullptr ? by_compiler : reinterpret_cast<Backtrace>(found);
+  return found == nullptr ? backtrace : reinterpret_cast<Backtrace>(found);
 }
 
 const void* own_library() {
@@ -48,12 +29,12 @@ const void* own_library() {
 
 size_t call_stack(void** frames, size_t most) {
   static constinit std::atomic<Backtrace> chosen{nullptr};
-  Backtrace backtrace = chosen.load(std::memory_order_acquire);
-  if (backtrace == nullptr) {
-    backtrace = find_backtrace();
-    chosen.store(backtrace, std::memory_order_release);
+  Backtrace walk = chosen.load(std::memory_order_acquire);
+  if (walk == nullptr) {
+    walk = find_backtrace();
+    chosen.store(walk, std::memory_order_release);
   }
-  const int count = backtrace(frames, static_cast<int>(most));
+  const int count = walk(frames, static_cast<int>(most));
   return count > 0 ? static_cast<size_t>(count) : 0;
 }
 

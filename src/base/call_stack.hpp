@@ -1,5 +1,5 @@
 // Who called: the return addresses of the calling thread, by libunwind where the system has it (opened at run
-// time, when the first stack is asked for), else by the compiler's own unwinder. Printing names what the
+// time, when the first stack is asked for), else by glibc's backtrace, which opens libgcc. Printing names what the
 // dynamic linker knows. Takes no lock of ours; not for a signal handler.
 #pragma once
 
