@@ -54,7 +54,6 @@ void write_table(Writer& out, const Shortage& s) {
 
 bool shortage_is_due() {
   const config::Options& options = config::options();
-  if (options.log == config::Verbosity::kQuiet) return false;
   return written.load(std::memory_order_relaxed) < options.oom_reports &&
          written.fetch_add(1, std::memory_order_relaxed) < options.oom_reports;
 }

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,8 +25,10 @@ constexpr const char* kFolders[] = {".", kInstalled, "../lib", "../lib64"};
 std::string own_folder() {
   char path[PATH_MAX];
   const ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
-  if (size <= 0) return {};
-  const std::string whole(path, static_cast<size_t>(size));
+  std::string whole(path, size > 0 ? static_cast<size_t>(size) : 0);
+  // A root without /proc: the name by which the kernel was asked to run us.
+  const auto* const called = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  if (whole.empty() && called != nullptr && realpath(called, path) != nullptr) whole = path;
   return whole.substr(0, whole.rfind('/'));
 }
 
