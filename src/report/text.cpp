@@ -1,7 +1,6 @@
 // The reports for people: the summary at exit, and the whole table.
 #include <algorithm>
 #include <cinttypes>
-#include <cstdio>
 #include <cstring>
 
 #include "base/bytes.hpp"
@@ -46,13 +45,8 @@ int count_devices() {
 }
 
 // "1 allocation", "2 allocations": a number and what it counts.
-struct Counted {
-  char text[64];
-};
-Counted counted(uint64_t number, const char* what) {
-  Counted out;
-  snprintf(out.text, sizeof out.text, "%" PRIu64 " %s%s", number, what, number == 1 ? "" : "s");
-  return out;
+void write_count(Writer& out, uint64_t number, const char* what) {
+  out.print("%" PRIu64 " %s%s", number, what, number == 1 ? "" : "s");
 }
 
 void write_reuse(Writer& out, const stats::DeviceSums& all, uint64_t pooled) {
@@ -78,20 +72,25 @@ void write_memory(Writer& out, const stats::DeviceSums& all, int devices) {
     out.print("cupool: peak live %s to %s", print_bytes(all.peak_live_bytes).text,
               print_bytes(all.peak_live_most_bytes).text);
   }
-  out.print(", peak reserved %s on %s, %s of it idle\n", print_bytes(all.peak_reserved_bytes).text,
-            counted(static_cast<uint64_t>(devices), "device").text, print_bytes(all.idle_at_peak_bytes).text);
+  out.print(", peak reserved %s on ", print_bytes(all.peak_reserved_bytes).text);
+  write_count(out, static_cast<uint64_t>(devices), "device");
+  out.print(", %s of it idle\n", print_bytes(all.idle_at_peak_bytes).text);
 }
 
 void write_driver_calls(Writer& out, const stats::DeviceSums& all) {
   const char* before = "cupool: ";
   if (all.segments_allocated + all.segments_released != 0) {
-    out.print("%s%s and %s took %.1f ms", before, counted(all.segments_allocated, "driver allocation").text,
-              counted(all.segments_released, "free").text,
-              static_cast<double>(all.driver_allocate_ns + all.driver_release_ns) * 1e-6);
+    out.text(before);
+    write_count(out, all.segments_allocated, "driver allocation");
+    out.text(" and ");
+    write_count(out, all.segments_released, "free");
+    out.print(" took %.1f ms", static_cast<double>(all.driver_allocate_ns + all.driver_release_ns) * 1e-6);
     before = "; ";
   }
   if (all.waits_avoided != 0) {
-    out.print("%s%s avoided", before, counted(all.waits_avoided, "device-wide wait").text);
+    out.text(before);
+    write_count(out, all.waits_avoided, "device-wide wait");
+    out.text(" avoided");
     before = "; ";
   }
   constexpr uint64_t kWorthSaying = 1'000'000;
@@ -110,13 +109,13 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   const uint64_t pooled = all.allocations - sums.forwarded_allocations;
   out.print("cupool: %s[%d]%s%s: ", facts.program, facts.pid, *facts.rank != '\0' ? " rank " : "", facts.rank);
   const bool managed_alone = all.allocations == 0 && sums.managed_allocations != 0;
-  if (!managed_alone) out.text(counted(all.allocations, "allocation").text);
+  if (!managed_alone) write_count(out, all.allocations, "allocation");
   if (sums.forwarded_allocations != 0 && pooled != 0)
     out.print(", %" PRIu64 " by the driver itself", sums.forwarded_allocations);
   if (sums.forwarded_allocations != 0 && pooled == 0) out.text(" by the driver itself");
   if (pooled != 0) write_reuse(out, all, pooled);
   if (!managed_alone && sums.managed_allocations != 0) out.text(", ");
-  if (sums.managed_allocations != 0) out.text(counted(sums.managed_allocations, "managed allocation").text);
+  if (sums.managed_allocations != 0) write_count(out, sums.managed_allocations, "managed allocation");
   out.text("; ");
   write_mode(out, facts.mode);
   out.text("\n");
@@ -124,8 +123,10 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
     write_memory(out, all, count_devices());
     write_driver_calls(out, all);
   }
-  if (all.out_of_memory != 0)
-    out.print("cupool: %s failed for want of memory\n", counted(all.out_of_memory, "allocation").text);
+  if (all.out_of_memory == 0) return;
+  out.text("cupool: ");
+  write_count(out, all.out_of_memory, "allocation");
+  out.text(" failed for want of memory\n");
 }
 
 void write_text(Writer& out, const Facts& facts, stats::Reading reading) {
