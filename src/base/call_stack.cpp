@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 
 #include "base/log.hpp"
+#include "base/symbols.hpp"
 
 namespace cupool {
 namespace {
@@ -19,6 +21,9 @@ Backtrace find_backtrace() {
   void* const found = library == nullptr ? nullptr : dlsym(library, "unw_backtrace");
   return found == nullptr ? backtrace : reinterpret_cast<Backtrace>(found);
 }
+
+// The address before the return belongs to the call, even if that was the last instruction of its function.
+void* call_of(void* return_address) { return static_cast<char*>(return_address) - 1; }
 
 const void* own_library() {
   Dl_info info{};
@@ -38,24 +43,32 @@ size_t call_stack(void** frames, size_t most) {
   return count > 0 ? static_cast<size_t>(count) : 0;
 }
 
-void print_call_stack(void* const* frames, size_t count) {
+size_t without_own_frames(void* const* frames, size_t count, void** out, size_t room) {
   const void* const own = own_library();
-  unsigned number = 0;
-  for (size_t i = 0; i < count; ++i) {
+  size_t kept = 0;
+  for (size_t i = 0; i < count && kept < room; ++i) {
     Dl_info info{};
-    // The address before the return belongs to the call, even if that was the last instruction of its
-    // function.
-    void* const at = static_cast<char*>(frames[i]) - 1;
-    const bool known = dladdr(at, &info) != 0;
-    if (known && info.dli_fbase == own) continue;
-    const char* const object = known && info.dli_fname != nullptr ? info.dli_fname : "?";
-    if (known && info.dli_sname != nullptr) {
-      const auto offset = static_cast<char*>(frames[i]) - static_cast<char*>(info.dli_saddr);
-      log::line("  #%u %p %s+%#tx in %s", number++, frames[i], info.dli_sname, offset, object);
+    const bool known = dladdr(call_of(frames[i]), &info) != 0;
+    if (!known || info.dli_fbase != own) out[kept++] = frames[i];
+  }
+  return kept;
+}
+
+void print_call_stack(void* const* frames, size_t count) {
+  void* others[kDeepestStack];
+  const size_t kept = without_own_frames(frames, count, others, kDeepestStack);
+  for (unsigned i = 0; i < kept; ++i) {
+    const Symbol at = symbol_at(call_of(others[i]));
+    if (at.line != 0) {
+      log::line("    #%u %s at %s:%d", i, *at.function != '\0' ? at.function : "?", at.file, at.line);
+    } else if (*at.object == '\0') {
+      log::line("    #%u %p", i, others[i]);
     } else {
-      const auto offset = static_cast<char*>(frames[i]) - static_cast<char*>(info.dli_fbase);
-      log::line("  #%u %p in %s+%#tx", number++, frames[i], object, known ? offset : 0);
+      log::line("    #%u %s in %s; for the line: addr2line -Cfe %s %#zx", i,
+                *at.function != '\0' ? at.function : "?", at.object, at.object, static_cast<size_t>(at.in_object));
     }
+    // What called main is the same in every program.
+    if (strcmp(at.function, "main") == 0) return;
   }
 }
 

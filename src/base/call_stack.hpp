@@ -12,7 +12,11 @@ inline constexpr size_t kDeepestStack = 64;
 // Fills `frames`, innermost first, and returns how many there are.
 size_t call_stack(void** frames, size_t most);
 
-// One line for each frame, on stderr, without those of this library.
+// Copies the frames that are not this library's, up to `room`; how many.
+size_t without_own_frames(void* const* frames, size_t count, void** out, size_t room);
+
+// One line for each frame, on stderr, without those of this library: function, file and line where the object's symbols
+// allow, else the command that finds them.
 void print_call_stack(void* const* frames, size_t count);
 
 }  // namespace cupool

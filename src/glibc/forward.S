@@ -46,6 +46,7 @@
 #define FORWARD(name, version) forward name, version
 
 FORWARD(dladdr, BASE)
+FORWARD(dladdr1, DLINFO)
 FORWARD(dlclose, BASE)
 FORWARD(dlerror, BASE)
 FORWARD(dlinfo, DLINFO)

@@ -8,17 +8,23 @@
 #include "base/call_stack.hpp"
 #include "base/log.hpp"
 #include "config/options.hpp"
+#include "hooks/history.hpp"
 #include "hooks/serving.hpp"
 
 namespace cupool::hooks {
 
-constinit std::atomic<bool> detail::fills{false};
+constinit std::atomic<bool> detail::watches{false};
 
 namespace {
 
 constexpr int kNone = -1;
 constinit std::atomic<int> new_value{kNone};
 constinit std::atomic<int> old_value{kNone};
+
+History& history() {
+  static History& only = *new History;
+  return only;
+}
 
 // One "alloc:0xA5" or "free:90" of CUPOOL_FILL.
 bool take_fill(std::string_view part) {
@@ -63,12 +69,13 @@ void set_up_aids() {
   const config::Options& options = config::options();
   if (options.zero) new_value.store(0, std::memory_order_relaxed);
   take_fills(options.fill);
-  const bool any = new_value.load(std::memory_order_relaxed) != kNone ||
+  const bool any = options.check || new_value.load(std::memory_order_relaxed) != kNone ||
                    old_value.load(std::memory_order_relaxed) != kNone;
-  detail::fills.store(any, std::memory_order_relaxed);
+  detail::watches.store(any, std::memory_order_relaxed);
 }
 
-void fill_new_block(CUdeviceptr block, size_t bytes, First first) {
+void block_given(CUdeviceptr block, size_t bytes, First first) {
+  if (config::options().check) history().note_allocation(block, bytes);
   const int value = new_value.load(std::memory_order_relaxed);
   // A capture that began between the write and the barrier after it would forbid the barrier, and the write
   // could come after the program's own.
@@ -84,28 +91,41 @@ void fill_new_block(CUdeviceptr block, size_t bytes, First first) {
   pools.order().end_call();
 }
 
-void fill_old_block(CUdeviceptr block) {
+void block_returns(CUdeviceptr block) {
+  if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);
   pool::Pool::Held held;
   if (value == kNone || !pools.find(block, &held) || held.start != block || !pools.order().barrier()) return;
   write_over(held.context, block, held.bytes, value);
 }
 
-void note_bad_free(CUdeviceptr pointer, pool::Freed found) {
+void note_bad_free(CUdeviceptr pointer) {
   if (!config::options().check || Reentry::inside()) return;
-  pool::Pool::Held held;
+  const Reentry guard;
+  History::Life life;
+  const bool known = history().find(pointer, &life);
   const auto address = static_cast<unsigned long long>(pointer);
-  if (found == pool::Freed::kNotOurs) {
-    log::line("free of %#llx, which is no allocation", address);
-  } else if (pools.find(pointer, &held)) {
-    log::line("free of %#llx, which is %llu bytes inside a block of %llu", address,
-              static_cast<unsigned long long>(pointer - held.start),
-              static_cast<unsigned long long>(held.bytes));
+  const auto inside = static_cast<unsigned long long>(pointer - life.start);
+  const auto bytes = static_cast<unsigned long long>(life.bytes);
+  const auto start = static_cast<unsigned long long>(life.start);
+  if (!known) {
+    log::line("free of %#llx, which was never allocated, or not through this library; freed here:", address);
+  } else if (inside != 0) {
+    log::line("free of %#llx, an interior pointer: it is %llu bytes inside a block of %llu bytes at %#llx%s; freed here:",
+              address, inside, bytes, start, life.freed ? " that was freed before" : "");
   } else {
-    log::line("free of %#llx, which nobody holds: freed twice, or never given out", address);
+    log::line("double free of %#llx, a block of %llu bytes; freed again here:", address, bytes);
   }
   void* frames[kDeepestStack];
   print_call_stack(frames, call_stack(frames, kDeepestStack));
+  if (known && life.freed) {
+    log::line("  freed before here:");
+    print_call_stack(life.returned.frames.data(), life.returned.count);
+  }
+  if (known) {
+    log::line("  allocated here:");
+    print_call_stack(life.allocated.frames.data(), life.allocated.count);
+  }
 }
 
 }  // namespace cupool::hooks

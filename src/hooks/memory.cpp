@@ -59,9 +59,11 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult valid = real.cuStreamIsCapturing(stream, &status);
   if (valid != CUDA_SUCCESS) return valid;
-  if (cupool::hooks::fills()) cupool::hooks::fill_old_block(pointer);
+  if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns(pointer);
   if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_INVALID_VALUE;
-  return answer(pools.free(pointer, cupool::pool::Waits::kNever));
+  const CUresult result = answer(pools.free(pointer, cupool::pool::Waits::kNever));
+  if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
+  return result;
 }
 
 bool is_ours(CUdeviceptr pointer) {
@@ -77,8 +79,8 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
       cupool::driver::Address address;
       const cupool::driver::Status status = pools.allocate_carefully(context, bytes, &address);
       if (status == cupool::driver::kSuccess) [[likely]] {
-        if (cupool::hooks::fills()) [[unlikely]]
-          cupool::hooks::fill_new_block(address, bytes, cupool::hooks::First::kWork);
+        if (cupool::hooks::watches_blocks()) [[unlikely]]
+          cupool::hooks::block_given(address, bytes, cupool::hooks::First::kWork);
         *pointer = address;
       } else {
         *pointer = 0;  // as the driver does
@@ -116,7 +118,7 @@ CUresult free_elsewhere(CUdeviceptr pointer) {
 // What a free still has to do after the pool said `freed`.
 CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
-  if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer, freed);
+  if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
   count_failure(result, Counter::failed_frees);
   return result;
 }
@@ -130,7 +132,7 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   // The driver frees without a current context too. An address of ours never reaches it: it may be a whole
   // segment's.
   if (cupool::hooks::is_serving() && !pools.order().is_capturing()) {
-    if (cupool::hooks::fills()) cupool::hooks::fill_old_block(pointer);
+    if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns(pointer);
     freed = pools.free(pointer);
   }
   return finish_free(pointer, freed);

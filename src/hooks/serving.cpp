@@ -49,7 +49,7 @@ constinit std::atomic<bool> detail::serving_plainly{false};
 
 void set_serving(bool serves) {
   detail::serving.store(serves, std::memory_order_relaxed);
-  detail::serving_plainly.store(serves && !fills(), std::memory_order_relaxed);
+  detail::serving_plainly.store(serves && !watches_blocks(), std::memory_order_relaxed);
 }
 
 bool detail::start_serving() {
