@@ -75,6 +75,16 @@ const char* rank() {
 
 const char* const* environment() { return environ; }
 
+const char* program_path() {
+  const char* const text = getenv("PATH");
+  return text == nullptr ? "/bin:/usr/bin" : text;
+}
+
+const char* library_path() {
+  const char* const text = getenv("LD_LIBRARY_PATH");
+  return text == nullptr ? "" : text;
+}
+
 const char* preloaded() {
   const char* const text = getenv("LD_PRELOAD");
   return text == nullptr ? "" : text;

@@ -33,7 +33,10 @@ const char* rank();
 
 // The environment as it is now, for read_environment().
 const char* const* environment();
-// What LD_PRELOAD says; empty when it is not set.
+// Where programs are looked for: PATH, or what the system takes without one.
+const char* program_path();
+// What LD_LIBRARY_PATH and LD_PRELOAD say; empty when they are not set.
+const char* library_path();
 const char* preloaded();
 
 // Whether CUPOOL_HELP asks for the options; cheap, parses nothing else, and looks at the environment now.

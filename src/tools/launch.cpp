@@ -4,8 +4,10 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -32,10 +34,12 @@ std::string own_folder() {
   return whole.substr(0, whole.rfind('/'));
 }
 
-bool complained = false;
+// What the library would say of one setting before it goes on without it. A sentence that is only a note is left to it.
+std::string complaint;
 void complain(const char* sentence) {
-  complained = true;
-  fprintf(stderr, "cupool: %s\n", sentence);
+  const std::string_view text(sentence);
+  const size_t consequence = std::min(text.find("; using "), text.find("; ignoring "));
+  if (consequence != std::string_view::npos) complaint = text.substr(0, consequence);
 }
 
 }  // namespace
@@ -58,10 +62,49 @@ bool preload_library() {
             kLibrary);
     return false;
   }
+  // LD_PRELOAD knows no way to write a space or a colon; a folder of LD_LIBRARY_PATH may have a space.
+  if (preload.find(':') != std::string::npos) {
+    fprintf(stderr, "cupool: %s has a colon in its path, which LD_PRELOAD cannot hold; install it elsewhere\n", preload.c_str());
+    return false;
+  }
+  if (preload.find(' ') != std::string::npos) {
+    std::string folders = preload.substr(0, preload.rfind('/'));
+    const char* const others = config::library_path();
+    if (*others != '\0') folders += std::string(":") + others;
+    setenv("LD_LIBRARY_PATH", folders.c_str(), 1);
+    preload = kLibrary;
+  }
   const char* const before = config::preloaded();
   if (*before != '\0') preload += std::string(":") + before;
   setenv("LD_PRELOAD", preload.c_str(), 1);
   return true;
+}
+
+std::string option_name(std::string_view word) {
+  std::string name(word);
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  if (!name.starts_with("CUPOOL_")) name.insert(0, "CUPOOL_");
+  return name;
+}
+
+Program find_program(const char* name) {
+  const auto is_program = [](const std::string& path) {
+    struct stat about;
+    return stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) && access(path.c_str(), X_OK) == 0;
+  };
+  errno = 0;
+  if (strchr(name, '/') != nullptr) {
+    if (is_program(name)) return {true, 0};
+    return {false, errno == 0 ? EACCES : errno};
+  }
+  std::string folders = config::program_path();
+  for (size_t at = 0; at <= folders.size();) {
+    const size_t end = std::min(folders.find(':', at), folders.size());
+    const std::string folder = folders.substr(at, end - at);
+    if (is_program((folder.empty() ? "." : folder) + "/" + name)) return {true, 0};
+    at = end + 1;
+  }
+  return {false, ENOENT};
 }
 
 bool set_option(const char* assignment) {
@@ -70,23 +113,27 @@ bool set_option(const char* assignment) {
     fprintf(stderr, "cupool: --set takes name=value, not \"%s\"\n", assignment);
     return false;
   }
-  std::string name(assignment, equals);
-  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-  if (!name.starts_with("CUPOOL_")) name.insert(0, "CUPOOL_");
+  const std::string name = option_name({assignment, static_cast<size_t>(equals - assignment)});
   const std::string entry = name + "=" + (equals + 1);
   const char* const environment[] = {entry.c_str(), nullptr};
-  complained = false;
+  complaint.clear();
   config::read_environment(environment, complain);
-  if (complained) return false;
+  if (!complaint.empty()) {
+    fprintf(stderr, "cupool: %s; nothing was started\n", complaint.c_str());
+    return false;
+  }
   setenv(name.c_str(), equals + 1, 1);
   return true;
 }
 
+int cannot_run(const char* name, int error) {
+  fprintf(stderr, "cupool: cannot run %s: %s\n", name, strerror(error));
+  return error == ENOENT ? kNotFound : kCannotRun;
+}
+
 int become(char** arguments) {
   execvp(arguments[0], arguments);
-  const int error = errno;
-  fprintf(stderr, "cupool: cannot run %s: %s\n", arguments[0], strerror(error));
-  return error == ENOENT ? kNotFound : kCannotRun;
+  return cannot_run(arguments[0], errno);
 }
 
 }  // namespace cupool::tools
