@@ -11,7 +11,7 @@
 namespace {
 
 [[noreturn]] void no_exceptions() {
-  cupool::log::line("out of host memory");
+  cupool::log::line("the host has no memory left for cupool's own records; the process ends here");
   abort();
 }
 

@@ -58,7 +58,7 @@ std::string find_library() {
 bool preload_library() {
   std::string preload = find_library();
   if (preload.empty()) {
-    fprintf(stderr, "cupool: %s is neither beside this command nor in a library folder next to it\n",
+    fprintf(stderr, "cupool: %s is neither beside this command nor in a library folder next to it; install both from one package\n",
             kLibrary);
     return false;
   }

@@ -94,12 +94,15 @@ class PackageTest(harness.TestCase):
                 before = listing(root)
                 place = root / "opt" / "demo"
                 place.mkdir(parents=True)
+                # A root serves again after a failure.
+                self.addCleanup(shutil.rmtree, place, ignore_errors=True)
+                self.addCleanup(subprocess.run, ["chroot", root, "dpkg", "--purge", "cupool"], capture_output=True, check=False)
                 shutil.copy(deb, place / "cupool.deb")
                 shutil.copy(harness.BUILD / "tests/victims/churn", place)
                 shutil.copy(harness.BUILD / "sim/libcuda.so.1", place)
 
                 def inside(*words):
-                    done = subprocess.run(["chroot", root, "env", "LD_LIBRARY_PATH=/opt/demo", *words], capture_output=True, text=True, check=False)
+                    done = subprocess.run(["chroot", root, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH=/opt/demo", *words], capture_output=True, text=True, check=False)
                     self.assertEqual(0, done.returncode, done.stdout + done.stderr)
                     return done.stdout + done.stderr
 
