@@ -65,7 +65,8 @@ void print_call_stack(void* const* frames, size_t count) {
       log::line("    #%u %p", i, others[i]);
     } else {
       log::line("    #%u %s in %s; for the line: addr2line -Cfe %s %#zx", i,
-                *at.function != '\0' ? at.function : "?", at.object, at.object, static_cast<size_t>(at.in_object));
+                *at.function != '\0' ? at.function : "?", at.object, at.object,
+                static_cast<size_t>(at.in_object));
     }
     // What called main is the same in every program.
     if (strcmp(at.function, "main") == 0) return;

@@ -1,7 +1,7 @@
-// Nothing in libcupool.so throws or catches: an exception must not cross a C entry point. What the C++ library itself
-// would throw (no host memory, a container at its limit) ends the process with a sentence. Being here, these functions
-// also keep the C++ library's own out, which bring the unwinder with them (and through it functions of a new glibc) and
-// set aside memory for exceptions when the library is loaded.
+// Nothing in libcupool.so throws or catches: an exception must not cross a C entry point. What the C++
+// library itself would throw (no host memory, a container at its limit) ends the process with a sentence.
+// Being here, these functions also keep the C++ library's own out, which bring the unwinder with them (and
+// through it functions of a new glibc) and set aside memory for exceptions when the library is loaded.
 #include <cstddef>
 #include <cstdlib>
 #include <new>

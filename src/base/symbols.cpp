@@ -1,4 +1,5 @@
-// See symbols.hpp. libdw's interface is declared here as far as it is used, so that its headers are not needed.
+// See symbols.hpp. libdw's interface is declared here as far as it is used, so that its headers are not
+// needed.
 #include "base/symbols.hpp"
 
 #include <dlfcn.h>
@@ -46,14 +47,16 @@ class Dwarf {
     if (!all) return;
     callbacks_.find_debuginfo = find_no_debuginfo;
     session_ = begin(&callbacks_);
-    if (session_ != nullptr && (report(session_, getpid()) != 0 || report_end(session_, nullptr, nullptr) != 0))
+    if (session_ != nullptr &&
+        (report(session_, getpid()) != 0 || report_end(session_, nullptr, nullptr) != 0))
       session_ = nullptr;
   }
 
   void look_up(uintptr_t address, Symbol* out) const {
     Module* const module = session_ == nullptr ? nullptr : module_at_(session_, address);
     if (module == nullptr) return;
-    if (const char* const name = name_at_(module, address)) strncpy(out->function, name, sizeof out->function - 1);
+    if (const char* const name = name_at_(module, address))
+      strncpy(out->function, name, sizeof out->function - 1);
     void* const line = line_at_(module, address);
     if (line == nullptr) return;
     const char* const file = describe_(line, nullptr, &out->line, nullptr, nullptr, nullptr);

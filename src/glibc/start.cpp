@@ -1,6 +1,6 @@
-// How an executable of ours starts on any glibc since 2.28. Since 2.34 the start files leave it to __libc_start_main to
-// run the constructors of the executable; before, the executable brought the function that does so. Both kinds of
-// glibc call the one that is passed to the version of old.
+// How an executable of ours starts on any glibc since 2.28. Since 2.34 the start files leave it to
+// __libc_start_main to run the constructors of the executable; before, the executable brought the function
+// that does so. Both kinds of glibc call the one that is passed to the version of old.
 #include <cstddef>
 
 extern "C" {
@@ -27,8 +27,8 @@ static void run_constructors(int count, char** arguments, char** environment) {
 
 [[gnu::visibility("hidden")]] int __libc_start_main(Main* main, int count, char** arguments, Constructor,
                                                     void (*)(), void (*loader_finish)(), void* stack_end);
-int __libc_start_main(Main* main, int count, char** arguments, Constructor, void (*)(), void (*loader_finish)(),
-                      void* stack_end) {
+int __libc_start_main(Main* main, int count, char** arguments, Constructor, void (*)(),
+                      void (*loader_finish)(), void* stack_end) {
   return cupool_old_start_main(main, count, arguments, run_constructors, nullptr, loader_finish, stack_end);
 }
 }

@@ -111,8 +111,10 @@ void note_bad_free(CUdeviceptr pointer) {
   if (!known) {
     log::line("free of %#llx, which was never allocated, or not through this library; freed here:", address);
   } else if (inside != 0) {
-    log::line("free of %#llx, an interior pointer: it is %llu bytes inside a block of %llu bytes at %#llx%s; freed here:",
-              address, inside, bytes, start, life.freed ? " that was freed before" : "");
+    log::line(
+        "free of %#llx, an interior pointer: it is %llu bytes inside a block of %llu bytes at %#llx%s; freed "
+        "here:",
+        address, inside, bytes, start, life.freed ? " that was freed before" : "");
   } else {
     log::line("double free of %#llx, a block of %llu bytes; freed again here:", address, bytes);
   }

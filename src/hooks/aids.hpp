@@ -1,7 +1,7 @@
 // Debug aids that users know from other allocators: blocks filled as they come and go (CUPOOL_FILL,
-// CUPOOL_ZERO), and a report of every bad free with where the block was allocated and freed before (CUPOOL_CHECK). All off by default; then
-// each costs a test of one word, or nothing. The filling is work on the device like any other, ordered after
-// all work of the old life and before all of the new.
+// CUPOOL_ZERO), and a report of every bad free with where the block was allocated and freed before
+// (CUPOOL_CHECK). All off by default; then each costs a test of one word, or nothing. The filling is work on
+// the device like any other, ordered after all work of the old life and before all of the new.
 #pragma once
 
 #include <atomic>

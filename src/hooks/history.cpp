@@ -22,7 +22,8 @@ void History::note_allocation(uint64_t start, uint64_t bytes) {
   Guard hold(lock_);
   // What lay there before is gone, also where it was larger or began elsewhere.
   auto before = lives_.upper_bound(start);
-  if (before != lives_.begin() && start - std::prev(before)->first < std::prev(before)->second.bytes) --before;
+  if (before != lives_.begin() && start - std::prev(before)->first < std::prev(before)->second.bytes)
+    --before;
   while (before != lives_.end() && before->first < start + bytes) before = lives_.erase(before);
   lives_[start] = {start, bytes, false, here, {}};
 }

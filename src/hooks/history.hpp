@@ -1,5 +1,6 @@
-// Where the program's blocks were allocated and freed, kept only under CUPOOL_CHECK so that a bad free can be told with both.
-// One table under one lock: whoever asks for this aid has time. Addresses that were freed longest ago are forgotten first.
+// Where the program's blocks were allocated and freed, kept only under CUPOOL_CHECK so that a bad free can be
+// told with both. One table under one lock: whoever asks for this aid has time. Addresses that were freed
+// longest ago are forgotten first.
 #pragma once
 
 #include <array>

@@ -66,7 +66,8 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
     static constinit cupool::log::Once once;
     if (once.first()) {
       cupool::log::line(
-          "blocks of the pool cannot be shared with other processes on this driver; CUPOOL_SPLIT=no makes them shareable");
+          "blocks of the pool cannot be shared with other processes on this driver; CUPOOL_SPLIT=no makes "
+          "them shareable");
     }
     *handle = {};
     return CUDA_ERROR_NOT_SUPPORTED;

@@ -105,7 +105,8 @@ void Wholes::note_failure(driver::Context context, driver::Driver& source, uint6
   report::Shortage shortage;
   shortage.device = account.device;
   shortage.asked = shortage.rounded = bytes;
-  shortage.source = account.host_visible ? report::Shortage::Source::kManaged : report::Shortage::Source::kWhole;
+  shortage.source =
+      account.host_visible ? report::Shortage::Source::kManaged : report::Shortage::Source::kWhole;
   shortage.limit = account.host_visible ? kUnlimited : account.settings.limit;
   shortage.capturing = order_.is_capturing();
   size_t free = 0;

@@ -1,5 +1,5 @@
-// See shortage.hpp. In one write, so that the reports of several ranks do not mix; the host's memory may be short too, so
-// nothing is allocated.
+// See shortage.hpp. In one write, so that the reports of several ranks do not mix; the host's memory may be
+// short too, so nothing is allocated.
 #include "report/shortage.hpp"
 
 #include <unistd.h>
@@ -17,7 +17,8 @@ namespace {
 
 constinit std::atomic<uint64_t> written{0};
 
-// The sentence about the cause and the settings of the last shortage; `ready` once they are whole, and for good.
+// The sentence about the cause and the settings of the last shortage; `ready` once they are whole, and for
+// good.
 struct Kept {
   std::atomic<bool> taken{false};
   std::atomic<bool> ready{false};
@@ -41,8 +42,8 @@ SizeText setting(uint64_t bytes) { return print_size({(bytes + kMiB - 1) & ~(kMi
 void write_cause(Writer& out, const Shortage& s) {
   switch (cause_of(s)) {
     case Cause::kLimit:
-      out.print("%s is %s, of which %s are in use: %s more is %s too much", s.limit_name, print_bytes(s.limit).text,
-                print_bytes(s.limited).text, print_bytes(s.rounded).text,
+      out.print("%s is %s, of which %s are in use: %s more is %s too much", s.limit_name,
+                print_bytes(s.limit).text, print_bytes(s.limited).text, print_bytes(s.rounded).text,
                 print_bytes(s.limited + s.rounded - s.limit).text);
       break;
     case Cause::kCapture:
@@ -55,7 +56,8 @@ void write_cause(Writer& out, const Shortage& s) {
       break;
     case Cause::kPieces:
       out.print("%s are free, but in pieces between live blocks, the largest of %s; the device lacks %s",
-                print_bytes(s.free_in_shared).text, print_bytes(s.largest_free).text, print_bytes(missing(s)).text);
+                print_bytes(s.free_in_shared).text, print_bytes(s.largest_free).text,
+                print_bytes(missing(s)).text);
       break;
     case Cause::kOthers:
       out.print("other processes, or memory of this one that is not the pool's, hold %s; the device lacks %s",
@@ -95,7 +97,8 @@ int write_advice(const Shortage& s, const auto& line) {
       break;
     case Cause::kOthers:
       line(count++, "no setting of this process helps%s: nvidia-smi shows who holds it", "");
-      line(count++, "in other programs under cupool %s or CUPOOL_LIMIT returns idle memory", "CUPOOL_MAX_CACHED=0");
+      line(count++, "in other programs under cupool %s or CUPOOL_LIMIT returns idle memory",
+           "CUPOOL_MAX_CACHED=0");
       break;
     case Cause::kProgram:
       line(count++, "no setting helps%s: without cupool it would not fit either", "");
@@ -182,9 +185,10 @@ void write_shortage(const Shortage& s) {
   if (s.rounded != s.asked) out.print(", %s with rounding", print_bytes(s.rounded).text);
   out.text("\ncupool:   because ");
   write_cause(out, s);
-  out.print("\ncupool:   the device has %s free of %s; reserved %s: live %s, idle %s, largest free range %s\n",
-            print_bytes(s.device_free).text, print_bytes(s.device_total).text, print_bytes(s.reserved).text,
-            print_bytes(s.live).text, print_bytes(idle).text, print_bytes(s.largest_free).text);
+  out.print(
+      "\ncupool:   the device has %s free of %s; reserved %s: live %s, idle %s, largest free range %s\n",
+      print_bytes(s.device_free).text, print_bytes(s.device_total).text, print_bytes(s.reserved).text,
+      print_bytes(s.live).text, print_bytes(idle).text, print_bytes(s.largest_free).text);
   write_reasons(out, s);
   write_table(out, s);
   write_advice(s, [&](int, const char* format, auto... words) {

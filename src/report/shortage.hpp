@@ -1,6 +1,7 @@
-// The one report that a failed allocation leaves on stderr: who asked for how much, why there was none, who holds
-// what, and which settings would have helped. The pool fills in the figures; what they mean and how they read is decided
-// here. The cause and the settings of the last one are kept for the report at exit, so that `cupool doctor` says the same.
+// The one report that a failed allocation leaves on stderr: who asked for how much, why there was none, who
+// holds what, and which settings would have helped. The pool fills in the figures; what they mean and how
+// they read is decided here. The cause and the settings of the last one are kept for the report at exit, so
+// that `cupool doctor` says the same.
 #pragma once
 
 #include <array>
@@ -48,13 +49,13 @@ struct Shortage {
 
 // Why there was no memory: the first of these that is so.
 enum class Cause {
-  kLimit,      // the user's own
-  kCapture,    // free memory may not go back to the driver while a stream captures
-  kShared,     // what is free lies beside blocks that were shared with others
-  kPieces,     // enough is free, but in pieces
-  kOthers,     // other processes, or memory that is not the pool's
-  kProgram,    // the program holds it
-  kUnclear,    // the device has enough, and the driver still refuses
+  kLimit,    // the user's own
+  kCapture,  // free memory may not go back to the driver while a stream captures
+  kShared,   // what is free lies beside blocks that were shared with others
+  kPieces,   // enough is free, but in pieces
+  kOthers,   // other processes, or memory that is not the pool's
+  kProgram,  // the program holds it
+  kUnclear,  // the device has enough, and the driver still refuses
 };
 Cause cause_of(const Shortage& shortage);
 
@@ -62,7 +63,8 @@ Cause cause_of(const Shortage& shortage);
 bool shortage_is_due();
 void write_shortage(const Shortage& shortage);
 
-// What the last one said, as fields of a JSON object: "shortage" and "shortage_advice". Safe in a signal handler.
+// What the last one said, as fields of a JSON object: "shortage" and "shortage_advice". Safe in a signal
+// handler.
 void write_last_shortage(Writer& out);
 
 }  // namespace cupool::report

@@ -107,7 +107,8 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   const stats::DeviceSums& all = sums.devices;
   if (all.allocations + sums.managed_allocations + all.out_of_memory == 0) return;
   const uint64_t pooled = all.allocations - sums.forwarded_allocations;
-  out.print("cupool: %s[%d]%s%s: ", facts.program, facts.pid, *facts.rank != '\0' ? " rank " : "", facts.rank);
+  out.print("cupool: %s[%d]%s%s: ", facts.program, facts.pid, *facts.rank != '\0' ? " rank " : "",
+            facts.rank);
   const bool managed_alone = all.allocations == 0 && sums.managed_allocations != 0;
   if (!managed_alone) write_count(out, all.allocations, "allocation");
   if (sums.forwarded_allocations != 0 && pooled != 0)

@@ -31,7 +31,8 @@ void push(std::atomic<T*>& head, T& node, Node T::*next) {
 
 uint64_t positive(int64_t value) { return value > 0 ? static_cast<uint64_t>(value) : 0; }
 
-constexpr int64_t kAbove = int64_t{1} << 62;  // whatever is live; sums of it wrap, and come back when it is replaced
+constexpr int64_t kAbove = int64_t{1}
+                           << 62;  // whatever is live; sums of it wrap, and come back when it is replaced
 constinit thread_local char this_thread_mark = 0;  // its address tells threads apart
 
 }  // namespace
@@ -147,8 +148,8 @@ void Device::told_all(int64_t change) {
   if (change < 0) raise(peak_cached_, reserved - live);
 }
 
-// Adds up what everybody holds, and begins those ends of the spans anew. Of one thread only the end that was left:
-// its loop must not come back here at every turn.
+// Adds up what everybody holds, and begins those ends of the spans anew. Of one thread only the end that was
+// left: its loop must not come back here at every turn.
 void Device::look(Ends ends) {
   const int64_t bound = peak_bound.load(std::memory_order_relaxed);
   const int64_t margin = this->margin();
@@ -181,7 +182,8 @@ void Device::reserve(uint64_t bytes) {
   if (margin() != 0) return;
   // There is more to lie idle than there was at the last look: the next free is told.
   for (Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr; one = one->next_holdings_)
-    least_live_.fetch_add(kAbove - one->low_.exchange(kAbove, std::memory_order_relaxed), std::memory_order_relaxed);
+    least_live_.fetch_add(kAbove - one->low_.exchange(kAbove, std::memory_order_relaxed),
+                          std::memory_order_relaxed);
 }
 
 void Device::release(uint64_t bytes) { reserved_.fetch_sub(bytes, std::memory_order_relaxed); }
@@ -228,9 +230,9 @@ DeviceSums Device::read() const {
   return sums;
 }
 
-// What the driver would have taken for the program's own calls, less what the pool's calls took. Only sizes count
-// of which the pool made enough calls itself, and of a free only what it takes when it waits for nothing: work that the
-// program would have waited for there it waits for elsewhere.
+// What the driver would have taken for the program's own calls, less what the pool's calls took. Only sizes
+// count of which the pool made enough calls itself, and of a free only what it takes when it waits for
+// nothing: work that the program would have waited for there it waits for elsewhere.
 uint64_t Device::saved_ns(const DeviceSums& sums) const {
   if (sums.allocations == 0) return 0;
   const double freed = static_cast<double>(sums.frees) / static_cast<double>(sums.allocations);
@@ -257,7 +259,8 @@ void Device::forget_after_fork() {
   used_.store(false, std::memory_order_relaxed);
   tallies_.store(nullptr, std::memory_order_relaxed);
   holdings_.store(nullptr, std::memory_order_relaxed);
-  for (auto* word : {&told_live_, &enlisted_, &most_live_, &least_live_, &peak_live_, &peak_asked_, &peak_cached_}) {
+  for (auto* word :
+       {&told_live_, &enlisted_, &most_live_, &least_live_, &peak_live_, &peak_asked_, &peak_cached_}) {
     word->store(0, std::memory_order_relaxed);
   }
   first_thread_.store(nullptr, std::memory_order_relaxed);

@@ -59,11 +59,11 @@ class Tally {
 };
 
 // What one thread gave to the program and took back from it: both may happen in different threads, so one
-// thread's holdings can be negative. The device hears of them when they leave the span in which they have been so
-// far. While one thread does all the work the span has no margin and peaks are exact: a loop that takes and frees
-// stays below its first peak and tells nothing. Once there are several threads each has a margin on either side,
-// which is how far a peak can be missed; before the device believes in a new peak it asks everybody, and all spans
-// begin anew.
+// thread's holdings can be negative. The device hears of them when they leave the span in which they have
+// been so far. While one thread does all the work the span has no margin and peaks are exact: a loop that
+// takes and frees stays below its first peak and tells nothing. Once there are several threads each has a
+// margin on either side, which is how far a peak can be missed; before the device believes in a new peak it
+// asks everybody, and all spans begin anew.
 class Holdings : public Tally {
  public:
   explicit Holdings(Device& device) : device_(device) {}
@@ -123,7 +123,8 @@ class Durations {
   void add(uint64_t bytes, uint64_t ns);
   void forget_after_fork();
 
-  // Of calls for about as many bytes as bucket `i` holds, give or take a factor of two; 0 when they are too few to say.
+  // Of calls for about as many bytes as bucket `i` holds, give or take a factor of two; 0 when they are too
+  // few to say.
   double usual(size_t i) const;  // the mean without the slowest
   double least(size_t i) const;
 
@@ -219,7 +220,8 @@ inline constexpr int kMostDevices = 64;
 // By the driver's number; devices beyond the last record share it.
 Device& device(int number);
 
-// How far the holdings of one of several threads may move before the device hears of it; 0 makes all peaks exact.
+// How far the holdings of one of several threads may move before the device hears of it; 0 makes all peaks
+// exact.
 inline constexpr int64_t kPeakBound = 1 << 20;
 void set_peak_bound(int64_t bytes);
 

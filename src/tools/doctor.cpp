@@ -124,9 +124,11 @@ void print_report(const Json& report) {
   printf("%s[%llu]: came by %s; mode %s\n", report["program"].text().c_str(), count("pid"),
          joined(doors(report)).c_str(), report["mode"].text().c_str());
   printf(
-      "  %llu allocation%s, %llu past the pool; stream-ordered %llu, mapped %llu, arrays %llu, managed %llu\n",
-      count("allocations"), count("allocations") == 1 ? "" : "s", count("forwarded_allocations"), count("async_allocations"),
-      count("mapped_allocations"), count("array_allocations"), count("managed_allocations"));
+      "  %llu allocation%s, %llu past the pool; stream-ordered %llu, mapped %llu, arrays %llu, managed "
+      "%llu\n",
+      count("allocations"), count("allocations") == 1 ? "" : "s", count("forwarded_allocations"),
+      count("async_allocations"), count("mapped_allocations"), count("array_allocations"),
+      count("managed_allocations"));
   print_list("  to change:", advise(report));
 }
 
@@ -134,8 +136,10 @@ void print_report(const Json& report) {
 std::string verdict(const DriverView& driver, const std::string& library, const std::vector<Json>& reports,
                     bool ran_program) {
   if (library.empty()) return "cupool cannot work: libcupool.so is not beside this command.";
-  if (!driver.error.empty() && !ran_program) return "cupool cannot work here until the driver does: " + driver.error + ".";
-  if (!ran_program && !complaints.empty()) return "cupool works here, without the settings that it did not understand.";
+  if (!driver.error.empty() && !ran_program)
+    return "cupool cannot work here until the driver does: " + driver.error + ".";
+  if (!ran_program && !complaints.empty())
+    return "cupool works here, without the settings that it did not understand.";
   if (!ran_program) return "cupool works here.";
   if (reports.empty()) return "cupool had no part in this program.";
   uint64_t allocations = 0;
@@ -149,7 +153,8 @@ std::string verdict(const DriverView& driver, const std::string& library, const 
   }
   if (allocations == 0) return "there was nothing for cupool to serve.";
   if (pooled == 0) return "cupool served none of the program's allocations; see what to change above.";
-  return std::string("cupool serves this program") + (advice == 0 ? "; nothing needs to change." : "; see what to change above.");
+  return std::string("cupool serves this program") +
+         (advice == 0 ? "; nothing needs to change." : "; see what to change above.");
 }
 
 void print_json_list(const std::vector<std::string>& sentences) {

@@ -34,7 +34,8 @@ std::string own_folder() {
   return whole.substr(0, whole.rfind('/'));
 }
 
-// What the library would say of one setting before it goes on without it. A sentence that is only a note is left to it.
+// What the library would say of one setting before it goes on without it. A sentence that is only a note is
+// left to it.
 std::string complaint;
 void complain(const char* sentence) {
   const std::string_view text(sentence);
@@ -58,13 +59,17 @@ std::string find_library() {
 bool preload_library() {
   std::string preload = find_library();
   if (preload.empty()) {
-    fprintf(stderr, "cupool: %s is neither beside this command nor in a library folder next to it; install both from one package\n",
+    fprintf(stderr,
+            "cupool: %s is neither beside this command nor in a library folder next to it; install both from "
+            "one package\n",
             kLibrary);
     return false;
   }
   // LD_PRELOAD knows no way to write a space or a colon; a folder of LD_LIBRARY_PATH may have a space.
   if (preload.find(':') != std::string::npos) {
-    fprintf(stderr, "cupool: %s has a colon in its path, which LD_PRELOAD cannot hold; install it elsewhere\n", preload.c_str());
+    fprintf(stderr,
+            "cupool: %s has a colon in its path, which LD_PRELOAD cannot hold; install it elsewhere\n",
+            preload.c_str());
     return false;
   }
   if (preload.find(' ') != std::string::npos) {

@@ -1,5 +1,5 @@
-// The `cupool` command: finds the verb and hands the rest of the line to it. Errors go to stderr with exit code 2, as other
-// tools do.
+// The `cupool` command: finds the verb and hands the rest of the line to it. Errors go to stderr with exit
+// code 2, as other tools do.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

@@ -16,9 +16,9 @@ namespace cupool::tools {
 namespace {
 
 // What people need first; docs and tests count on ten.
-constexpr std::string_view kFirst[] = {"CUPOOL_BACKEND", "CUPOOL_EXCEPT",     "CUPOOL_FREE",  "CUPOOL_LIMIT",
-                                       "CUPOOL_LOG",     "CUPOOL_MAX_CACHED", "CUPOOL_DECAY_MS", "CUPOOL_STATS",
-                                       "CUPOOL_STATS_FILE", "CUPOOL_CHECK"};
+constexpr std::string_view kFirst[] = {
+    "CUPOOL_BACKEND",    "CUPOOL_EXCEPT",   "CUPOOL_FREE",  "CUPOOL_LIMIT",      "CUPOOL_LOG",
+    "CUPOOL_MAX_CACHED", "CUPOOL_DECAY_MS", "CUPOOL_STATS", "CUPOOL_STATS_FILE", "CUPOOL_CHECK"};
 
 void print_text(const config::OptionInfo& info) {
   print_wrapped(std::string(info.name) + "=" + info.fallback + "  (" + info.type + ")", 0);
@@ -84,7 +84,8 @@ int print_one(const char* word) {
   });
   if (found) return 0;
   const char* const near = config::nearest_name(name);
-  const std::string hint = near == nullptr ? "cupool options --all lists them" : std::string("did you mean ") + near + "?";
+  const std::string hint =
+      near == nullptr ? "cupool options --all lists them" : std::string("did you mean ") + near + "?";
   fprintf(stderr, "cupool: %s is not an option; %s\n", name.c_str(), hint.c_str());
   return kMisuse;
 }

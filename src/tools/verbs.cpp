@@ -40,8 +40,9 @@ std::string words_of(const Flag& flag) {
 std::string meant_by(const Verb& verb, std::string_view flag) {
   const std::string_view name = flag.substr(0, flag.find('='));
   const std::string plain(name.substr(std::min(name.size(), name.find_first_not_of('-'))));
-  const bool takes_options = std::any_of(verb.flags.begin(), verb.flags.end(),
-                                         [](const Flag& one) { return std::string_view(one.name) == "--set"; });
+  const bool takes_options = std::any_of(verb.flags.begin(), verb.flags.end(), [](const Flag& one) {
+    return std::string_view(one.name) == "--set";
+  });
   const std::string option = option_name(plain);
   const char* const near_option = config::nearest_name(option);
   const auto set = [&](std::string_view full) {
@@ -65,9 +66,11 @@ const std::vector<Verb>& verbs() {
       {"run",
        "[--] app [argument]...",
        "run a program with the pool",
-       "Puts libcupool.so in front of LD_PRELOAD and becomes the program. An option or a value that makes no sense is "
+       "Puts libcupool.so in front of LD_PRELOAD and becomes the program. An option or a value that makes no "
+       "sense is "
        "refused, and the program is not started.",
-       {{"--set", "name=value", "set an option, as CUPOOL_NAME=value in the environment would; may be repeated"},
+       {{"--set", "name=value",
+         "set an option, as CUPOOL_NAME=value in the environment would; may be repeated"},
         {"--stats", "form", "what is reported at the end: summary, text, json or off"},
         {"--json", "", "the same as --stats json"}},
        run,
@@ -75,8 +78,10 @@ const std::vector<Verb>& verbs() {
       {"doctor",
        "[[--] app [argument]...]",
        "say whether the pool serves here, and what to change",
-       "Looks at the driver, the library and the settings; with a program it runs that under the pool, says which of its "
-       "memory the pool served, and ends with a verdict. The exit code is the program's; without one it is 0 if nothing "
+       "Looks at the driver, the library and the settings; with a program it runs that under the pool, says "
+       "which of its "
+       "memory the pool served, and ends with a verdict. The exit code is the program's; without one it is 0 "
+       "if nothing "
        "stands in the way.",
        {{"--json", "", "one JSON object on stdout; what the program prints goes to stderr"}},
        doctor,
@@ -91,7 +96,8 @@ const std::vector<Verb>& verbs() {
       {"options",
        "[name]...",
        "list the options, or explain some",
-       "Without a name the ten that people need first. A name may be written with or without CUPOOL_, in any case.",
+       "Without a name the ten that people need first. A name may be written with or without CUPOOL_, in any "
+       "case.",
        {{"--all", "", "every option"},
         {"--json", "", "every option as JSON"},
         {"--markdown", "", "every option as the page docs/options.md"}},
@@ -111,7 +117,9 @@ const Verb* find_verb(std::string_view name) {
 }
 
 void print_help() {
-  print_wrapped(std::string("cupool ") + kVersion + ": a caching pool for device memory under unmodified CUDA programs.", 0);
+  print_wrapped(std::string("cupool ") + kVersion +
+                    ": a caching pool for device memory under unmodified CUDA programs.",
+                0);
   printf("\n");
   for (const Verb& verb : verbs()) {
     std::string line = std::string("cupool ") + verb.name;
@@ -121,7 +129,9 @@ void print_help() {
     print_wrapped(verb.summary, 2 + kIndent);
   }
   printf("\n");
-  print_wrapped("cupool help verb, or -h behind a verb, explains it. Without the command: LD_PRELOAD=libcupool.so app.", 0);
+  print_wrapped(
+      "cupool help verb, or -h behind a verb, explains it. Without the command: LD_PRELOAD=libcupool.so app.",
+      0);
 }
 
 void print_help(const Verb& verb) {
@@ -167,7 +177,8 @@ int refuse_verb(std::string_view word) {
   if (!near.empty()) {
     fprintf(stderr, "cupool: there is no command %s; did you mean cupool %s?\n", text.c_str(), near.c_str());
   } else if (find_program(text.c_str()).found) {
-    fprintf(stderr, "cupool: there is no command %s; to run that program: cupool run -- %s\n", text.c_str(), text.c_str());
+    fprintf(stderr, "cupool: there is no command %s; to run that program: cupool run -- %s\n", text.c_str(),
+            text.c_str());
   } else {
     fprintf(stderr, "cupool: there is no command %s; cupool help lists them\n", text.c_str());
   }

@@ -1,5 +1,5 @@
-// The verbs of the command with their flags, in one table: the dispatch, the help of each verb, the hints for near misses and
-// the words of shell completion all come from it.
+// The verbs of the command with their flags, in one table: the dispatch, the help of each verb, the hints for
+// near misses and the words of shell completion all come from it.
 #pragma once
 
 #include <string>
