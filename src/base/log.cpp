@@ -73,7 +73,6 @@ void raw(const char* text, unsigned long size) {
 }
 
 void line(const char* format, ...) {
-  if (level_now.load(std::memory_order_relaxed) == Level::kQuiet) return;
   va_list args;
   va_start(args, format);
   write_line(format, args);

@@ -12,6 +12,7 @@ enum class Level : uint8_t { kQuiet, kNormal, kVerbose };
 
 void set_level(Level level);
 
+// Said at every level: CUPOOL_LOG=quiet silences the summary, never a warning.
 [[gnu::format(printf, 1, 2)]] void line(const char* format, ...);
 
 // Only seen with CUPOOL_LOG=verbose.

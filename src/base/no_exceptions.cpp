@@ -1,7 +1,7 @@
 // Nothing in libcupool.so throws or catches: an exception must not cross a C entry point. The C++ library's
 // own operators would throw when the host has no memory; these take from the reserve (host_memory.hpp). Being
-// here, they and the last functions also keep the C++ library's own out, which set aside memory for
-// exceptions when the library is loaded.
+// here, they and the last functions also keep the C++ library's own out, which bring the unwinder with them
+// (and through it functions of a new glibc) and set aside memory for exceptions when the library is loaded.
 #include <cstddef>
 #include <cstdlib>
 #include <new>

@@ -36,7 +36,7 @@ constinit const Options kNone = switched_off();
 void keep_quiet(const char*) {}
 void complain(const char* sentence) { log::line("%s", sentence); }
 
-// Before the rest is read: CUPOOL_LOG=quiet hides complaints too.
+// Before the rest is read, so that a part that starts early can say its details.
 void set_log_level() {
   const char* const text = variable("CUPOOL_LOG");
   Verbosity verbosity = Verbosity::kNormal;
@@ -46,7 +46,8 @@ void set_log_level() {
 void step_aside_where_told(Options& options) {
   const bool named_out = *options.except != '\0' && matches_any(options.except, program());
   const bool not_named = *options.only != '\0' && !matches_any(options.only, program());
-  if (named_out || not_named) options.backend = Backend::kOff;
+  options.stepped_aside = named_out || not_named;
+  if (options.stepped_aside) options.backend = Backend::kOff;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ using Text = const char*;
 struct Options {
 #define CUPOOL_OPTION(type, field, name, fallback, low, high, doc) type field{};
 #include "config/options.def"
+  bool stepped_aside = false;  // CUPOOL_ONLY or CUPOOL_EXCEPT keep cupool out of this program
 };
 
 // What is in force in this process. The first call reads the environment and speaks of every bad value once.

@@ -58,6 +58,16 @@ const char* rank() {
   return "";
 }
 
+const char* program_path() {
+  const char* const text = variable("PATH");
+  return text == nullptr ? "/bin:/usr/bin" : text;
+}
+
+const char* library_path() {
+  const char* const text = variable("LD_LIBRARY_PATH");
+  return text == nullptr ? "" : text;
+}
+
 const char* preloaded() {
   const char* const text = variable("LD_PRELOAD");
   return text == nullptr ? "" : text;

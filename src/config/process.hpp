@@ -25,7 +25,10 @@ const char* variable(const char* name);
 
 // This process's number in a parallel job, as its launcher says in the environment; empty outside of one.
 const char* rank();
-// What LD_PRELOAD says; empty when it is not set.
+// Where programs are looked for: PATH, or what the system takes without one.
+const char* program_path();
+// What LD_LIBRARY_PATH and LD_PRELOAD say; empty when they are not set.
+const char* library_path();
 const char* preloaded();
 
 }  // namespace cupool::config

@@ -84,7 +84,8 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
     static constinit cupool::log::Once once;
     if (once.first()) {
       cupool::log::line(
-          "this driver's memory handles cannot be shared for blocks of the pool; CUPOOL_SPLIT=no can");
+          "blocks of the pool cannot be shared with other processes on this driver; CUPOOL_SPLIT=no makes "
+          "them shareable");
     }
     *handle = {};
     return CUDA_ERROR_NOT_SUPPORTED;

@@ -38,6 +38,7 @@ void forget_everything() {
   life.store(Life::kForked, std::memory_order_relaxed);
   hooks::set_serving(false);
   hooks::forget_loads_after_fork();
+  hooks::forget_aids_after_fork();
   hooks::forget_names_after_fork();
   hooks::pools.forget_after_fork();
   hooks::forget_captures_after_fork();

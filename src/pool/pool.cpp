@@ -339,7 +339,9 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
     return nullptr;
   }
   stats_.count(stats::DeviceCounter::segments_allocated);
-  stats_.count(stats::DeviceCounter::driver_allocate_ns, stats::now_ns() - before);
+  const uint64_t took = stats::now_ns() - before;
+  stats_.count(stats::DeviceCounter::driver_allocate_ns, took);
+  stats_.allocated_in(bytes, took);
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
   if ((start & (kPageBytes - 1)) == 0 && enter_pages(start, bytes)) {
     if (Range* range = ranges_.add(start, bytes, taken)) return range;

@@ -58,7 +58,9 @@ bool Pool::give_back(Segment* segment) {
   if (status != driver::kSuccess) return false;
   Budget::give_back(device_, segment->bytes);
   stats_.count(stats::DeviceCounter::segments_released);
-  stats_.count(stats::DeviceCounter::driver_release_ns, stats::now_ns() - before);
+  const uint64_t took = stats::now_ns() - before;
+  stats_.count(stats::DeviceCounter::driver_release_ns, took);
+  stats_.released_in(segment->bytes, took);
   released_segments_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }

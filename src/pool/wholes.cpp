@@ -103,6 +103,7 @@ Status Wholes::ask(Account& account, driver::Driver& source, uint64_t bytes, Add
     holdings->device().reserve(bytes);
     holdings->add(DeviceCounter::segments_allocated);
     holdings->add(DeviceCounter::driver_allocate_ns, took);
+    holdings->device().allocated_in(bytes, took);
     holdings->add(DeviceCounter::misses);
     holdings->give(bytes, bytes);
   }

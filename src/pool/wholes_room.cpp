@@ -238,7 +238,9 @@ bool Wholes::give_back(Address start, const Whole& whole) {
     stats::Device& device = whole.account->holdings->device();
     device.release(whole.bytes);
     device.count(DeviceCounter::segments_released);
-    device.count(DeviceCounter::driver_release_ns, stats::now_ns() - before);
+    const uint64_t took = stats::now_ns() - before;
+    device.count(DeviceCounter::driver_release_ns, took);
+    device.released_in(whole.bytes, took);
   }
   return true;
 }

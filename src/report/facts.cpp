@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/format.hpp"
+#include "config/options.hpp"
 #include "config/process.hpp"
 
 namespace cupool::report {
@@ -46,9 +47,9 @@ stats::DeviceSums read_device(int number, stats::Reading reading) {
   sums.reserved_bytes += sums.native_reserved_bytes;
   sums.peak_reserved_bytes += sums.native_peak_reserved_bytes;
   sums.cached_bytes = sums.reserved_bytes - std::min(sums.reserved_bytes, sums.live_bytes);
-  // Threads are asked one after the other: a block that changes hands meanwhile may be seen twice.
-  sums.peak_live_bytes = std::min(sums.peak_live_bytes, sums.peak_reserved_bytes);
-  sums.peak_asked_bytes = std::min(sums.peak_asked_bytes, sums.peak_live_bytes);
+  sums.settle_peaks();
+  // Every free waited for the device, as the driver's does.
+  if (config::options().free == config::FreeMode::kSync) sums.waits_avoided = 0;
   return sums;
 }
 

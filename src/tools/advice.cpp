@@ -81,10 +81,11 @@ std::vector<std::string> advise(const Json& report) {
         "Much of what was reserved was never in use at once: a smaller CUPOOL_SEGMENT_MIN or "
         "CUPOOL_MAX_CACHED keeps less.");
   }
-  if (count("out_of_memory") > 0) {
-    out.push_back(
-        "Allocations failed for want of memory: the report on stderr says who holds what; "
-        "CUPOOL_FALLBACK=native adds a last resort.");
+  if (!report["shortage"].text().empty()) {
+    out.push_back("An allocation failed for want of memory, because " + report["shortage"].text() + ".");
+    for (const std::string& setting : report["shortage_advice"].texts()) out.push_back(setting + ".");
+  } else if (count("out_of_memory") > 0) {
+    out.push_back("Allocations failed for want of memory: the report on stderr says why and who holds what.");
   }
   if (count("unknown_entry_points") > 0) {
     out.push_back(

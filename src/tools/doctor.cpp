@@ -19,6 +19,7 @@
 #include "tools/launch.hpp"
 #include "tools/scratch.hpp"
 #include "tools/table.hpp"
+#include "tools/verbs.hpp"
 
 namespace cupool::tools {
 namespace {
@@ -37,11 +38,13 @@ std::vector<Json> read_reports(const Scratch& scratch) {
 }
 
 // The program's exit code as a shell gives it; -1: it could not be started.
-int run_program(char** arguments, const Scratch& scratch) {
+int run_program(char** arguments, const Scratch& scratch, bool as_json) {
   if (!preload_library()) return -1;
   const pid_t child = fork();
   if (child == 0) {
     Scratch::become_child();
+    // stdout is for the JSON alone.
+    if (as_json) dup2(STDERR_FILENO, STDOUT_FILENO);
     setenv("CUPOOL_STATS", "json", 1);
     setenv("CUPOOL_STATS_FILE", (scratch.path() + "/%p.json").c_str(), 1);
     _exit(become(arguments));
@@ -91,10 +94,37 @@ void print_report(const Json& report) {
   printf("%s[%llu]: came by %s; mode %s\n", printable(report["program"].text()).c_str(), count("pid"),
          joined(doors(report)).c_str(), printable(report["mode"].text()).c_str());
   printf(
-      "  %llu allocations, %llu past the pool; %llu stream-ordered, %llu mapped, %llu arrays, %llu managed\n",
-      count("allocations"), count("forwarded_allocations"), count("async_allocations"),
-      count("mapped_allocations"), count("array_allocations"), count("managed_allocations"));
+      "  %llu allocation%s, %llu past the pool; stream-ordered %llu, mapped %llu, arrays %llu, managed "
+      "%llu\n",
+      count("allocations"), count("allocations") == 1 ? "" : "s", count("forwarded_allocations"),
+      count("async_allocations"), count("mapped_allocations"), count("array_allocations"),
+      count("managed_allocations"));
   print_list("  to change:", advise(report));
+}
+
+// What it all comes to, in one sentence.
+std::string verdict(const DriverView& driver, const std::string& library, const std::vector<Json>& reports,
+                    bool ran_program) {
+  if (library.empty()) return "cupool cannot work: libcupool.so is not beside this command.";
+  if (!driver.error.empty() && !ran_program)
+    return "cupool cannot work here until the driver does: " + driver.error + ".";
+  if (!ran_program && !complaints.empty())
+    return "cupool works here, without the settings that it did not understand.";
+  if (!ran_program) return "cupool works here.";
+  if (reports.empty()) return "cupool had no part in this program.";
+  uint64_t allocations = 0;
+  uint64_t pooled = 0;
+  size_t advice = 0;
+  for (const Json& report : reports) {
+    allocations += report["allocations"].count() + report["managed_allocations"].count();
+    pooled += report["allocations"].count() - report["forwarded_allocations"].count() +
+              report["managed_allocations"].count();
+    advice += advise(report).size();
+  }
+  if (allocations == 0) return "there was nothing for cupool to serve.";
+  if (pooled == 0) return "cupool served none of the program's allocations; see what to change above.";
+  return std::string("cupool serves this program") +
+         (advice == 0 ? "; nothing needs to change." : "; see what to change above.");
 }
 
 void print_json_list(const std::vector<std::string>& sentences) {
@@ -104,7 +134,8 @@ void print_json_list(const std::vector<std::string>& sentences) {
   printf("]");
 }
 
-void print_json(const DriverView& driver, const std::string& library, const std::vector<Json>& reports) {
+void print_json(const DriverView& driver, const std::string& library, const std::vector<Json>& reports,
+                bool ran_program) {
   printf(
       "{\"cupool\":%s,\"library\":%s,\"driver\":{\"library\":%s,\"version\":%d,\"context_events\":%s,"
       "\"error\":%s",
@@ -132,7 +163,7 @@ void print_json(const DriverView& driver, const std::string& library, const std:
     print_json_list(advise(report));
     printf("}");
   }
-  printf("]}\n");
+  printf("],\"verdict\":%s}\n", quoted(verdict(driver, library, reports, ran_program)).c_str());
 }
 
 }  // namespace
@@ -145,11 +176,12 @@ int doctor(int count, char** arguments) {
       ++arguments;
       break;
     }
-    if (strcmp(arguments[0], "--json") != 0) {
-      fprintf(stderr, "cupool: doctor does not know %s\n", printable(arguments[0]).c_str());
-      return kMisuse;
-    }
+    if (strcmp(arguments[0], "--json") != 0) return refuse_flag("doctor", arguments[0]);
     as_json = true;
+  }
+  if (count > 0) {
+    const Program program = find_program(arguments[0]);
+    if (!program.found) return cannot_run(arguments[0], program.error);
   }
   config::read_environment(config::environment(), complain);
   const DriverView driver = view_driver();
@@ -158,12 +190,12 @@ int doctor(int count, char** arguments) {
   int code = driver.error.empty() && !library.empty() && complaints.empty() ? 0 : 1;
   if (count > 0) {
     const Scratch scratch;
-    code = scratch.made() ? run_program(arguments, scratch) : -1;
+    code = scratch.made() ? run_program(arguments, scratch, as_json) : -1;
     if (code < 0) return 1;
     reports = read_reports(scratch);
   }
   if (as_json) {
-    print_json(driver, library, reports);
+    print_json(driver, library, reports, count > 0);
     return code;
   }
   print_machine(driver, library);
@@ -175,6 +207,7 @@ int doctor(int count, char** arguments) {
                {"No process reported: the program made no CUDA call, is linked statically without a dynamic "
                 "loader, or runs with other rights (setuid), where LD_PRELOAD is ignored."});
   }
+  print_wrapped("verdict: " + verdict(driver, library, reports, count > 0), 0);
   return code;
 }
 

@@ -19,6 +19,7 @@ namespace cupool::tools {
 namespace {
 constexpr int kDeepest = 16;
 constexpr size_t kMostMembers = 4096;
+constexpr size_t kMostTexts = 16;
 constexpr size_t kLongestText = 4096;
 constexpr size_t kMostBytes = size_t{8} << 20;
 }  // namespace
@@ -56,11 +57,12 @@ class JsonReader {
   bool string(string_t& value) {
     if (value.find('\0') != string_t::npos) return fail("a zero character in a text");
     if (value.size() > kLongestText) return fail("a text longer than any of a report");
+    if (depth_ == 2 && in_list_) return add_text(std::move(value));
     return put(Json::Kind::kString, [&](Json& json) { json.text_ = std::move(value); });
   }
   bool binary(binary_t&) { return fail("binary data"); }
 
-  bool start_object(size_t) { return open(); }
+  bool start_object(size_t) { return open(false); }
   bool key(string_t& name) {
     if (name.find('\0') != string_t::npos) return fail("a zero character in a name");
     if (depth_ != 1) return true;
@@ -70,7 +72,7 @@ class JsonReader {
     return true;
   }
   bool end_object() { return close(); }
-  bool start_array(size_t) { return depth_ == 0 ? fail("no object") : open(); }
+  bool start_array(size_t) { return depth_ == 0 ? fail("no object") : open(true); }
   bool end_array() { return close(); }
 
   bool parse_error(size_t at, const std::string&, const nlohmann::json::exception&) {
@@ -87,8 +89,17 @@ class JsonReader {
     set(member);
     return true;
   }
-  bool open() {
-    if (depth_ == 1) out_->members_[name_].kind_ = Json::Kind::kNested;
+  bool add_text(std::string text) {
+    std::vector<std::string>& texts = out_->members_[name_].texts_;
+    if (texts.size() >= kMostTexts) return fail("more texts in a list than any report has");
+    texts.push_back(std::move(text));
+    return true;
+  }
+  bool open(bool is_list) {
+    if (depth_ == 1) {
+      out_->members_[name_].kind_ = Json::Kind::kNested;
+      in_list_ = is_list;
+    }
     return ++depth_ <= kDeepest || fail("deeper nesting than any report has");
   }
   bool close() {
@@ -104,6 +115,7 @@ class JsonReader {
   std::string* error_;
   std::string name_;
   int depth_ = 0;
+  bool in_list_ = false;  // what is open at the top of the object
 };
 
 std::optional<Json> Json::parse(std::string_view text, std::string* error) {
@@ -125,7 +137,8 @@ const Json& Json::operator[](const std::string& name) const {
 std::optional<Json> parse_report(std::string_view text, std::string* error) {
   auto json = Json::parse(text, error);
   if (!json) return std::nullopt;
-  for (const char* const name : {"cupool", "host", "rank", "program", "instance", "mode", "mode_reason"}) {
+  for (const char* const name :
+       {"cupool", "host", "rank", "program", "instance", "mode", "mode_reason", "shortage"}) {
     const Json::Kind kind = (*json)[name].kind();
     const bool may_lack = strcmp(name, "cupool") != 0;
     if (kind == Json::Kind::kString || (may_lack && kind == Json::Kind::kNull)) continue;

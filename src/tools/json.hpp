@@ -1,7 +1,7 @@
-// A report as the library writes it, read back: the values at the top of one JSON object. What is nested
-// (devices, sizes, options) is read for its form and left out, so a file of any size costs no more memory
-// than its names and texts. The file may be anybody's: whatever is not a report gives an error that says what
-// and where, never an exception.
+// A report as the library writes it, read back: the values at the top of one JSON object, and the texts of a
+// list there. What else is nested (devices, sizes, options) is read for its form and left out, so a file of
+// any size costs no more memory than its names and texts. The file may be anybody's: whatever is not a report
+// gives an error that says what and where, never an exception.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cupool::tools {
 
@@ -25,6 +26,8 @@ class Json {
   uint64_t count() const { return count_; }
   bool is_count() const { return kind_ == Kind::kNumber && whole_; }
   const std::string& text() const { return text_; }
+  // Of a list: its texts.
+  const std::vector<std::string>& texts() const { return texts_; }
   const std::map<std::string, Json>& members() const { return members_; }
 
   // The member of that name; a null value when there is none.
@@ -37,6 +40,7 @@ class Json {
   double number_ = 0;
   uint64_t count_ = 0;
   std::string text_;
+  std::vector<std::string> texts_;
   std::map<std::string, Json> members_;
 };
 

@@ -3,8 +3,11 @@
 import re
 import subprocess
 
-# libc and libm, and the loader itself by its name on either architecture.
-MAY_NEED = re.compile(r"^(libc\.so\.6|libm\.so\.6|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$")
+# The C library in all its parts, and the loader itself by its name on either architecture.
+MAY_NEED = re.compile(r"^(libc\.so\.6|libm\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$")
+
+# The oldest glibc on which everything that is installed loads: that of RHEL 8, and older than Ubuntu 20.04's and Debian 11's.
+OLDEST_GLIBC = (2, 28)
 
 
 def _lines(*command):
@@ -30,6 +33,21 @@ def versioned(path):
 def has_text_relocations(path):
     """Whether the loader would have to patch code."""
     return any("TEXTREL" in line for line in _lines("readelf", "-dW", path))
+
+
+def too_new(path, oldest=OLDEST_GLIBC):
+    """The functions that a glibc as old as that does not have under the version this file asks for."""
+    found = []
+    for line in _lines("objdump", "-T", path):
+        need = re.search(r"\*UND\*.*\(?GLIBC_([0-9.]+)\)?\s+(\S+)$", line)
+        if need and tuple(int(n) for n in need.group(1).split(".")) > oldest:
+            found.append(f"{need.group(2)} of glibc {need.group(1)}")
+    # A version that no symbol carries is checked by the loader too.
+    for line in _lines("readelf", "-VW", path):
+        need = re.search(r"Name: GLIBC_(?:ABI_(\w+)|([0-9.]+))\b", line)
+        if need and (need.group(1) or tuple(int(n) for n in need.group(2).split(".")) > oldest):
+            found.append(f"needs {need.group(0).split()[-1]}")
+    return sorted(found)
 
 
 def faults(path, promised):

@@ -1,4 +1,4 @@
-"""libcupool.so needs libc, libm and the loader, and exports the table, dlsym and cupool_*; and the check can fail."""
+"""libcupool.so needs the C library of 2018 and the loader, and exports the table, dlsym and cupool_*; and the check can fail."""
 
 import subprocess
 
@@ -21,6 +21,19 @@ class ElfTest(harness.TestCase):
         self.assertIn("dlsym", promised)
         self.assertIn("cuMemAlloc_v2", promised)
         self.assertEqual([], elf.faults(harness.LIBRARY, promised))
+
+    def test_the_library_and_the_command_load_on_every_glibc_since_2_28(self):
+        self.need_no_sanitizer("a sanitizer's runtime needs the glibc that it was built for")
+        for name in ("libcupool.so", "cupool", "sim/libcuda.so.1", "tests/victims/churn"):
+            with self.subTest(name=name):
+                self.assertEqual([], elf.too_new(harness.BUILD / name))
+
+    def test_the_elf_check_sees_a_function_of_a_newer_glibc(self):
+        text = "int pthread_create(void); int dladdr(void); int f(void) { return pthread_create() + dladdr(); }\n"
+        library = harness.compile_shared(self.scratch, "new.so", text)
+        found = " ".join(elf.too_new(library, oldest=(2, 0)))
+        self.assertIn("pthread_create of glibc", found)
+        self.assertIn("needs GLIBC_", found)
 
     def test_the_old_32_bit_allocation_calls_are_not_exported(self):
         old = {"cuMemAlloc", "cuMemFree", "cuMemAllocPitch", "cuMemGetInfo", "cuMemGetAddressRange"}

@@ -38,7 +38,7 @@ class MomentsTest(harness.TestCase):
             if settings:
                 self.assertIn("allocations", json.loads(report.read_text()), seed)
                 report.unlink()
-            elif "allocations" not in done.stderr:
+            elif "allocation" not in done.stderr:
                 silent += 1
         self.assertEqual(0, silent)
 

@@ -94,13 +94,14 @@ TEST_CASE("a reader that is gone costs a line and no life") {
   CHECK(sigismember(&pending, SIGPIPE) == 0);
 }
 
-TEST_CASE("quiet says nothing and details are for verbose alone") {
+TEST_CASE("a warning is said at every level and details are for verbose alone") {
   const RestoreLevel restore;
   CHECK(written_by([] { log::detail("x"); }).empty());
   log::set_level(log::Level::kVerbose);
   CHECK(written_by([] { log::detail("x"); }) == "cupool: x\n");
   log::set_level(log::Level::kQuiet);
-  CHECK(written_by([] { log::line("x"); }).empty());
+  CHECK(written_by([] { log::line("x"); }) == "cupool: x\n");
+  CHECK(written_by([] { log::detail("x"); }).empty());
   CHECK(written_by([] { log::raw("asked\n", 6); }) == "asked\n");
 }
 
