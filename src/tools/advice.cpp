@@ -66,10 +66,15 @@ std::vector<std::string> advise(const Json& report) {
     out.push_back("Streams are not followed in this program (" + report["mode_reason"].text() +
                   "): freed memory becomes ready by fences alone, which is as safe and a little slower.");
   }
-  if (count("barriers") * 10 > pooled && pooled > 1000) {
+  if (report["mode"].text() == "exact" && !report["mode_reason"].text().starts_with("CUPOOL_STREAMS")) {
+    out.push_back("Memory is reused only when its work is over in this program (" +
+                  report["mode_reason"].text() +
+                  "), which is as safe, and takes more memory or waits longer.");
+  }
+  if ((count("stream_waits") + count("context_waits")) * 10 > pooled && pooled > 1000) {
     out.push_back(
-        "More than one allocation in ten needed a barrier: a larger CUPOOL_MANY_BUDGET trades memory for "
-        "speed.");
+        "More than one allocation in ten made a stream wait for another: a larger CUPOOL_MANY_BUDGET trades "
+        "memory for speed.");
   }
   if (count("segments_released") * 20 > pooled && pooled > 100) {
     out.push_back(

@@ -141,15 +141,16 @@ class CountersTest(harness.TestCase):
             self.assertEqual([0], played.printed("pool_waits"), played.out)
             self.assertEqual((2, 1), (played.counters["frees"], played.counters["pool_waits"]))
 
-    def test_seals_and_barriers_are_those_the_driver_saw(self):
+    def test_seals_and_waits_are_those_the_driver_saw(self):
         steps = []
         for i in range(60):
             steps += [f"a:n{i}:50000", f"m:n{i}:{i % 3 + 1}", f"f:n{i}"]
-        played = play(*steps)
-        self.assertEqual(played.device["context_records"], played.counters["seals"])
-        self.assertEqual(played.device["context_waits"], played.counters["barriers"])
-        self.assertGreater(played.counters["guard_trips"], 0)
-        self.assertEqual(60, played.counters["submissions"])
+        for mode, waits in (("lanes", "stream_waits"), ("fences", "context_waits")):
+            played = play(*steps, streams=mode)
+            self.assertEqual(played.device["context_records"], played.counters["seals"])
+            self.assertEqual(played.device["context_waits"], played.counters["context_waits"])
+            self.assertGreater(played.counters[waits], 0)
+            self.assertEqual(60, played.counters["submissions"])
 
     def test_frees_that_did_not_wait_are_counted_as_waits_avoided(self):
         c = play(*fill(20, MIB), *drain(20)).counters

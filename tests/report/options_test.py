@@ -68,27 +68,21 @@ class OptionsTest(harness.TestCase):
 
     # ---- Time.
 
-    def test_option_streams_chooses_lanes_or_fences(self):
-        steps = streams(40, 5 * MIB, per=1)
-        self.assertEqual(0, play(*steps).counters["hits_after_wait"])
-        self.assertGreater(play(*steps, streams="fences", many_budget=0).counters["hits_after_wait"], 0)
+    def test_option_streams_chooses_who_waits_for_the_work_of_reused_memory(self):
+        for mode, waits in (("lanes", (True, False)), ("fences", (False, True)), ("exact", (False, False))):
+            counters = play(*streams(60, 50000), streams=mode).counters
+            self.assertEqual((mode, *waits), (counters["mode"], counters["stream_waits"] > 0, counters["context_waits"] > 0))
 
     def test_option_free_makes_every_free_wait(self):
         waits = [play(*streams(10, 1000), free=how).counters["pool_waits"] for how in ("async", "sync")]
         self.assertEqual([0, 10], waits)
 
-    def test_option_many_budget_trades_memory_for_barriers(self):
+    def test_option_many_budget_trades_memory_for_waits_between_streams(self):
         steps = streams(60, 5 * MIB)
-        mean = play(*steps, streams="fences", many_budget=0, segment_min="2M").counters
-        generous = play(*steps, streams="fences", many_budget="2G", segment_min="2M").counters
-        self.assertLess(generous["barriers"], mean["barriers"])
+        mean = play(*steps, many_budget=0).counters
+        generous = play(*steps, many_budget="2G").counters
+        self.assertLess(generous["stream_waits"], mean["stream_waits"])
         self.assertGreater(generous["peak_reserved_bytes"], mean["peak_reserved_bytes"])
-
-    def test_option_many_hold_ms_ends_barriers_between_streams_that_take_turns(self):
-        steps = streams(200, 1000, per=2)
-        trips = [play(*steps, many_hold_ms=ms).counters["guard_trips"] for ms in (0, 1000)]
-        self.assertGreater(trips[0], 100)
-        self.assertLess(trips[1], trips[0] // 2)
 
     # ---- Memory.
 
