@@ -73,7 +73,7 @@ extern const char* const cupool_old_errors[];
 extern const int cupool_old_error_count;
 
 // The headers declare the same names with types that they define themselves, so these go by their symbols.
-#define CUPOOL_REPLACES(symbol) asm(#symbol)[[gnu::visibility("hidden")]]
+#define CUPOOL_REPLACES(symbol) asm(#symbol) __attribute__((visibility("hidden")))
 int old_stat(const char* path, void* out) CUPOOL_REPLACES(stat);
 int old_stat64(const char* path, void* out) CUPOOL_REPLACES(stat64);
 int old_lstat(const char* path, void* out) CUPOOL_REPLACES(lstat);
