@@ -2,42 +2,29 @@
 #include "base/call_stack.hpp"
 
 #include <dlfcn.h>
-#include <unwind.h>
+#include <execinfo.h>
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 
 #include "base/log.hpp"
+#include "base/symbols.hpp"
+#include "base/system_library.hpp"
 
 namespace cupool {
 namespace {
 
 using Backtrace = int (*)(void**, int);
 
-struct Frames {
-  void** frames;
-  size_t most;
-  size_t count;
-};
-
-_Unwind_Reason_Code take_frame(_Unwind_Context* context, void* argument) {
-  auto& all = *static_cast<Frames*>(argument);
-  if (all.count == all.most) return _URC_END_OF_STACK;
-  all.frames[all.count++] = reinterpret_cast<void*>(_Unwind_GetIP(context));
-  return _URC_NO_REASON;
-}
-
-int by_compiler(void** frames, int most) {
-  Frames all{frames, static_cast<size_t>(most), 0};
-  _Unwind_Backtrace(take_frame, &all);
-  return static_cast<int>(all.count);
-}
-
 Backtrace find_backtrace() {
-  void* const library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
+  void* const library = open_system_library("libunwind.so.8");
   void* const found = library == nullptr ? nullptr : dlsym(library, "unw_backtrace");
-  return found == nullptr ? by_compiler : reinterpret_cast<Backtrace>(found);
+  return found == nullptr ? backtrace : reinterpret_cast<Backtrace>(found);
 }
+
+// The address before the return belongs to the call, even if that was the last instruction of its function.
+void* call_of(void* return_address) { return static_cast<char*>(return_address) - 1; }
 
 const void* own_library() {
   Dl_info info{};
@@ -48,33 +35,42 @@ const void* own_library() {
 
 size_t call_stack(void** frames, size_t most) {
   static constinit std::atomic<Backtrace> chosen{nullptr};
-  Backtrace backtrace = chosen.load(std::memory_order_acquire);
-  if (backtrace == nullptr) {
-    backtrace = find_backtrace();
-    chosen.store(backtrace, std::memory_order_release);
+  Backtrace walk = chosen.load(std::memory_order_acquire);
+  if (walk == nullptr) {
+    walk = find_backtrace();
+    chosen.store(walk, std::memory_order_release);
   }
-  const int count = backtrace(frames, static_cast<int>(most));
+  const int count = walk(frames, static_cast<int>(most));
   return count > 0 ? static_cast<size_t>(count) : 0;
 }
 
-void print_call_stack(void* const* frames, size_t count) {
+size_t without_own_frames(void* const* frames, size_t count, void** out, size_t room) {
   const void* const own = own_library();
-  unsigned number = 0;
-  for (size_t i = 0; i < count; ++i) {
+  size_t kept = 0;
+  for (size_t i = 0; i < count && kept < room; ++i) {
     Dl_info info{};
-    // The address before the return belongs to the call, even if that was the last instruction of its
-    // function.
-    void* const at = static_cast<char*>(frames[i]) - 1;
-    const bool known = dladdr(at, &info) != 0;
-    if (known && info.dli_fbase == own) continue;
-    const char* const object = known && info.dli_fname != nullptr ? info.dli_fname : "?";
-    if (known && info.dli_sname != nullptr) {
-      const auto offset = static_cast<char*>(frames[i]) - static_cast<char*>(info.dli_saddr);
-      log::line("  #%u %p %s+%#tx in %s", number++, frames[i], info.dli_sname, offset, object);
+    const bool known = dladdr(call_of(frames[i]), &info) != 0;
+    if (!known || info.dli_fbase != own) out[kept++] = frames[i];
+  }
+  return kept;
+}
+
+void print_call_stack(void* const* frames, size_t count) {
+  void* others[kDeepestStack];
+  const size_t kept = without_own_frames(frames, count, others, kDeepestStack);
+  for (unsigned i = 0; i < kept; ++i) {
+    const Symbol at = symbol_at(call_of(others[i]));
+    if (at.line != 0) {
+      log::line("    #%u %s at %s:%d", i, *at.function != '\0' ? at.function : "?", at.file, at.line);
+    } else if (*at.object == '\0') {
+      log::line("    #%u %p", i, others[i]);
     } else {
-      const auto offset = static_cast<char*>(frames[i]) - static_cast<char*>(info.dli_fbase);
-      log::line("  #%u %p in %s+%#tx", number++, frames[i], object, known ? offset : 0);
+      log::line("    #%u %s in %s; for the line: addr2line -Cfe %s %#zx", i,
+                *at.function != '\0' ? at.function : "?", at.object, at.object,
+                static_cast<size_t>(at.in_object));
     }
+    // What called main is the same in every program.
+    if (strcmp(at.function, "main") == 0) return;
   }
 }
 

@@ -1,6 +1,6 @@
 // Who called: the return addresses of the calling thread, by libunwind where the system has it (opened at run
-// time, when the first stack is asked for), else by the compiler's own unwinder. Printing names what the
-// dynamic linker knows. Takes no lock of ours; not for a signal handler.
+// time from the system's own folders, when the first stack is asked for), else by glibc's backtrace, which
+// opens libgcc. Printing names what symbols.hpp knows. Takes no lock of ours; not for a signal handler.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,11 @@ inline constexpr size_t kDeepestStack = 64;
 // Fills `frames`, innermost first, and returns how many there are.
 size_t call_stack(void** frames, size_t most);
 
-// One line for each frame, on stderr, without those of this library.
+// Copies the frames that are not this library's, up to `room`; how many.
+size_t without_own_frames(void* const* frames, size_t count, void** out, size_t room);
+
+// One line for each frame, on stderr, without those of this library: function, file and line where the
+// object's symbols allow, else the command that finds them.
 void print_call_stack(void* const* frames, size_t count);
 
 }  // namespace cupool

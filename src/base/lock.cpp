@@ -3,7 +3,9 @@
 #include "base/lock.hpp"
 
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -14,6 +16,8 @@ namespace {
 constexpr int kSpins = 100;
 // The rest are as long as a call of the driver.
 constexpr int kYields = 100;
+// Of 50 microseconds each.
+constexpr int kSleepsInAMoment = 400;
 
 void relax() {
 #if defined(__x86_64__)
@@ -25,19 +29,34 @@ void relax() {
 
 }  // namespace
 
+void Lock::wait_a_little(int turn) {
+  if (turn < kSpins) {
+    relax();
+  } else if (turn < kSpins + kYields) {
+    sched_yield();
+  } else {
+    // The system call itself: the C library's nanosleep is a cancellation point, and this thread may hold
+    // another lock.
+    const timespec moment{0, 50'000};
+    syscall(SYS_nanosleep, &moment, nullptr);
+  }
+}
+
 void Lock::lock_slow() {
   const int saved_errno = errno;
-  for (int i = 0; !take_if_free(); ++i) {
-    if (i < kSpins) {
-      relax();
-    } else if (i < kSpins + kYields) {
-      sched_yield();
-    } else {
-      const timespec moment{0, 50'000};
-      nanosleep(&moment, nullptr);
-    }
+  for (int i = 0; !take_if_free(); ++i) wait_a_little(i);
+  errno = saved_errno;
+}
+
+bool Lock::try_lock_for_a_moment() {
+  const int saved_errno = errno;
+  bool taken = take_if_free();
+  for (int i = 0; !taken && i < kSpins + kYields + kSleepsInAMoment; ++i) {
+    wait_a_little(i);
+    taken = take_if_free();
   }
   errno = saved_errno;
+  return taken;
 }
 
 }  // namespace cupool

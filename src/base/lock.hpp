@@ -19,6 +19,9 @@ class CUPOOL_CAPABILITY("mutex") Lock {
     if (!take()) lock_slow();
   }
   bool try_lock() CUPOOL_TRY_ACQUIRE(true) { return take_if_free(); }
+  // Waits for other threads, some milliseconds at most: the holder may be the very code that a signal handler
+  // interrupted on this thread.
+  bool try_lock_for_a_moment() CUPOOL_TRY_ACQUIRE(true);
   void unlock() CUPOOL_RELEASE() { held_.store(false, std::memory_order_release); }
 
   // Only in a forked child, where the thread that held it does not exist.
@@ -28,6 +31,7 @@ class CUPOOL_CAPABILITY("mutex") Lock {
   bool take() { return !held_.exchange(true, std::memory_order_acquire); }
   bool take_if_free() { return !held_.load(std::memory_order_relaxed) && take(); }
   void lock_slow();
+  static void wait_a_little(int turn);
 
   std::atomic<bool> held_{false};
 };

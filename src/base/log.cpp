@@ -2,12 +2,16 @@
 // stderr.
 #include "base/log.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
-#include <cstdio>
 #include <cstring>
+
+#include "base/format.hpp"
+#include "base/output.hpp"
 
 namespace cupool::log {
 namespace {
@@ -18,13 +22,18 @@ constexpr size_t kLineSize = 1024;
 
 constinit std::atomic<Level> level_now{Level::kNormal};
 
+// What descriptor 2 was; written once.
+enum class Known : uint8_t { kNot, kClosed, kOpen };
+constinit std::atomic<Known> known{Known::kNot};
+constinit std::atomic<uint64_t> stderr_device{0};
+constinit std::atomic<uint64_t> stderr_inode{0};
+
 void write_line(const char* format, va_list args) {
   const int saved_errno = errno;
   char buffer[kLineSize];
   memcpy(buffer, kPrefix, kPrefixSize);
-  const int wanted = vsnprintf(buffer + kPrefixSize, kLineSize - kPrefixSize, format, args);
-  size_t size = kPrefixSize + (wanted > 0 ? static_cast<size_t>(wanted) : 0);
-  if (size > kLineSize - 1) size = kLineSize - 1;
+  const size_t wanted = format_list(buffer + kPrefixSize, kLineSize - kPrefixSize, format, args);
+  const size_t size = std::min(kPrefixSize + wanted, kLineSize - 1);
   flatten(buffer, size);
   buffer[size] = '\n';
   raw(buffer, size + 1);
@@ -35,27 +44,35 @@ void write_line(const char* format, va_list args) {
 
 void set_level(Level level) { level_now.store(level, std::memory_order_relaxed); }
 
-void flatten(char* text, unsigned long size) {
-  for (unsigned long i = 0; i < size; ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x20 || byte == 0x7f) text[i] = '?';
-  }
-}
-
-void raw(const char* text, unsigned long size) {
+void remember_stderr() {
   const int saved_errno = errno;
-  while (size > 0) {
-    const ssize_t written = write(STDERR_FILENO, text, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) break;
-    text += written;
-    size -= static_cast<size_t>(written);
+  struct stat about;
+  const bool open = fstat(STDERR_FILENO, &about) == 0;
+  if (open) {
+    stderr_device.store(about.st_dev, std::memory_order_relaxed);
+    stderr_inode.store(about.st_ino, std::memory_order_relaxed);
   }
+  known.store(open ? Known::kOpen : Known::kClosed, std::memory_order_release);
   errno = saved_errno;
 }
 
+bool has_stderr() {
+  if (known.load(std::memory_order_acquire) == Known::kNot) remember_stderr();
+  if (known.load(std::memory_order_acquire) == Known::kClosed) return false;
+  const int saved_errno = errno;
+  struct stat about;
+  const bool same = fstat(STDERR_FILENO, &about) == 0 &&
+                    about.st_dev == stderr_device.load(std::memory_order_relaxed) &&
+                    about.st_ino == stderr_inode.load(std::memory_order_relaxed);
+  errno = saved_errno;
+  return same;
+}
+
+void raw(const char* text, unsigned long size) {
+  if (has_stderr()) write_fully(STDERR_FILENO, text, size);
+}
+
 void line(const char* format, ...) {
-  if (level_now.load(std::memory_order_relaxed) == Level::kQuiet) return;
   va_list args;
   va_start(args, format);
   write_line(format, args);

@@ -1,6 +1,6 @@
-// One line to stderr, by a single write(2), with the prefix "cupool: ". It owns nothing but the level, takes
-// no lock and allocates nothing: it may run inside an allocation, under any lock, in a forked child. It must
-// never change errno, for the program reads that after us.
+// One line to stderr, by a single write(2), with the prefix "cupool: ". It owns the level and the knowledge
+// of what stderr is, takes no lock and allocates nothing: it may run inside an allocation, under any lock, in
+// a forked child, in a signal handler. It must never change errno, for the program reads that after us.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@ enum class Level : uint8_t { kQuiet, kNormal, kVerbose };
 
 void set_level(Level level);
 
+// Said at every level: CUPOOL_LOG=quiet silences the summary, never a warning.
 [[gnu::format(printf, 1, 2)]] void line(const char* format, ...);
 
 // Only seen with CUPOOL_LOG=verbose.
@@ -20,8 +21,12 @@ void set_level(Level level);
 // Writes as it is, with no prefix, however low the level: for what the user asked to be printed.
 void raw(const char* text, unsigned long size);
 
-// Makes one line of a text that holds somebody else's words: control characters become question marks.
-void flatten(char* text, unsigned long size);
+// Notes which file descriptor 2 is now, by device and inode. A program may close it and get the number back
+// for a file of its own: nothing is written to descriptor 2 once it is another file. Without this call the
+// first line notes it.
+void remember_stderr();
+// Whether descriptor 2 still is the stderr that was noted.
+bool has_stderr();
 
 // A message that is worth saying the first time only: `if (once.first()) log::line(...)`.
 class Once {

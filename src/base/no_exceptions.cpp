@@ -1,20 +1,60 @@
-// Nothing in libcupool.so throws or catches: an exception must not cross a C entry point. What the C++
-// library itself would throw (no host memory, a container at its limit) ends the process with a sentence.
-// Being here, these functions also keep the C++ library's own out, which set aside memory for exceptions when
-// the library is loaded.
+// Nothing in libcupool.so throws or catches: an exception must not cross a C entry point. The C++ library's
+// own operators would throw when the host has no memory; these take from the reserve (host_memory.hpp). Being
+// here, they and the last functions also keep the C++ library's own out, which bring the unwinder with them
+// (and through it functions of a new glibc) and set aside memory for exceptions when the library is loaded.
 #include <cstddef>
 #include <cstdlib>
+#include <new>
+#include <stdexcept>
 
+#include "base/host_memory.hpp"
 #include "base/log.hpp"
 
 namespace {
 
+size_t number(std::align_val_t alignment) { return static_cast<size_t>(alignment); }
+
+// A container at its limit, or a call of something that was never set.
 [[noreturn]] void no_exceptions() {
-  cupool::log::line("out of host memory");
+  cupool::log::line("an error inside cupool that it cannot go on from");
   abort();
 }
 
 }  // namespace
+
+// ---- Never null.
+void* operator new(size_t bytes) { return cupool::host::take(bytes); }
+void* operator new[](size_t bytes) { return cupool::host::take(bytes); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return cupool::host::take(bytes, number(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return cupool::host::take(bytes, number(alignment));
+}
+
+// ---- Null where there is none.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return cupool::host::take_if_there(bytes);
+}
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
+  return cupool::host::take_if_there(bytes);
+}
+void* operator new(size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return cupool::host::take_if_there(bytes, number(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return cupool::host::take_if_there(bytes, number(alignment));
+}
+
+// ---- Back.
+void operator delete(void* memory) noexcept { cupool::host::give(memory); }
+void operator delete[](void* memory) noexcept { cupool::host::give(memory); }
+void operator delete(void* memory, size_t) noexcept { cupool::host::give(memory); }
+void operator delete[](void* memory, size_t) noexcept { cupool::host::give(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { cupool::host::give(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { cupool::host::give(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { cupool::host::give(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { cupool::host::give(memory); }
 
 extern "C" {
 void* __cxa_allocate_exception(size_t) noexcept;
@@ -27,3 +67,13 @@ void __cxa_free_exception(void*) noexcept {}
 void* __cxa_allocate_dependent_exception() noexcept { no_exceptions(); }
 void __cxa_free_dependent_exception(void*) noexcept {}
 }
+
+// What the containers call when they are asked for too much, in place of the C++ library's, which throw.
+namespace std {
+void __throw_length_error(const char*) { no_exceptions(); }
+void __throw_bad_alloc() { no_exceptions(); }
+void __throw_bad_array_new_length() { no_exceptions(); }
+void __throw_out_of_range_fmt(const char*, ...) { no_exceptions(); }
+void __throw_logic_error(const char*) { no_exceptions(); }
+void __throw_bad_function_call() { no_exceptions(); }
+}  // namespace std

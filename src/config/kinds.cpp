@@ -3,8 +3,9 @@
 #include "config/kinds.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
+
+#include "base/format.hpp"
 
 namespace cupool::config {
 namespace {
@@ -105,7 +106,7 @@ ValueText print(bool value) { return print_text(value ? "yes" : "no"); }
 
 ValueText print(uint64_t value) {
   ValueText out;
-  snprintf(out.text, sizeof out.text, "%llu", static_cast<unsigned long long>(value));
+  format(out.text, sizeof out.text, "%llu", static_cast<unsigned long long>(value));
   return out;
 }
 

@@ -3,9 +3,6 @@
 // loader.
 #include "config/options.hpp"
 
-#include <errno.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -14,6 +11,7 @@
 #include "config/kinds.hpp"
 #include "config/parse.hpp"
 #include "config/print.hpp"
+#include "config/process.hpp"
 
 namespace cupool::config {
 namespace {
@@ -21,21 +19,35 @@ namespace {
 constinit std::atomic<const Options*> current{nullptr};
 constinit std::atomic<bool> claimed{false};  // by the thread that may complain
 
+constexpr void make_empty(Text& field) { field = ""; }
+template <typename T>
+constexpr void make_empty(T&) {}
+
+constexpr Options switched_off() {
+  Options none;
+#define CUPOOL_OPTION(type, field, name, fallback, low, high, doc) make_empty(none.field);
+#include "config/options.def"
+  none.backend = Backend::kOff;
+  none.stats = StatsForm::kOff;
+  return none;
+}
+constinit const Options kNone = switched_off();
+
 void keep_quiet(const char*) {}
 void complain(const char* sentence) { log::line("%s", sentence); }
 
-// Before the rest is read: CUPOOL_LOG=quiet hides complaints too.
+// Before the rest is read, so that a part that starts early can say its details.
 void set_log_level() {
-  const char* const text = getenv("CUPOOL_LOG");
+  const char* const text = variable("CUPOOL_LOG");
   Verbosity verbosity = Verbosity::kNormal;
   if (text != nullptr && parse(text, verbosity)) log::set_level(static_cast<log::Level>(verbosity));
 }
 
 void step_aside_where_told(Options& options) {
-  const char* const program = program_invocation_short_name;
-  const bool named_out = *options.except != '\0' && matches_any(options.except, program);
-  const bool not_named = *options.only != '\0' && !matches_any(options.only, program);
-  if (named_out || not_named) options.backend = Backend::kOff;
+  const bool named_out = *options.except != '\0' && matches_any(options.except, program());
+  const bool not_named = *options.only != '\0' && !matches_any(options.only, program());
+  options.stepped_aside = named_out || not_named;
+  if (options.stepped_aside) options.backend = Backend::kOff;
 }
 
 }  // namespace
@@ -46,41 +58,23 @@ const Options& options() {
     return *ready;
   const bool first = !claimed.exchange(true, std::memory_order_relaxed);
   if (first) set_log_level();
-  void* const room = malloc(sizeof(Options));
-  if (room == nullptr) {
-    // Without memory for the options nothing else of ours would work either.
-    static constinit const Options kNone = {.backend = Backend::kOff};
-    return kNone;
-  }
-  auto* const mine = new (room) Options(read_environment(environ, first ? complain : keep_quiet));
+  // The host may be out of memory: the thread that claimed the reading has room set aside. One that races
+  // with it goes without cupool if it finds none.
+  alignas(Options) static constinit char set_aside[sizeof(Options)] = {};
+  void* const room = first ? set_aside : malloc(sizeof(Options));
+  if (room == nullptr) return kNone;
+  auto* const mine = new (room) Options(read_environment(environment(), first ? complain : keep_quiet));
   step_aside_where_told(*mine);
   if (!current.compare_exchange_strong(ready, mine, std::memory_order_acq_rel)) {
-    free(room);
+    if (!first) free(room);
     return *ready;
   }
   if (mine->help) print_help(*mine);
   return *mine;
 }
 
-const char* rank() {
-  for (const char* const name :
-       {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "RANK"}) {
-    const char* const text = getenv(name);
-    uint64_t number = 0;
-    if (text != nullptr && parse(text, number)) return text;
-  }
-  return "";
-}
-
-const char* const* environment() { return environ; }
-
-const char* preloaded() {
-  const char* const text = getenv("LD_PRELOAD");
-  return text == nullptr ? "" : text;
-}
-
 bool help_requested() {
-  const char* const text = getenv("CUPOOL_HELP");
+  const char* const text = variable("CUPOOL_HELP");
   bool help = false;
   return text != nullptr && parse(text, help) && help;
 }

@@ -19,6 +19,7 @@ using Text = const char*;
 struct Options {
 #define CUPOOL_OPTION(type, field, name, fallback, low, high, doc) type field{};
 #include "config/options.def"
+  bool stepped_aside = false;  // CUPOOL_ONLY or CUPOOL_EXCEPT keep cupool out of this program
 };
 
 // What is in force in this process. The first call reads the environment and speaks of every bad value once.
@@ -26,14 +27,6 @@ const Options& options();
 
 // The defaults alone, without the environment.
 Options defaults();
-
-// This process's number in a parallel job, as its launcher says in the environment; empty outside of one.
-const char* rank();
-
-// The environment as it is now, for read_environment().
-const char* const* environment();
-// What LD_PRELOAD says; empty when it is not set.
-const char* preloaded();
 
 // Whether CUPOOL_HELP asks for the options; cheap, parses nothing else, and looks at the environment now.
 bool help_requested();

@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstdarg>
-#include <cstdio>
 #include <cstring>
 
-#include "base/log.hpp"
+#include "base/format.hpp"
 #include "config/kinds.hpp"
 
 namespace cupool::config {
@@ -25,9 +24,9 @@ class Reader {
     char sentence[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
+    format_list(sentence, sizeof sentence, format, args);
     va_end(args);
-    log::flatten(sentence, strlen(sentence));
+    flatten(sentence, strlen(sentence));
     complain_(sentence);
   }
 

@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+
+#include "base/format.hpp"
+#include "base/output.hpp"
+#include "config/process.hpp"
 
 namespace cupool::config {
 namespace {
@@ -27,13 +30,13 @@ const char* read_text(const char* path, char (&text)[size]) {
 // The name of the process that traces this one; empty: nobody does.
 template <size_t size>
 void find_tracer(char (&name)[size]) {
-  char status[4096];
+  char status[512];  // the line is among the first; the stack may be a small one
   name[0] = '\0';
   const char* const line = strstr(read_text("/proc/self/status", status), "TracerPid:");
   const int tracer = line == nullptr ? 0 : atoi(line + sizeof("TracerPid:") - 1);
   if (tracer == 0) return;
   char path[64];
-  snprintf(path, sizeof path, "/proc/%d/comm", tracer);
+  format(path, sizeof path, "/proc/%d/comm", tracer);
   read_text(path, name);
 }
 
@@ -57,9 +60,10 @@ const char* watching_tool(const char* const* environment, const char* tracer) {
 }
 
 const char* watching_tool() {
+  const CancelShield shield;
   char tracer[64];
   find_tracer(tracer);
-  return watching_tool(environ, tracer);
+  return watching_tool(environment(), tracer);
 }
 
 }  // namespace cupool::config

@@ -1,7 +1,7 @@
 // See cuda_driver.hpp.
 #include "cuda/cuda_driver.hpp"
 
-#include "base/reentry.hpp"
+#include "base/own_call.hpp"
 #include "cuda/live.hpp"
 #include "cuda/real.hpp"
 
@@ -18,7 +18,7 @@ CUstream native(driver::Stream stream) { return reinterpret_cast<CUstream>(strea
 // Makes a context current for one call, if it is not.
 template <typename Call>
 Status within(driver::Context context, Call&& call) {
-  const Reentry guard;
+  const OwnCall guard;
   CUcontext current = nullptr;
   real.cuCtxGetCurrent(&current);
   if (current == native(context)) return call();
@@ -32,7 +32,7 @@ Status within(driver::Context context, Call&& call) {
 }  // namespace
 
 Status CudaDriver::allocate(size_t bytes, driver::Address* out) {
-  const Reentry guard;
+  const OwnCall guard;
   CUdeviceptr start = 0;
   const Status status = real.cuMemAlloc_v2(&start, bytes);
   *out = start;
@@ -40,7 +40,7 @@ Status CudaDriver::allocate(size_t bytes, driver::Address* out) {
 }
 
 Status ManagedDriver::allocate(size_t bytes, driver::Address* out) {
-  const Reentry guard;
+  const OwnCall guard;
   CUdeviceptr start = 0;
   const Status status = real.cuMemAllocManaged(&start, bytes, flags_);
   *out = start;
@@ -48,7 +48,7 @@ Status ManagedDriver::allocate(size_t bytes, driver::Address* out) {
 }
 
 Status CudaDriver::release(driver::Address start) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuMemFree_v2(start);
 }
 
@@ -57,12 +57,12 @@ Status CudaDriver::release_in(driver::Context context, driver::Address start) {
 }
 
 Status CudaDriver::memory(size_t* free, size_t* total) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuMemGetInfo_v2(free, total);
 }
 
 Status CudaDriver::device(int* number) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuCtxGetDevice(number);
 }
 
@@ -76,27 +76,27 @@ Status CudaDriver::create_event(driver::Context context, driver::Event* out) {
 }
 
 Status CudaDriver::record(driver::Context context, driver::Event event) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuCtxRecordEvent(native(context), native(event));
 }
 
 Status CudaDriver::query(driver::Event event) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuEventQuery(native(event));
 }
 
 Status CudaDriver::order_after(driver::Context context, driver::Event event) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuCtxWaitEvent(native(context), native(event));
 }
 
 Status CudaDriver::wait_on(driver::Stream stream, driver::Event event) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuStreamWaitEvent(native(stream), native(event), 0);
 }
 
 bool CudaDriver::is_capturing(driver::Stream stream) {
-  const Reentry guard;
+  const OwnCall guard;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   return real.cuStreamIsCapturing(native(stream), &status) == CUDA_SUCCESS &&
          status != CU_STREAM_CAPTURE_STATUS_NONE;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/reentry.hpp"
+#include "base/own_call.hpp"
 
 namespace cupool::cuda {
 
@@ -68,7 +68,7 @@ std::vector<CUcontext> Live::contexts() {
 bool Live::may_be_capturing() {
   if (!distrusted_.load(std::memory_order_relaxed)) [[likely]]
     return false;
-  const Reentry guard;
+  const OwnCall guard;
   Guard hold(lock_);
   return std::any_of(streams_.value.begin(), streams_.value.end(),
                      [](const Stream& one) { return captures(one.stream); }) ||

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "base/reentry.hpp"
+#include "base/own_call.hpp"
 #include "cuda/real.hpp"
 
 namespace cupool::cuda {
@@ -36,7 +36,7 @@ Status apply(CUmemoryPool pool, const driver::NativeSettings& settings) {
 }  // namespace
 
 bool CudaNativeDriver::has_native_pools() {
-  const Reentry guard;
+  const OwnCall guard;
   for (const bool present : {real.cuMemPoolCreate.present(), real.cuMemAllocFromPoolAsync.present(),
                              real.cuMemFreeAsync.present(), real.cuMemPoolSetAttribute.present()}) {
     if (!present) return false;
@@ -51,7 +51,7 @@ bool CudaNativeDriver::has_native_pools() {
 
 Status CudaNativeDriver::create_pool(int device, const driver::NativeSettings& settings,
                                      driver::MemoryPool* out) {
-  const Reentry guard;
+  const OwnCall guard;
   CUmemPoolProps properties;
   memset(&properties, 0, sizeof properties);
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -70,7 +70,7 @@ Status CudaNativeDriver::create_pool(int device, const driver::NativeSettings& s
 }
 
 Status CudaNativeDriver::read_settings(driver::MemoryPool pool, driver::NativeSettings* out) {
-  const Reentry guard;
+  const OwnCall guard;
   cuuint64_t keep = out->keep;
   Status status = real.cuMemPoolGetAttribute(native(pool), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
   out->keep = keep;
@@ -86,23 +86,23 @@ Status CudaNativeDriver::read_settings(driver::MemoryPool pool, driver::NativeSe
 }
 
 Status CudaNativeDriver::destroy_pool(driver::MemoryPool pool) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuMemPoolDestroy(native(pool));
 }
 
 Status CudaNativeDriver::create_stream(driver::Stream* out) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuStreamCreate(reinterpret_cast<CUstream*>(out), CU_STREAM_NON_BLOCKING);
 }
 
 Status CudaNativeDriver::synchronize_stream(driver::Stream stream) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuStreamSynchronize(native(stream));
 }
 
 Status CudaNativeDriver::allocate_on(driver::MemoryPool pool, driver::Stream stream, size_t bytes,
                                      driver::Address* out) {
-  const Reentry guard;
+  const OwnCall guard;
   CUdeviceptr start = 0;
   const Status status = real.cuMemAllocFromPoolAsync(&start, bytes, native(pool), native(stream));
   *out = start;
@@ -110,29 +110,29 @@ Status CudaNativeDriver::allocate_on(driver::MemoryPool pool, driver::Stream str
 }
 
 Status CudaNativeDriver::free_on(driver::Stream stream, driver::Address start) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuMemFreeAsync(start, native(stream));
 }
 
 Status CudaNativeDriver::record_on(driver::Stream stream, driver::Event event) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuEventRecord(native(event), native(stream));
 }
 
 driver::MemoryPool CudaNativeDriver::pool_of(driver::Address address) {
-  const Reentry guard;
+  const OwnCall guard;
   CUmemoryPool pool = nullptr;
   const CUresult result = real.cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address);
   return result == CUDA_SUCCESS ? reinterpret_cast<driver::MemoryPool>(pool) : nullptr;
 }
 
 Status CudaNativeDriver::trim(driver::MemoryPool pool, uint64_t keep) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuMemPoolTrimTo(native(pool), keep);
 }
 
 Status CudaNativeDriver::usage(driver::MemoryPool pool, driver::NativeUsage* out) {
-  const Reentry guard;
+  const OwnCall guard;
   Status status = CUDA_SUCCESS;
   const auto get = [&](CUmemPool_attribute attribute, uint64_t* value) {
     cuuint64_t read = 0;
@@ -147,7 +147,7 @@ Status CudaNativeDriver::usage(driver::MemoryPool pool, driver::NativeUsage* out
 }
 
 Status CudaNativeDriver::reset_peaks(driver::MemoryPool pool) {
-  const Reentry guard;
+  const OwnCall guard;
   // The driver takes nothing but 0 here, and means the present value by it.
   const Status status = set<cuuint64_t>(native(pool), CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
   return status != CUDA_SUCCESS ? status
@@ -155,13 +155,13 @@ Status CudaNativeDriver::reset_peaks(driver::MemoryPool pool) {
 }
 
 Status CudaNativeDriver::export_pool(driver::MemoryPool pool, int* descriptor) {
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuMemPoolExportToShareableHandle(descriptor, native(pool),
                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
 Status CudaNativeDriver::import_pool(int descriptor, driver::MemoryPool* out) {
-  const Reentry guard;
+  const OwnCall guard;
   void* const handle = reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor));
   return real.cuMemPoolImportFromShareableHandle(reinterpret_cast<CUmemoryPool*>(out), handle,
                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
@@ -169,12 +169,12 @@ Status CudaNativeDriver::import_pool(int descriptor, driver::MemoryPool* out) {
 
 Status CudaNativeDriver::export_pointer(driver::Address start, void* data) {
   static_assert(sizeof(CUmemPoolPtrExportData) == driver::kExportBytes);
-  const Reentry guard;
+  const OwnCall guard;
   return real.cuMemPoolExportPointer(static_cast<CUmemPoolPtrExportData*>(data), start);
 }
 
 Status CudaNativeDriver::import_pointer(driver::MemoryPool pool, const void* data, driver::Address* out) {
-  const Reentry guard;
+  const OwnCall guard;
   CUmemPoolPtrExportData copy;
   memcpy(&copy, data, sizeof copy);
   CUdeviceptr start = 0;

@@ -1,6 +1,9 @@
 // See sealed_handle.hpp.
 #include "driver/sealed_handle.hpp"
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <initializer_list>
 
@@ -10,7 +13,7 @@ namespace {
 
 constexpr size_t kDriverBytes = 56;
 constexpr uint64_t kSecretlessKey =
-    0x63757030306c3031;  // names the format: another layout takes another number
+    0x63757030306c3032;  // names the format: another layout takes another number
 
 // The last eight bytes. Small blocks start on 512 bytes, large ones on 16 KiB; the lowest bit says which.
 constexpr uint64_t kSmallUnit = 512;
@@ -44,14 +47,53 @@ Place unpack(uint64_t word) {
   return {(word >> form.size_bits) * form.unit, word & ((uint64_t{1} << form.size_bits) - 1)};
 }
 
-// Changes every byte of the driver's part, in a way that depends on the place; done twice it changes nothing.
-void scramble(Handle& handle, uint64_t word) {
-  uint64_t state = word ^ kSecretlessKey;
-  for (size_t i = 0; i < kDriverBytes; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    const auto change = static_cast<unsigned char>(state >> 56);
-    handle[i] ^= change != 0 ? change : 0xA5;
+// ---- Mixing. All 64 bytes go through rounds that make every bit of the result depend on every bit of the
+// input. Whoever alters one bit of a sealed handle, anywhere, gets 64 bytes of noise back, not a handle with
+// one field changed: the driver's own fields would open another place.
+
+using Words = std::array<uint64_t, 8>;
+constexpr size_t kHalf = 4;
+constexpr int kRounds = 6;
+// A handle is mixed with the first key that changes every byte that the driver reads.
+constexpr unsigned kKeys = 16;
+// The driver leaves many of its 56 bytes zero. That so many of them are is what noise is told from: 56 random
+// bytes have ten zeros once in 2^45 times.
+constexpr int kFewestZeros = 10;
+
+uint64_t stir(uint64_t word) {
+  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9u;
+  word = (word ^ (word >> 27)) * 0x94D049BB133111EBu;
+  return word ^ (word >> 31);
+}
+
+// What one half adds to the other in a round.
+std::array<uint64_t, kHalf> digest(const uint64_t* half, uint64_t key) {
+  uint64_t state = stir(key);
+  for (size_t i = 0; i < kHalf; ++i) state = stir(state ^ half[i]) + (i + 1) * 0x9E3779B97F4A7C15u;
+  std::array<uint64_t, kHalf> out;
+  for (size_t i = 0; i < kHalf; ++i) out[i] = stir(state + i * 0xD1342543DE82EF95u);
+  return out;
+}
+
+void mix(Words& words, unsigned key, bool back) {
+  for (int i = 0; i < kRounds; ++i) {
+    const int round = back ? kRounds - 1 - i : i;
+    uint64_t* const from = words.data() + (round % 2 == 0 ? 0 : kHalf);
+    uint64_t* const to = words.data() + (round % 2 == 0 ? kHalf : 0);
+    const auto change = digest(from, kSecretlessKey + (uint64_t{key} << 32) + static_cast<uint64_t>(round));
+    for (size_t j = 0; j < kHalf; ++j) to[j] ^= change[j];
   }
+}
+
+bool differs_everywhere(const Handle& a, const Handle& b) {
+  for (size_t i = 0; i < kDriverBytes; ++i) {
+    if (a[i] == b[i]) return false;
+  }
+  return true;
+}
+
+bool looks_like_the_drivers(const Handle& handle) {
+  return std::count(handle.begin(), handle.begin() + kDriverBytes, 0) >= kFewestZeros;
 }
 
 uint64_t last_word(const Handle& handle) {
@@ -60,25 +102,45 @@ uint64_t last_word(const Handle& handle) {
   return word;
 }
 
+void set_last_word(Handle& handle, uint64_t word) {
+  std::memcpy(handle.data() + kDriverBytes, &word, sizeof word);
+}
+
 }  // namespace
 
 bool seal(Handle* handle, const Place& place) {
   uint64_t word = 0;
-  if (last_word(*handle) != 0 || !pack(place, &word)) return false;
-  scramble(*handle, word);
-  std::memcpy(handle->data() + kDriverBytes, &word, sizeof word);
-  return true;
+  if (last_word(*handle) != 0 || !looks_like_the_drivers(*handle) || !pack(place, &word)) return false;
+  Handle open = *handle;
+  set_last_word(open, word);
+  for (unsigned key = 0; key < kKeys; ++key) {
+    auto words = std::bit_cast<Words>(open);
+    mix(words, key, false);
+    const auto mixed = std::bit_cast<Handle>(words);
+    if (last_word(mixed) == 0 || !differs_everywhere(mixed, *handle)) continue;
+    *handle = mixed;
+    return true;
+  }
+  return false;
 }
 
 bool unseal(Handle* handle, Place* place) {
-  const uint64_t word = last_word(*handle);
-  const Place found = unpack(word);
-  uint64_t again = 0;
-  if (!pack(found, &again) || again != word) return false;
-  scramble(*handle, word);
-  std::memset(handle->data() + kDriverBytes, 0, sizeof word);
-  *place = found;
-  return true;
+  // The driver's own handles end in zeros.
+  if (last_word(*handle) == 0) return false;
+  for (unsigned key = 0; key < kKeys; ++key) {
+    auto words = std::bit_cast<Words>(*handle);
+    mix(words, key, true);
+    auto open = std::bit_cast<Handle>(words);
+    const uint64_t word = last_word(open);
+    const Place found = unpack(word);
+    uint64_t again = 0;
+    if (!looks_like_the_drivers(open) || !pack(found, &again) || again != word) continue;
+    set_last_word(open, 0);
+    *handle = open;
+    *place = found;
+    return true;
+  }
+  return false;
 }
 
 }  // namespace cupool::driver

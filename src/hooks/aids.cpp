@@ -8,19 +8,33 @@
 
 #include "base/call_stack.hpp"
 #include "base/log.hpp"
+#include "base/own_call.hpp"
 #include "config/options.hpp"
+#include "hooks/history.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
 
 namespace cupool::hooks {
 
-constinit std::atomic<bool> detail::fills{false};
+constinit std::atomic<bool> detail::watches{false};
 
 namespace {
 
 constexpr int kNone = -1;
 constinit std::atomic<int> new_value{kNone};
 constinit std::atomic<int> old_value{kNone};
+
+constinit std::atomic<History*> known_blocks{nullptr};
+
+// There for good from the first block on.
+History& history() {
+  History* found = known_blocks.load(std::memory_order_acquire);
+  if (found != nullptr) return *found;
+  auto* const made = new History;
+  if (known_blocks.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
+  delete made;
+  return *found;
+}
 
 // One "alloc:0xA5" or "free:90" of CUPOOL_FILL.
 bool take_fill(std::string_view part) {
@@ -56,7 +70,7 @@ class FillStreams {
     for (const Known& known : all_.value) {
       if (known.context == context) return known.stream;
     }
-    const Reentry guard;
+    const OwnCall guard;
     CUstream stream = nullptr;
     if (cuda::real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return nullptr;
     all_.value.push_back({context, stream});
@@ -65,6 +79,10 @@ class FillStreams {
   void forget(driver::Context context) {
     Guard hold(lock_);
     std::erase_if(all_.value, [&](const Known& known) { return known.context == context; });
+  }
+  void forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+    lock_.reset_after_fork();
+    all_.value.clear();
   }
 
  private:
@@ -81,11 +99,11 @@ constinit FillStreams fill_streams;
 class Within {
  public:
   explicit Within(driver::Context context) : pushes_(current_context() != context) {
-    const Reentry guard;
+    const OwnCall guard;
     if (pushes_) cuda::real.cuCtxPushCurrent_v2(reinterpret_cast<CUcontext>(context));
   }
   ~Within() {
-    const Reentry guard;
+    const OwnCall guard;
     CUcontext before = nullptr;
     if (pushes_) cuda::real.cuCtxPopCurrent_v2(&before);
   }
@@ -104,7 +122,7 @@ void write_over(driver::Context owner, CUdeviceptr block, size_t bytes, int valu
   if (order == nullptr || stream == nullptr) return;
   const order::Lane lane = lane_of(stream);
   if (!order->before_submit(lane, reinterpret_cast<driver::Stream>(stream))) return;
-  const Reentry guard;
+  const OwnCall guard;
   cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), bytes, stream);
   order->after_submit(lane);
   then(stream);
@@ -127,12 +145,13 @@ void set_up_aids() {
   const config::Options& options = config::options();
   if (options.zero) new_value.store(0, std::memory_order_relaxed);
   take_fills(options.fill);
-  const bool any = new_value.load(std::memory_order_relaxed) != kNone ||
+  const bool any = options.check || new_value.load(std::memory_order_relaxed) != kNone ||
                    old_value.load(std::memory_order_relaxed) != kNone;
-  detail::fills.store(any, std::memory_order_relaxed);
+  detail::watches.store(any, std::memory_order_relaxed);
 }
 
-void fill_new_block(CUdeviceptr block, size_t bytes, First first) {
+void block_given(CUdeviceptr block, size_t bytes, First first) {
+  if (config::options().check) history().note_allocation(block, bytes);
   const int value = new_value.load(std::memory_order_relaxed);
   // A capture that began between the write and what orders it would forbid that.
   if (value == kNone || !pools.order().gate().enter()) return;
@@ -149,7 +168,8 @@ void fill_new_block(CUdeviceptr block, size_t bytes, First first) {
 
 // A free waits for all work, as the driver's does: then the write cannot come too early. The block's next
 // life comes after it as after any work.
-void fill_old_block(CUdeviceptr block) {
+void block_returns(CUdeviceptr block) {
+  if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);
   pool::Pool::Held held;
   if (value == kNone || !pools.find(block, &held) || held.start != block) return;
@@ -160,7 +180,8 @@ void fill_old_block(CUdeviceptr block) {
 }
 
 // One that is ordered by a stream does not wait: the write is work of that stream.
-void fill_old_block_on(CUdeviceptr block, CUstream stream) {
+void block_returns_on(CUdeviceptr block, CUstream stream) {
+  if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);
   pool::Pool::Held held;
   if (value == kNone || !pools.find(block, &held) || held.start != block) return;
@@ -171,21 +192,40 @@ void fill_old_block_on(CUdeviceptr block, CUstream stream) {
 
 void forget_fill_stream(driver::Context context) { fill_streams.forget(context); }
 
-void note_bad_free(CUdeviceptr pointer, pool::Freed found) {
+void forget_aids_after_fork() {
+  fill_streams.forget_after_fork();
+  known_blocks.store(nullptr, std::memory_order_relaxed);
+}
+
+void note_bad_free(CUdeviceptr pointer) {
   if (!config::options().check || Reentry::inside()) return;
-  pool::Pool::Held held;
+  const Reentry guard;
+  History::Life life;
+  const bool known = history().find(pointer, &life);
   const auto address = static_cast<unsigned long long>(pointer);
-  if (found == pool::Freed::kNotOurs) {
-    log::line("free of %#llx, which is no allocation", address);
-  } else if (pools.find(pointer, &held)) {
-    log::line("free of %#llx, which is %llu bytes inside a block of %llu", address,
-              static_cast<unsigned long long>(pointer - held.start),
-              static_cast<unsigned long long>(held.bytes));
+  const auto inside = static_cast<unsigned long long>(pointer - life.start);
+  const auto bytes = static_cast<unsigned long long>(life.bytes);
+  const auto start = static_cast<unsigned long long>(life.start);
+  if (!known) {
+    log::line("free of %#llx, which was never allocated, or not through this library; freed here:", address);
+  } else if (inside != 0) {
+    log::line(
+        "free of %#llx, an interior pointer: it is %llu bytes inside a block of %llu bytes at %#llx%s; freed "
+        "here:",
+        address, inside, bytes, start, life.freed ? " that was freed before" : "");
   } else {
-    log::line("free of %#llx, which nobody holds: freed twice, or never given out", address);
+    log::line("double free of %#llx, a block of %llu bytes; freed again here:", address, bytes);
   }
   void* frames[kDeepestStack];
   print_call_stack(frames, call_stack(frames, kDeepestStack));
+  if (known && life.freed) {
+    log::line("  freed before here:");
+    print_call_stack(life.returned.frames.data(), life.returned.count);
+  }
+  if (known) {
+    log::line("  allocated here:");
+    print_call_stack(life.allocated.frames.data(), life.allocated.count);
+  }
 }
 
 }  // namespace cupool::hooks

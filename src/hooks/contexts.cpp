@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "hooks/aids.hpp"
+#include "base/output.hpp"
 #include "cuda/live.hpp"
+#include "hooks/aids.hpp"
 #include "hooks/captures.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
@@ -45,6 +46,7 @@ class Primaries {
   Primaries& operator=(const Primaries&) = delete;
 
  private:
+  cupool::CancelShield shield_;
   bool held_ = false;
 };
 

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/reentry.hpp"
+#include "base/host_memory.hpp"
+#include "base/own_call.hpp"
 
 namespace cupool::hooks {
 
@@ -49,8 +50,9 @@ Imports::Mapping* Imports::map(const Opener& opener, CUcontext context, const dr
 CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle,
                        const driver::Place& place, unsigned flags) {
   if (out == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  if (host::is_short()) return CUDA_ERROR_OUT_OF_MEMORY;
   Guard hold(lock_);
-  const Reentry guard;
+  const OwnCall guard;
   CUcontext const context = current();
   CUresult result = CUDA_SUCCESS;
   Mapping* mapping = mapping_of(context, handle);
@@ -88,7 +90,7 @@ void Imports::unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* re
 bool Imports::close(CUdeviceptr pointer, CUresult* result) {
   if (!any()) return false;
   Guard hold(lock_);
-  const Reentry guard;
+  const OwnCall guard;
   CUcontext const context = current();
   if (context == nullptr) return false;
   const auto opened_here = [&](const Block& block) {

@@ -1,9 +1,12 @@
 // Memory that another process opens. A block alone in its segment is exported under the driver's handle, a
 // cut one under a sealed handle, which only cupool opens. Exported memory is tainted first: nothing new may
 // be cut from beside it.
+#include <atomic>
 #include <bit>
-#include <unordered_map>
+#include <map>
+#include <new>
 
+#include "base/host_memory.hpp"
 #include "base/lock.hpp"
 #include "base/log.hpp"
 #include "driver/sealed_handle.hpp"
@@ -38,7 +41,8 @@ class SegmentHandles {
       }
     }
     const CUresult result = forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
-    if (result != CUDA_SUCCESS) return result;
+    // Then the next block of the segment has a handle of its own.
+    if (result != CUDA_SUCCESS || cupool::host::is_short()) return result;
     cupool::Guard hold(lock_);
     Known& known = handles_[block.segment];
     if (known.number != block.segment_number) known = {block.segment_number, *handle};
@@ -52,22 +56,36 @@ class SegmentHandles {
     CUipcMemHandle handle = {};
   };
   cupool::Lock lock_;
-  std::unordered_map<CUdeviceptr, Known> handles_ CUPOOL_GUARDED_BY(lock_);
+  std::map<CUdeviceptr, Known> handles_ CUPOOL_GUARDED_BY(lock_);
 };
 
+// There for good from the first export on; null: the host has no memory.
+SegmentHandles* segment_handles() {
+  static constinit std::atomic<SegmentHandles*> shared{nullptr};
+  SegmentHandles* found = shared.load(std::memory_order_acquire);
+  if (found != nullptr) return found;
+  auto* const made = new (std::nothrow) SegmentHandles;
+  if (shared.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return made;
+  delete made;
+  return found;
+}
+
 CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
-  pools.taint(pointer, Taint::kExported);
+  if (!pools.taint(pointer, Taint::kExported))
+    return cupool::host::is_short() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
   pools.settle(pointer);
   if (block.whole) return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
-  static auto& handles = *new SegmentHandles;
-  const CUresult result = handles.get(block, handle);
+  SegmentHandles* const handles = segment_handles();
+  if (handles == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = handles->get(block, handle);
   if (result != CUDA_SUCCESS) return result;
   auto bytes = std::bit_cast<cupool::driver::Handle>(*handle);
   if (!cupool::driver::seal(&bytes, {block.start - block.segment, block.bytes})) {
     static constinit cupool::log::Once once;
     if (once.first()) {
       cupool::log::line(
-          "this driver's memory handles cannot be shared for blocks of the pool; CUPOOL_SPLIT=no can");
+          "blocks of the pool cannot be shared with other processes on this driver; CUPOOL_SPLIT=no makes "
+          "them shareable");
     }
     *handle = {};
     return CUDA_ERROR_NOT_SUPPORTED;

@@ -8,8 +8,11 @@
 
 #include "base/lock.hpp"
 #include "base/log.hpp"
+#include "base/output.hpp"
+#include "base/reentry.hpp"
 #include "config/options.hpp"
 #include "config/print.hpp"
+#include "config/process.hpp"
 #include "config/watchers.hpp"
 #include "cuda/live.hpp"
 #include "cuda/real.hpp"
@@ -35,6 +38,7 @@ void forget_everything() {
   life.store(Life::kForked, std::memory_order_relaxed);
   hooks::set_serving(false);
   hooks::forget_loads_after_fork();
+  hooks::forget_aids_after_fork();
   hooks::forget_names_after_fork();
   hooks::pools.forget_after_fork();
   hooks::forget_captures_after_fork();
@@ -61,10 +65,12 @@ report::Mode current_mode() {
 }
 
 void fill_figures(int device, stats::Reading reading, stats::DeviceSums* sums) {
-  const bool may_wait = reading == stats::Reading::kLocked;
+  const bool may_wait = reading != stats::Reading::kNoLock;
   sums->largest_free_range = hooks::pools.largest_free(device, may_wait);
   pool::Native* const native = hooks::pools.native();
   if (native == nullptr || !may_wait) return;
+  // An exit from a signal handler may have interrupted this very thread inside the driver.
+  if (reading == stats::Reading::kPatient && (Reentry::inside() || !native->can_be_asked())) return;
   const driver::NativeUsage usage = native->usage(device);
   sums->native_used_bytes = usage.used;
   sums->native_peak_used_bytes = usage.peak_used;
@@ -82,6 +88,7 @@ void step_back_if_watched() {
 
 // From now on this process uses CUDA, and the pool serves it.
 void start() {
+  const CancelShield shield;
   const config::Options& options = config::options();
   report::begin({current_mode, fill_figures});
   if (options.streams == config::Streams::kFences) hooks::pools.order().distrust("CUPOOL_STREAMS=fences");
@@ -96,6 +103,13 @@ void start() {
   if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
   hooks::set_serving(options.backend != config::Backend::kOff);
   life.store(Life::kServing, std::memory_order_release);
+}
+
+// All that runs in a process without CUDA. Later the program may have closed descriptor 2 and opened a file
+// of its own there, or written a title over its name.
+[[gnu::constructor]] void library_is_loaded() {
+  log::remember_stderr();
+  config::remember_program();
 }
 
 [[gnu::destructor]] void process_ends() {

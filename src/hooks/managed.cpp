@@ -31,7 +31,8 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes, cupool::driver::Driver& so
   cupool::driver::Address address = 0;
   const auto result = cupool::hooks::to_result(pools.allocate_whole(context, source, bytes, &address));
   if (result != CUDA_SUCCESS) return result;
-  if (cupool::hooks::fills()) cupool::hooks::fill_new_block(address, bytes, cupool::hooks::First::kHost);
+  if (cupool::hooks::watches_blocks())
+    cupool::hooks::block_given(address, bytes, cupool::hooks::First::kHost);
   *pointer = address;
   return result;
 }

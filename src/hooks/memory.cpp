@@ -65,7 +65,7 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
     if (valid != CUDA_SUCCESS) return valid;
   }
   if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_INVALID_VALUE;
-  if (cupool::hooks::fills()) cupool::hooks::fill_old_block_on(pointer, stream);
+  if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns_on(pointer, stream);
   cupool::pool::Native* const native = pools.native();
   if (native != nullptr && native->owns(pointer)) {
     return submit(stream, [&] {
@@ -74,8 +74,13 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
                  : CUDA_ERROR_INVALID_VALUE;
     });
   }
-  const cupool::Reentry guard;
-  return answer(pools.free(pointer, cupool::pool::Waits::kNever));
+  CUresult result = CUDA_SUCCESS;
+  {
+    const cupool::Reentry guard;
+    result = answer(pools.free(pointer, cupool::pool::Waits::kNever));
+  }
+  if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
+  return result;
 }
 
 bool is_ours(CUdeviceptr pointer) {
@@ -93,8 +98,8 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
       cupool::driver::Address address;
       const cupool::driver::Status status = pools.allocate_carefully(context, bytes, &address);
       if (status == cupool::driver::kSuccess) [[likely]] {
-        if (cupool::hooks::fills()) [[unlikely]]
-          cupool::hooks::fill_new_block(address, bytes, cupool::hooks::First::kWork);
+        if (cupool::hooks::watches_blocks()) [[unlikely]]
+          cupool::hooks::block_given(address, bytes, cupool::hooks::First::kWork);
         *pointer = address;
       } else {
         *pointer = 0;  // as the driver does
@@ -139,7 +144,7 @@ CUresult refuse_free(CUdeviceptr pointer) {
 // What a free still has to do after the pool said `freed`.
 CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
-  if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer, freed);
+  if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
   count_failure(result, Counter::failed_frees);
   return result;
 }
@@ -158,7 +163,7 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   // segment's.
   if (cupool::hooks::is_serving() && !pools.order().is_capturing()) {
     if (!cupool::hooks::thread_may_call()) return refuse_free(pointer);
-    if (cupool::hooks::fills()) cupool::hooks::fill_old_block(pointer);
+    if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns(pointer);
     freed = pools.free(pointer);
   }
   return finish_free(pointer, freed);

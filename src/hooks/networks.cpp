@@ -4,9 +4,9 @@
 #include <link.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "hooks/serving.hpp"
 
@@ -39,7 +39,7 @@ bool has_device(const Way& way) {
   constexpr int kMostDevices = 16;
   for (int i = 0; i < kMostDevices; ++i) {
     char path[32];
-    snprintf(path, sizeof path, "%s%d", way.device, i);
+    format(path, sizeof path, "%s%d", way.device, i);
     if (access(path, F_OK) == 0) return true;
   }
   return false;

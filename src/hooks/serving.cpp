@@ -70,7 +70,8 @@ void set_serving(bool serves) {
 }
 
 void refresh_serving() {
-  const bool plainly = detail::serving.load(std::memory_order_relaxed) && !fills() && !loads_are_pending();
+  const bool plainly =
+      detail::serving.load(std::memory_order_relaxed) && !watches_blocks() && !loads_are_pending();
   detail::serving_plainly.store(plainly, std::memory_order_relaxed);
 }
 

@@ -3,9 +3,12 @@
 // waited before that is noted. Waits on the host without the lock.
 #include "order/timeline.hpp"
 
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "stats/counters.hpp"
 
@@ -246,6 +249,7 @@ bool Timeline::reach() {
 
 bool Timeline::wait_for(Epoch epoch) {
   const uint64_t before = stats::now_ns();
+  const int saved_errno = errno;
   bool over = false;
   for (bool may_wait = !driver_.may_be_capturing(); may_wait && !over;) {
     {
@@ -254,8 +258,11 @@ bool Timeline::wait_for(Epoch epoch) {
       over = epoch <= completed_.load(std::memory_order_relaxed);
       may_wait = !failed_ && !gate_.is_capturing() && seals_.covering(epoch) != nullptr;
     }
-    if (may_wait && !over) nanosleep(&kPollInterval, nullptr);
+    // The system call itself: the C library's nanosleep is a cancellation point, and the callers are on their
+    // way through the pool.
+    if (may_wait && !over) syscall(SYS_nanosleep, &kPollInterval, nullptr);
   }
+  errno = saved_errno;
   stats::count(stats::Event::pool_waits);
   stats::count(stats::Event::pool_wait_ns, stats::now_ns() - before);
   return over;

@@ -23,6 +23,7 @@ class Budget {
     } while (!word.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed));
     return true;
   }
+  static uint64_t booked(int device) { return taken(device).load(std::memory_order_relaxed); }
   // The driver refused, or has the memory again.
   static void give_back(int device, uint64_t bytes) {
     taken(device).fetch_sub(bytes, std::memory_order_relaxed);

@@ -9,10 +9,12 @@
 
 namespace cupool::pool {
 
-// The caches of this thread: the one used last, and all of them.
+// The caches of this thread: the one used last, and all of them. Unannounced: nobody will tell when this
+// thread ends (its destructors already ran, or there is no key for one), so it keeps no cache beyond a call.
 struct ThisThread {
   ThreadCache* last = nullptr;
   ThreadCache* all = nullptr;
+  bool unannounced = false;
 };
 [[gnu::visibility("hidden")]] extern constinit thread_local ThisThread this_thread;
 

@@ -3,6 +3,7 @@
 // of it.
 #include "pool/marks.hpp"
 
+#include "base/host_memory.hpp"
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
 
@@ -32,7 +33,9 @@ uint64_t next_life() { return lives.fetch_add(1, std::memory_order_relaxed); }
 
 Mark* Pool::mark_locked(Address address) {
   Held held;
-  if (!find_held(address, &held) || !set_mark_bit_at(held.start)) return nullptr;
+  if (!find_held(address, &held)) return nullptr;
+  if (host::is_short() && !marks_.contains(held.start)) return nullptr;
+  if (!set_mark_bit_at(held.start)) return nullptr;
   Mark& mark = marks_[held.start];
   if (mark.life == 0) mark.life = next_life();
   return &mark;

@@ -6,7 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <unordered_map>
+#include <map>
 
 #include "pool/range.hpp"
 #include "stats/counters.hpp"
@@ -22,7 +22,7 @@ struct Mark {
   bool sync_memops = false;
 };
 
-using Marks = std::unordered_map<Address, Mark>;
+using Marks = std::map<Address, Mark>;  // small nodes: the host may be short of memory
 
 // Sets the bit of a block that somebody holds; false when nobody does.
 inline bool set_mark_bit(Tag& tag) {

@@ -172,11 +172,13 @@ void Native::note_failure(driver::Context context, uint64_t bytes) {
   driver::NativeUsage usage;
   native_.usage(source.pool, &usage);
   shortage.device = source.device;
-  shortage.asked = bytes;
+  shortage.asked = shortage.rounded = bytes;
+  shortage.source = report::Shortage::Source::kNative;
   shortage.device_free = free;
   shortage.device_total = total;
   shortage.limit = source.max_bytes == 0 ? kUnlimited : source.max_bytes;
   shortage.limit_name = "CUPOOL_NATIVE_MAX";
+  shortage.limited = source.live.load(std::memory_order_relaxed);
   shortage.reserved = usage.reserved;
   shortage.live = usage.used;
   report::write_shortage(shortage);
@@ -193,7 +195,7 @@ void Native::free_ordered(Source& source, Address address) {
 
 void Native::free_deferred() {
   if (!has_deferred_.load(std::memory_order_relaxed) || !order_.gate().enter()) return;
-  std::vector<std::pair<Address, Source*>> now;
+  std::deque<std::pair<Address, Source*>> now;
   {
     Guard hold(lock_);
     now.swap(deferred_);

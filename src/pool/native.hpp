@@ -6,7 +6,8 @@
 #pragma once
 
 #include <atomic>
-#include <unordered_map>
+#include <deque>
+#include <map>
 #include <vector>
 
 #include "base/lock.hpp"
@@ -51,6 +52,13 @@ class Native {
   void closed(uint64_t ending, bool gone);
   // Gives back what is free and done, down to `keep` bytes in each pool; how many bytes went.
   uint64_t trim(uint64_t keep);
+  // Whether the lock can be had within a moment: not if a signal handler interrupted its holder on this
+  // thread.
+  bool can_be_asked() CUPOOL_EXCLUDES(lock_) {
+    if (!lock_.try_lock_for_a_moment()) return false;
+    lock_.unlock();
+    return true;
+  }
   // Of all contexts of a device.
   driver::NativeUsage usage(int device);
   void reset_peaks();
@@ -112,12 +120,11 @@ class Native {
   order::Timelines& order_;
   Lock lock_;
   std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
-  std::unordered_map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
+  std::map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Orphans> orphans_ CUPOOL_GUARDED_BY(lock_);
   uint64_t endings_ CUPOOL_GUARDED_BY(lock_) = 0;
-  std::unordered_map<int, driver::NativeUsage> past_
-      CUPOOL_GUARDED_BY(lock_);  // peaks of contexts that ended
-  std::vector<std::pair<Address, Source*>> deferred_
+  std::map<int, driver::NativeUsage> past_ CUPOOL_GUARDED_BY(lock_);  // peaks of contexts that ended
+  std::deque<std::pair<Address, Source*>> deferred_
       CUPOOL_GUARDED_BY(lock_);  // freed while something captured
   std::atomic<bool> has_deferred_{false};
   std::atomic<uint64_t> live_{0};

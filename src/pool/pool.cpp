@@ -157,9 +157,9 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
   // Without room for a slab one block may do, which another thread has freed meanwhile.
   if (range == nullptr)
     return fetch_small(cache, size_class, out, search) || fetch_small_reached(cache, size_class, out, search);
-  std::array<Entry, ThreadCache::kMostKept> entries;
+  std::array<Entry, ThreadCache::kMostMoved> entries;
   cache.enter();
-  const size_t wanted = cache.batch(size_class);
+  const size_t wanted = std::min<size_t>(cache.batch(size_class), entries.size());
   cache.exit();
   const size_t taken = slabs_.add(size_class, range, wanted, entries.data());
   if (taken == 0) {
@@ -186,9 +186,9 @@ bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Sear
   const bool hit = cache.take(size_class, search->reach, out);
   cache.exit();
   if (hit) return true;
-  std::array<Entry, ThreadCache::kMostKept> entries;
+  std::array<Entry, ThreadCache::kMostMoved> entries;
   cache.enter();
-  const size_t wanted = cache.batch(size_class);
+  const size_t wanted = std::min<size_t>(cache.batch(size_class), entries.size());
   cache.exit();
   const size_t taken = slabs_.take(size_class, wanted, order(), search->reach, entries.data());
   if (taken == 0) return false;
@@ -348,7 +348,9 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
     return nullptr;
   }
   stats_.count(stats::DeviceCounter::segments_allocated);
-  stats_.count(stats::DeviceCounter::driver_allocate_ns, stats::now_ns() - before);
+  const uint64_t took = stats::now_ns() - before;
+  stats_.count(stats::DeviceCounter::driver_allocate_ns, took);
+  stats_.allocated_in(bytes, took);
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
   if ((start & (kPageBytes - 1)) == 0 && enter_pages(start, bytes)) {
     if (Range* range = ranges_.add(start, bytes, taken)) return range;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/host_memory.hpp"
 #include "pool/hot_path.hpp"
 #include "pool/page_map.hpp"
 #include "stats/counters.hpp"
@@ -19,8 +20,27 @@ constinit thread_local ThisThread this_thread;
 
 namespace {
 
-pthread_key_t thread_key;
+// For the process, made with the first pool; a program may have taken all keys there are.
+constinit pthread_key_t thread_key = 0;
+constinit std::atomic<bool> has_thread_key{false};
 void on_thread_end(void*) { Pools::end_thread(); }
+
+void make_thread_key() {
+  if (has_thread_key.load(std::memory_order_relaxed)) return;
+  has_thread_key.store(pthread_key_create(&thread_key, on_thread_end) == 0, std::memory_order_release);
+}
+
+// Around a call that may give this thread a cache.
+class Parting {
+ public:
+  Parting() = default;
+  ~Parting() {
+    if (this_thread.unannounced) [[unlikely]]
+      Pools::end_thread();
+  }
+  Parting(const Parting&) = delete;
+  Parting& operator=(const Parting&) = delete;
+};
 
 // Hands out a block that this thread keeps, if one of them may be; false: none.
 bool hand_out_kept(ThreadCache& cache, uint64_t asked, Address* out) {
@@ -67,6 +87,7 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
 
 // Not this thread's last pool, or work is under way.
 Status Pools::allocate_carefully(driver::Context context, uint64_t bytes, Address* out) {
+  const Parting parting;
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool()->context() != context) {
     cache = cache_of(context);
@@ -140,6 +161,7 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits wait
   if (why == Unkept::kNoRoom) return free_unkept(address, asked, waits);
   if (why == Unkept::kNobodys)
     return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address, waits);
+  const Parting parting;
   Pool* const pool = pool_at(address);
   if (pool == nullptr || pool->context() == nullptr) return Freed::kNotOurs;
   ThreadCache* cache = this_thread.last;
@@ -175,7 +197,7 @@ void Pools::refuse_free(Address address, Unkept why, uint64_t asked) {
 
 Status Pools::allocate_native(driver::Context context, uint64_t bytes, Address* out) {
   const Arrival arrival(*this, context);
-  if (!arrival.is_welcome()) return forward(bytes, out);
+  if (!arrival.is_welcome() || host::is_short()) return forward(bytes, out);
   const Status status = native()->allocate(context, bytes, out);
   if (status != driver::kOutOfMemory) return status;
   const Status again = release_everything() != 0 ? native()->allocate(context, bytes, out) : status;
@@ -236,13 +258,16 @@ ThreadCache* Pools::find_cache(Pool* pool) {
   if (cache == nullptr) return nullptr;
   cache->next_of_thread = this_thread.all;
   this_thread.all = this_thread.last = cache;
-  pthread_setspecific(thread_key, &this_thread);
+  const bool announced =
+      has_thread_key.load(std::memory_order_acquire) && pthread_setspecific(thread_key, &this_thread) == 0;
+  if (!announced) this_thread.unannounced = true;
   return cache;
 }
 
 void Pools::end_thread() {
   ThreadCache* cache = this_thread.all;
-  this_thread = {};
+  // Destructors of other keys may still use CUDA, and this one may have had its last turn.
+  this_thread = {.unannounced = true};
   while (cache != nullptr) {
     ThreadCache* next = cache->next_of_thread;
     cache->pool()->abandon_cache(cache);
@@ -275,7 +300,7 @@ Pool* Pools::open(driver::Context context) {
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
     if (&slot == pools_.data()) {
       prepare_thread_caches();
-      pthread_key_create(&thread_key, on_thread_end);
+      make_thread_key();
     }
     auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, *order);
     if (pool == nullptr) return nullptr;

@@ -101,7 +101,8 @@ class Pools {
   // such a question.
   void release_idle_managed(driver::Context context);
 
-  // The largest free range or block of a device; without waiting, 0 when somebody holds the lock.
+  // The largest free range or block of a device; 0 when somebody holds the lock, with `wait` for more than a
+  // moment.
   uint64_t largest_free(int device, bool wait);
 
   order::Timelines& order() { return order_; }

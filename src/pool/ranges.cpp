@@ -230,11 +230,7 @@ void Ranges::drop_all() {
 }
 
 uint64_t Ranges::largest_free(bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
-  if (wait) {
-    lock_.lock();
-  } else if (!lock_.try_lock()) {
-    return 0;
-  }
+  if (!(wait ? lock_.try_lock_for_a_moment() : lock_.try_lock())) return 0;
   uint64_t largest = bins_.largest();
   for (const RangeLink* link = pending_.next; link != &pending_; link = link->next) {
     largest = std::max(largest, static_cast<const Range*>(link)->bytes);

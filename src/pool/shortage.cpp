@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "pool/budget.hpp"
 #include "pool/pool.hpp"
 #include "pool/wholes.hpp"
 
@@ -60,7 +61,11 @@ void Pool::report_shortage(uint64_t asked) {
   report::Shortage shortage;
   shortage.device = device_;
   shortage.asked = asked;
+  const unsigned size_class = sizes_.of(asked);
+  const uint64_t range = sizes_.is_small(size_class) ? slabs_.slab_bytes(size_class) : sizes_.rounded(asked);
+  shortage.rounded = round_up(range, kPageBytes);
   shortage.limit = settings_.limit;
+  shortage.limited = Budget::booked(device_);
   shortage.capturing = order().is_capturing();
   size_t free = 0;
   size_t total = 0;
@@ -99,8 +104,9 @@ void Wholes::note_failure(driver::Context context, driver::Driver& source, uint6
   if (bytes > most || !report::shortage_is_due()) return;
   report::Shortage shortage;
   shortage.device = account.device;
-  shortage.asked = bytes;
-  shortage.managed = account.host_visible;
+  shortage.asked = shortage.rounded = bytes;
+  shortage.source =
+      account.host_visible ? report::Shortage::Source::kManaged : report::Shortage::Source::kWhole;
   shortage.limit = account.host_visible ? kUnlimited : account.settings.limit;
   shortage.capturing = order_.is_capturing();
   size_t free = 0;
@@ -110,10 +116,12 @@ void Wholes::note_failure(driver::Context context, driver::Driver& source, uint6
   shortage.device_total = total;
   {
     Guard hold(lock_);
+    shortage.limited = taken_locked(account.device);
     const Choice alike{.host_visible = account.host_visible, .device = account.device};
     for (const auto& [start, whole] : table_) {
-      if (alike.covers(*whole.account))
-        add_whole(whole.bytes, whole.asked, whole.mark.taints != 0, &shortage);
+      if (!alike.covers(*whole.account)) continue;
+      add_whole(whole.bytes, whole.asked, whole.mark.taints != 0, &shortage);
+      if (whole.bytes > kMiB) shortage.rounding += round_up(whole.bytes, kPageBytes) - whole.bytes;
     }
   }
   report::write_shortage(shortage);

@@ -125,12 +125,14 @@ bool Pool::make_room(ThreadCache& cache, unsigned size_class) {
 
 // Moves the oldest blocks of one class out of the calling thread's cache until `keep` are left.
 void Pool::spill(ThreadCache& cache, unsigned size_class, uint32_t keep) {
-  std::array<Entry, ThreadCache::kMostKept> entries;
-  cache.enter();
-  const size_t count = cache.remove_oldest(size_class, keep, entries.data());
-  cache.exit();
-  if (count != 0) cache.holdings().add(stats::DeviceCounter::returns, count);
-  give_blocks(size_class, entries.data(), count);
+  std::array<Entry, ThreadCache::kMostMoved> entries;
+  for (size_t count = entries.size(); count == entries.size();) {
+    cache.enter();
+    count = cache.remove_oldest(size_class, keep, entries.data());
+    cache.exit();
+    if (count != 0) cache.holdings().add(stats::DeviceCounter::returns, count);
+    give_blocks(size_class, entries.data(), count);
+  }
 }
 
 void Pool::spill_ranges(ThreadCache& cache) {

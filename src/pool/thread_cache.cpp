@@ -72,7 +72,7 @@ void ThreadCache::put_oldest(unsigned size_class, const Entry* entries, size_t c
 size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out) {
   Shelf& shelf = shelves_[size_class];
   size_t count = 0;
-  while (shelf.count > keep) out[count++] = shelf.pop_oldest();
+  while (shelf.count > keep && count < kMostMoved) out[count++] = shelf.pop_oldest();
   if (count != 0) bytes_of(size_class) -= count * sizes_.bytes(size_class);
   return count;
 }

@@ -47,6 +47,7 @@ class alignas(128) ThreadCache {
  public:
   static constexpr uint32_t kMostBlocks = 64;
   static constexpr uint32_t kMostKept = 256;  // on one shelf, however it grows
+  static constexpr size_t kMostMoved = 32;    // at once: threads with 16 KiB of stack come here
   static constexpr uint64_t kMostShelfBytes = 256 << 10;
   static constexpr uint64_t kFewestRanges = 16;
   static constexpr uint64_t kLargestKept = 64 << 20;
@@ -158,8 +159,8 @@ class alignas(128) ThreadCache {
   order::Timeline& order() const { return *order_.load(std::memory_order_relaxed); }
   void set_order(order::Timeline& order) { order_.store(&order, std::memory_order_relaxed); }
 
-  // Moves blocks to `out`, which has room for kMostKept, until `keep` are left; how many. For the one who
-  // stopped it too.
+  // Moves blocks to `out`, which has room for kMostMoved, until `keep` are left; how many. Less than
+  // kMostMoved: those were all. For the one who stopped it too.
   size_t remove_oldest(unsigned size_class, uint32_t keep, Entry* out);
 
   // A block found no room. Whether it is time, after a few of them, that another class gives way.

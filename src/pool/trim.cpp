@@ -14,13 +14,14 @@
 namespace cupool::pool {
 
 void Pool::empty_thread_caches() {
-  std::array<Entry, ThreadCache::kMostKept> entries;
+  std::array<Entry, ThreadCache::kMostMoved> entries;
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
     stats_.count(stats::DeviceCounter::thread_caches_emptied);
     cache->stop();
     for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) {
-      give_blocks(size_class, entries.data(), cache->remove_oldest(size_class, 0, entries.data()));
+      while (const size_t count = cache->remove_oldest(size_class, 0, entries.data()))
+        give_blocks(size_class, entries.data(), count);
     }
     const Entry large = cache->large().swap({});
     if (large.range != nullptr) give_range(large.range, large.stamp);
@@ -57,7 +58,9 @@ bool Pool::give_back(Segment* segment) {
   if (status != driver::kSuccess) return false;
   Budget::give_back(device_, segment->bytes);
   stats_.count(stats::DeviceCounter::segments_released);
-  stats_.count(stats::DeviceCounter::driver_release_ns, stats::now_ns() - before);
+  const uint64_t took = stats::now_ns() - before;
+  stats_.count(stats::DeviceCounter::driver_release_ns, took);
+  stats_.released_in(segment->bytes, took);
   released_segments_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -209,11 +212,14 @@ bool Pool::is_in_use() {
 }
 
 void Pool::drop_kept() {
-  std::array<Entry, ThreadCache::kMostKept> entries;
+  std::array<Entry, ThreadCache::kMostMoved> entries;
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
     cache->stop();
-    for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) cache->remove_oldest(c, 0, entries.data());
+    for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) {
+      while (cache->remove_oldest(c, 0, entries.data()) != 0) {
+      }
+    }
     cache->large().swap({});
     cache->holdings().drop();
     cache->start();

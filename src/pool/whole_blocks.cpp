@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/host_memory.hpp"
 #include "pool/page_map.hpp"
 #include "pool/pools.hpp"
 #include "stats/counters.hpp"
@@ -29,7 +30,7 @@ Wholes* Pools::wholes() {
 Status Pools::allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out) {
   const Arrival arrival(*this, context);
   Wholes* table = wholes();
-  if (!arrival.is_welcome() || table == nullptr || !table->open(context, source))
+  if (!arrival.is_welcome() || table == nullptr || host::is_short() || !table->open(context, source))
     return source.is_host_visible() ? source.allocate(bytes, out) : forward(bytes, out);
   Status status = table->allocate(context, source, bytes, out);
   // It gave back what it could; others may keep memory on the same device.

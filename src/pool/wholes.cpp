@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/host_memory.hpp"
 #include "stats/counters.hpp"
 
 namespace cupool::pool {
@@ -99,6 +100,7 @@ Status Wholes::ask(Account& account, driver::Driver& source, uint64_t bytes, Add
     holdings->device().reserve(bytes);
     holdings->add(DeviceCounter::segments_allocated);
     holdings->add(DeviceCounter::driver_allocate_ns, took);
+    holdings->device().allocated_in(bytes, took);
     holdings->add(DeviceCounter::misses);
     holdings->give(bytes, bytes);
   }
@@ -179,7 +181,8 @@ Freed Wholes::free(Address address, bool may_wait) {
     whole.stamp = order->open();
     whole.age = ++ages_;
     whole.idle_since = now_ms();
-    if (whole.mark.taints == 0 || !may_wait) {
+    // Keeping it takes a record, which a host short of memory has only for blocks that cannot leave now.
+    if ((whole.mark.taints == 0 && !host::is_short()) || !may_wait) {
       add_idle(address, whole, Place::kNewest);
       surplus = {account.host_visible, account.context, account.device, max_cached(account)};
       has_surplus = may_wait && account.idle > surplus.keep;

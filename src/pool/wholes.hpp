@@ -75,7 +75,8 @@ class Wholes {
   void decay();
   // Idle bytes of device memory of a context.
   uint64_t releasable_bytes(driver::Context context);
-  // The largest idle block of a device's memory; without waiting, 0 when somebody holds the lock.
+  // The largest idle block of a device's memory; 0 when somebody holds the lock, with `wait` for more than a
+  // moment.
   uint64_t largest_idle(int device, bool wait);
   void close(driver::Context context);
 

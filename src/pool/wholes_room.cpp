@@ -135,11 +135,7 @@ uint64_t Wholes::releasable_bytes(driver::Context context) {
 }
 
 uint64_t Wholes::largest_idle(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
-  if (wait) {
-    lock_.lock();
-  } else if (!lock_.try_lock()) {
-    return 0;
-  }
+  if (!(wait ? lock_.try_lock_for_a_moment() : lock_.try_lock())) return 0;
   uint64_t largest = 0;
   for (const auto& [name, account] : accounts_) {
     if (account.host_visible || account.device != device) continue;
@@ -242,7 +238,9 @@ bool Wholes::give_back(Address start, const Whole& whole) {
     stats::Device& device = whole.account->holdings->device();
     device.release(whole.bytes);
     device.count(DeviceCounter::segments_released);
-    device.count(DeviceCounter::driver_release_ns, stats::now_ns() - before);
+    const uint64_t took = stats::now_ns() - before;
+    device.count(DeviceCounter::driver_release_ns, took);
+    device.released_in(whole.bytes, took);
   }
   return true;
 }

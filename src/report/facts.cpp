@@ -1,32 +1,41 @@
 // See facts.hpp.
 #include "report/facts.hpp"
 
-#include <errno.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
+#include "base/format.hpp"
 #include "config/options.hpp"
+#include "config/process.hpp"
 
 namespace cupool::report {
 namespace {
 
 constinit Probe known;
+constinit Facts noted;
 
 }  // namespace
+
+void note_facts() {
+  noted = {};
+  format(noted.rank, sizeof noted.rank, "%s", config::rank());
+  unsigned long long token = stats::now_ns() ^ static_cast<unsigned long long>(getpid()) << 48;
+  syscall(SYS_getrandom, &token, sizeof token, 1);
+  format(noted.instance, sizeof noted.instance, "%016llx", token);
+}
 
 void set_probe(const Probe& probe) { known = probe; }
 const Probe& probe() { return known; }
 
 Facts facts() {
-  Facts out;
+  Facts out = noted;
   out.pid = getpid();
   utsname names;
-  if (uname(&names) == 0) snprintf(out.host, sizeof out.host, "%s", names.nodename);
-  snprintf(out.rank, sizeof out.rank, "%s", config::rank());
-  out.program = program_invocation_short_name;
+  if (uname(&names) == 0) format(out.host, sizeof out.host, "%s", names.nodename);
+  out.program = config::program();
   if (known.mode != nullptr) out.mode = known.mode();
   return out;
 }
@@ -38,9 +47,9 @@ stats::DeviceSums read_device(int number, stats::Reading reading) {
   sums.reserved_bytes += sums.native_reserved_bytes;
   sums.peak_reserved_bytes += sums.native_peak_reserved_bytes;
   sums.cached_bytes = sums.reserved_bytes - std::min(sums.reserved_bytes, sums.live_bytes);
-  // Threads are asked one after the other: a block that changes hands meanwhile may be seen twice.
-  sums.peak_live_bytes = std::min(sums.peak_live_bytes, sums.peak_reserved_bytes);
-  sums.peak_asked_bytes = std::min(sums.peak_asked_bytes, sums.peak_live_bytes);
+  sums.settle_peaks();
+  // Every free waited for the device, as the driver's does.
+  if (config::options().free == config::FreeMode::kSync) sums.waits_avoided = 0;
   return sums;
 }
 

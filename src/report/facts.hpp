@@ -27,10 +27,14 @@ const Probe& probe();
 struct Facts {
   int pid = 0;
   char host[65] = "";
-  char rank[16] = "";  // of a parallel job, or empty
+  char rank[16] = "";      // of a parallel job, or empty
+  char instance[17] = "";  // of this process alone, among all processes of all hosts
   const char* program = "";
   Mode mode;
 };
+// What must be asked for outside of a signal handler; once, when the program begins to use CUDA.
+void note_facts();
+// Async-signal-safe.
 Facts facts();
 
 // One device, with what only the pool knows filled in.

@@ -3,25 +3,56 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
+#include <linux/fs.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+
+#include "base/format.hpp"
+#include "config/process.hpp"
 
 namespace cupool::report {
 namespace {
 
-// A device or a pipe takes the report as it comes; there is nothing to rename.
-int write_through(const char* path, char* buffer, size_t room, Write write, const void* argument) {
-  const int file = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_APPEND);
-  if (file < 0) return errno;
-  Writer out(file, buffer, room);
-  write(out, argument);
-  out.flush();
-  close(file);
-  return out.error();
+// The C library's table of errors is not for a signal handler, and its untranslated one is too new.
+const char* reason(int error) {
+  switch (error) {
+    case EACCES:
+    case EPERM:
+      return "no permission";
+    case EROFS:
+      return "the file system is read-only";
+    case ENOENT:
+      return "there is no such directory";
+    case ENOTDIR:
+      return "a part of its path is not a directory";
+    case EISDIR:
+      return "it is a directory";
+    case ELOOP:
+      return "it is a symbolic link";
+    case ENAMETOOLONG:
+      return "the name is too long";
+    case ENOSPC:
+      return "no space is left on the device";
+    case EDQUOT:
+      return "the disk quota is used up";
+    case EFBIG:
+      return "the limit on the size of files is reached";
+    case EMFILE:
+    case ENFILE:
+      return "too many files are open";
+    case EAGAIN:
+      return "nobody reads what is written there";
+    case EIO:
+      return "the device reports an error";
+    default:
+      return "the system refuses";
+  }
 }
 
 class Text {
@@ -29,6 +60,13 @@ class Text {
   Text(char* out, size_t room) : out_(out), left_(room) {}
   void add(const char* text) {
     while (*text != '\0') add(*text++);
+  }
+  // Somebody else's word: it must not lead into another directory, nor write over a terminal.
+  void add_name(const char* text) {
+    for (; *text != '\0'; ++text) {
+      const auto byte = static_cast<unsigned char>(*text);
+      add(*text == '/' || byte < 0x20 || byte == 0x7F ? '_' : *text);
+    }
   }
   void add(char c) {
     if (left_ <= 1) return;
@@ -41,6 +79,152 @@ class Text {
   char* out_;
   size_t left_;
 };
+
+// ---- The place.
+
+constinit std::atomic<uint64_t> own_device{0};
+constinit std::atomic<uint64_t> own_inode{0};  // of the report that this process left last; 0: none
+constinit std::atomic<int64_t> own_time{0};    // when that was: inodes are used again
+
+int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
+
+bool is_ours(const struct stat& file) {
+  return own_inode.load(std::memory_order_relaxed) == file.st_ino &&
+         own_device.load(std::memory_order_relaxed) == file.st_dev &&
+         own_time.load(std::memory_order_relaxed) == nanoseconds(file.st_mtim);
+}
+
+// Left by another process while this one ran: both are wanted.
+bool is_anothers(const struct stat& file) {
+  return !is_ours(file) && nanoseconds(file.st_mtim) > config::started_at();
+}
+
+class Directory {
+ public:
+  // Of the file at `path`; the rest of the path is its name.
+  explicit Directory(const char* path) {
+    const char* const slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".";
+    if (slash != nullptr) {
+      const auto size = static_cast<size_t>(slash - path);
+      memcpy(folder, path, size);
+      folder[size] = '\0';
+      if (size == 0) memcpy(folder, "/", 2);
+    }
+    name_ = slash == nullptr ? path : slash + 1;
+    number_ = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  }
+  ~Directory() {
+    if (number_ >= 0) close(number_);
+  }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+
+  bool is_open() const { return number_ >= 0; }
+  const char* name() const { return name_; }
+  bool look(const char* name, struct stat* out) const {
+    return fstatat(number_, name, out, AT_SYMLINK_NOFOLLOW) == 0;
+  }
+  int make(const char* name) const {
+    return openat(number_, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  }
+  int open_device(const char* name) const {
+    return openat(number_, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_APPEND);
+  }
+  void remove(const char* name) const { unlinkat(number_, name, 0); }
+  // 0 or an errno; EINVAL: this file system knows no such flags.
+  int move(const char* from, const char* to, unsigned flags) const {
+    if (syscall(SYS_renameat2, number_, from, number_, to, flags) == 0) return 0;
+    return errno == ENOSYS ? EINVAL : errno;
+  }
+
+ private:
+  const char* name_;
+  int number_;
+};
+
+// A device takes the report as it comes; there is nothing to rename.
+const char* write_through(const Directory& directory, char* buffer, size_t room, Write write,
+                          const void* argument) {
+  const int file = directory.open_device(directory.name());
+  if (file < 0) return reason(errno);
+  struct stat about;
+  const bool same_kind = fstat(file, &about) == 0 && S_ISCHR(about.st_mode);
+  Writer out(file, buffer, room);
+  if (same_kind) {
+    write(out, argument);
+    out.flush();
+  }
+  close(file);
+  if (!same_kind) return "it changed meanwhile";
+  return out.error() == 0 ? nullptr : reason(out.error());
+}
+
+// Why a report must not be put where this is; null: it may.
+const char* refusal(const struct stat& there) {
+  if (S_ISLNK(there.st_mode)) return reason(ELOOP);
+  if (S_ISDIR(there.st_mode)) return reason(EISDIR);
+  if (S_ISFIFO(there.st_mode)) return "it is a pipe";
+  if (!S_ISREG(there.st_mode)) return "it is not a file";
+  return there.st_uid != geteuid() ? "it belongs to another user" : nullptr;
+}
+
+// ---- Names.
+
+// A name that no other process has: the same number stands for many processes where there are several process
+// namespaces.
+void name_part(const char* name, char* out, size_t room) {
+  uint64_t token = 0;
+  if (syscall(SYS_getrandom, &token, sizeof token, 1) != static_cast<long>(sizeof token)) {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    token = static_cast<uint64_t>(nanoseconds(now)) ^ reinterpret_cast<uintptr_t>(out);
+  }
+  format(out, room, "%s.%016llx.part", name, static_cast<unsigned long long>(token));
+}
+
+// "stats.json" with the process in it: "stats.17.json", then "stats.17-2.json".
+void name_with_process(const char* name, unsigned turn, char* out, size_t room) {
+  const char* const dot = strrchr(name, '.');
+  const size_t stem = dot == nullptr || dot == name ? strlen(name) : static_cast<size_t>(dot - name);
+  char again[16] = "";
+  if (turn > 1) format(again, sizeof again, "-%u", turn);
+  format(out, room, "%.*s.%d%s%s", static_cast<int>(stem), name, getpid(), again, name + stem);
+}
+
+// Puts the finished part in the place of `name`. 0 or an errno; EEXIST: the place is another process's.
+int settle(const Directory& directory, const char* part, const char* name) {
+  const int moved = directory.move(part, name, RENAME_NOREPLACE);
+  if (moved != EEXIST && moved != EINVAL) return moved;
+  struct stat there;
+  if (directory.look(name, &there)) {
+    if (refusal(there) != nullptr || is_anothers(there)) return EEXIST;
+    // What is replaced must be what was looked at.
+    const int swapped = directory.move(part, name, RENAME_EXCHANGE);
+    if (swapped == 0) {
+      struct stat taken;
+      if (directory.look(part, &taken) && taken.st_ino == there.st_ino) {
+        directory.remove(part);
+        return 0;
+      }
+      directory.move(part, name, RENAME_EXCHANGE);
+      return EEXIST;
+    }
+    if (swapped != EINVAL) return swapped;
+  }
+  return directory.move(part, name, 0);
+}
+
+int settle_somewhere(const Directory& directory, const char* part) {
+  constexpr unsigned kMostTurns = 1000;
+  int error = settle(directory, part, directory.name());
+  for (unsigned turn = 1; error == EEXIST && turn < kMostTurns; ++turn) {
+    char name[NAME_MAX + 1];
+    name_with_process(directory.name(), turn, name, sizeof name);
+    error = settle(directory, part, name);
+  }
+  return error;
+}
 
 }  // namespace
 
@@ -55,17 +239,17 @@ void expand(const char* pattern, const Facts& facts, char* out, size_t room) {
     }
     switch (*++at) {
       case 'p':
-        snprintf(number, sizeof number, "%d", facts.pid);
+        format(number, sizeof number, "%d", facts.pid);
         text.add(number);
         break;
       case 'h':
-        text.add(facts.host);
+        text.add_name(facts.host);
         break;
       case 'r':
-        text.add(*facts.rank != '\0' ? facts.rank : "0");
+        text.add_name(*facts.rank != '\0' ? facts.rank : "none");
         break;
       case 'e':
-        text.add(facts.program);
+        text.add_name(facts.program);
         break;
       case '%':
         text.add('%');
@@ -77,28 +261,35 @@ void expand(const char* pattern, const Facts& facts, char* out, size_t room) {
   }
 }
 
-int write_file(const char* path, char* buffer, size_t room, Write write, const void* argument) {
+const char* write_file(const char* path, char* buffer, size_t room, Write write, const void* argument) {
+  if (strlen(path) >= PATH_MAX) return reason(ENAMETOOLONG);
+  const Directory directory(path);
+  if (!directory.is_open()) return reason(errno);
   struct stat there;
-  if (lstat(path, &there) == 0) {
-    if (S_ISLNK(there.st_mode)) return ELOOP;
-    if (S_ISDIR(there.st_mode)) return EISDIR;
-    if (!S_ISREG(there.st_mode)) return write_through(path, buffer, room, write, argument);
+  if (directory.look(directory.name(), &there)) {
+    if (S_ISCHR(there.st_mode)) return write_through(directory, buffer, room, write, argument);
+    if (const char* const why = refusal(there)) return why;
   }
-  char beside[PATH_MAX];
-  const int size = snprintf(beside, sizeof beside, "%s.%d.part", path, getpid());
-  if (size < 0 || static_cast<size_t>(size) >= sizeof beside) return ENAMETOOLONG;
-  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  int file = open(beside, flags, 0600);
-  if (file < 0 && errno == EEXIST && unlink(beside) == 0) file = open(beside, flags, 0600);
-  if (file < 0) return errno;
+  char part[NAME_MAX + 1];
+  if (strlen(directory.name()) + 32 > sizeof part) return reason(ENAMETOOLONG);
+  name_part(directory.name(), part, sizeof part);
+  const int file = directory.make(part);
+  if (file < 0) return reason(errno);
   Writer out(file, buffer, room);
   write(out, argument);
   out.flush();
-  int error = out.error();
+  struct stat made = {};
+  int error = fstat(file, &made) != 0 ? errno : out.error();
   if (close(file) != 0 && error == 0) error = errno;
-  if (error == 0 && rename(beside, path) != 0) error = errno;
-  if (error != 0) unlink(beside);
-  return error;
+  if (error == 0) error = settle_somewhere(directory, part);
+  if (error != 0) {
+    directory.remove(part);
+    return reason(error);
+  }
+  own_device.store(made.st_dev, std::memory_order_relaxed);
+  own_inode.store(made.st_ino, std::memory_order_relaxed);
+  own_time.store(nanoseconds(made.st_mtim), std::memory_order_relaxed);
+  return nullptr;
 }
 
 }  // namespace cupool::report

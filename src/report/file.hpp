@@ -1,6 +1,7 @@
 // Where a report goes: the name that CUPOOL_STATS_FILE stands for, and a file that is there whole or not at
-// all. The file is made beside its final place with mode 0600, never through a link, and renamed when
-// everything is in it.
+// all. The file is made beside its final place with mode 0600 under a name that nobody else has, never
+// through a link, and renamed when everything is in it. Everything happens in the directory that was opened
+// first. Async-signal-safe.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +11,14 @@
 
 namespace cupool::report {
 
-// %p process, %h host, %r rank (0 outside of a job), %e program, %% a percent sign. What does not fit is cut;
-// any other letter behind a percent sign stays as it is.
+// %p process, %h host, %r rank ("none" outside of a job), %e program, %% a percent sign. What does not fit is
+// cut; any other letter behind a percent sign stays as it is. A name that is put in has no slash.
 void expand(const char* pattern, const Facts& facts, char* out, size_t room);
 
-// Calls write(Writer&) for the file at `path`. On failure an errno, and the file there before is untouched.
+// Calls write(Writer&) for the file at `path`. If another process has written a report there since
+// this one was started, the process's number goes into the name. Null, or why there is no new file; what was
+// there before is untouched then.
 using Write = void (*)(Writer& out, const void* argument);
-int write_file(const char* path, char* buffer, size_t room, Write write, const void* argument);
+const char* write_file(const char* path, char* buffer, size_t room, Write write, const void* argument);
 
 }  // namespace cupool::report

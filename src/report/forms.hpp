@@ -7,7 +7,8 @@
 
 namespace cupool::report {
 
-// At most five lines for people; nothing at all from a process that took no memory from the pool.
+// At most five lines for people; nothing at all from a process that allocated no memory, or in which cupool
+// steps aside.
 void write_summary(Writer& out, const Facts& facts, stats::Reading reading);
 // Every counter that counted, with what it means.
 void write_text(Writer& out, const Facts& facts, stats::Reading reading);

@@ -6,6 +6,7 @@
 #include "config/options.hpp"
 #include "config/print.hpp"
 #include "report/forms.hpp"
+#include "report/shortage.hpp"
 
 namespace cupool::report {
 namespace {
@@ -43,6 +44,7 @@ void write_json(Writer& out, const Facts& facts, stats::Reading reading) {
   write_field(out, ",", "host", facts.host);
   write_field(out, ",", "rank", facts.rank);
   write_field(out, ",", "program", facts.program);
+  write_field(out, ",", "instance", facts.instance);
   write_field(out, ",", "mode", facts.mode.name);
   write_field(out, ",", "mode_reason", facts.mode.reason);
   const stats::Sums sums = read_all(reading);
@@ -57,7 +59,9 @@ void write_json(Writer& out, const Facts& facts, stats::Reading reading) {
     out.text("}");
     separator = ",";
   }
-  out.text("],\"options\":{");
+  out.text("],");
+  write_last_shortage(out);
+  out.text(",\"options\":{");
   separator = "";
   config::visit(config::options(), [&](const config::OptionInfo& info, const char* value) {
     write_field(out, separator, info.name, value);

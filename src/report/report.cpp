@@ -1,16 +1,22 @@
-// See report.hpp. One buffer for all reports, taken by a flag: two signals at once, or a signal in the middle
-// of an exit, must not mix their reports. Who finds it taken goes without.
+// See report.hpp. Two desks, each with a stack and a buffer: one for the report at the end, one for those
+// that a signal or a call asks for. A desk is taken by a flag. The thread at a desk has all signals blocked
+// and cannot be cancelled, so a desk that is taken is another thread's, and can be waited for.
 #include "report/report.hpp"
 
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
 #include "base/log.hpp"
+#include "base/output.hpp"
+#include "base/own_stack.hpp"
 #include "config/options.hpp"
 #include "report/file.hpp"
 #include "report/forms.hpp"
@@ -21,11 +27,62 @@ namespace {
 using config::StatsForm;
 using stats::Reading;
 
-constinit char buffer[32 * 1024];
-constinit std::atomic<bool> buffer_taken{false};
-constinit std::atomic<bool> finished{false};
+constexpr size_t kStackBytes = 64 * 1024;
+constexpr size_t kBufferBytes = 32 * 1024;
+constexpr pid_t kInit = 1;
+
+struct Desk {
+  std::atomic<pid_t> writer{0};  // the thread at it; 0: none
+  Stack<kStackBytes> stack;
+  char buffer[kBufferBytes];
+};
+constinit Desk end_desk{};
+constinit Desk dump_desk{};
+constinit std::atomic<bool> ending{false};
 constinit std::atomic<int> owner{
     0};  // the process that used CUDA; a vfork child shares our memory but is not it
+
+pid_t own_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
+
+// No signal handler of the program runs on this thread: one that ends the process would leave half a report,
+// and one that asks for a report would find the desk taken by itself.
+class Undisturbed {
+ public:
+  Undisturbed() {
+    sigset_t all;
+    sigfillset(&all);
+    // A fault of ours is not hidden.
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~Undisturbed() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  Undisturbed(const Undisturbed&) = delete;
+  Undisturbed& operator=(const Undisturbed&) = delete;
+
+ private:
+  sigset_t before_;
+  CancelShield shield_;
+};
+
+// Against `ending`: either the dump sees that the end has begun, or the end sees the dump at its desk.
+bool sit_down(Desk& desk) {
+  pid_t nobody = 0;
+  return desk.writer.compare_exchange_strong(nobody, own_thread(), std::memory_order_seq_cst);
+}
+
+void stand_up(Desk& desk) { desk.writer.store(0, std::memory_order_release); }
+
+// Another thread writes there; the process must not end under its hands. Not for ever: its disk may hang.
+void wait_for(const Desk& desk) {
+  constexpr int kMostTurns = 10'000;
+  const pid_t self = own_thread();
+  for (int i = 0; i < kMostTurns; ++i) {
+    const pid_t writer = desk.writer.load(std::memory_order_seq_cst);
+    if (writer == 0 || writer == self) return;
+    const timespec moment{0, 1'000'000};
+    syscall(SYS_nanosleep, &moment, nullptr);
+  }
+}
 
 struct Order {
   StatsForm form;
@@ -40,20 +97,19 @@ void write_form(Writer& out, const void* argument) {
   if (order.form == StatsForm::kJson) write_json(out, who, order.reading);
 }
 
-void write_to_stderr(const Order& order) {
-  Writer out(STDERR_FILENO, buffer, sizeof buffer);
+void write_to_stderr(Desk& desk, const Order& order) {
+  Writer out(STDERR_FILENO, desk.buffer, sizeof desk.buffer);
   write_form(out, &order);
   out.flush();
 }
 
-void write_to_named_file(const Order& order) {
+void write_to_named_file(Desk& desk, const Order& order) {
   char path[PATH_MAX];
   expand(config::options().stats_file, facts(), path, sizeof path);
-  const int error = write_file(path, buffer, sizeof buffer, write_form, &order);
-  if (error == 0) return;
-  log::line("cannot write the report to %s: %s; it follows here", path,
-            error == ELOOP ? "it is a symbolic link" : strerrordesc_np(error));
-  write_to_stderr(order);
+  const char* const why = write_file(path, desk.buffer, sizeof desk.buffer, write_form, &order);
+  if (why == nullptr) return;
+  log::line("cannot write the report to %s: %s; it follows here", path, why);
+  write_to_stderr(desk, order);
 }
 
 // What a file gets when no form was asked for.
@@ -62,18 +118,27 @@ StatsForm form_for_file(const char* name) {
   return size >= 5 && strcmp(name + size - 5, ".json") == 0 ? StatsForm::kJson : StatsForm::kText;
 }
 
-void write(StatsForm form, Reading reading) {
-  if (form == StatsForm::kOff || buffer_taken.exchange(true, std::memory_order_acquire)) return;
+struct Job {
+  Desk& desk;
+  Order order;
+};
+
+void write_at_desk(void* argument) {
+  const Job& job = *static_cast<const Job*>(argument);
   const char* const file = config::options().stats_file;
-  if (*file == '\0') {
-    write_to_stderr({form, reading});
-  } else if (form == StatsForm::kSummary) {
-    write_to_stderr({form, reading});
-    write_to_named_file({form_for_file(file), reading});
-  } else {
-    write_to_named_file({form, reading});
-  }
-  buffer_taken.store(false, std::memory_order_release);
+  const bool is_summary = job.order.form == StatsForm::kSummary;
+  if (*file == '\0' || is_summary) write_to_stderr(job.desk, job.order);
+  if (*file != '\0')
+    write_to_named_file(job.desk, is_summary ? Order{form_for_file(file), job.order.reading} : job.order);
+}
+
+// pre: this thread sits at the desk.
+void write(Desk& desk, const Order& order) {
+  if (order.form == StatsForm::kOff) return;
+  const int saved_errno = errno;
+  Job job{desk, order};
+  cupool_call_on_stack(desk.stack.top(), write_at_desk, &job);
+  errno = saved_errno;
 }
 
 bool is_ours() { return owner.load(std::memory_order_relaxed) == getpid(); }
@@ -81,9 +146,10 @@ bool is_ours() { return owner.load(std::memory_order_relaxed) == getpid(); }
 void on_deadly_signal(int signal_number) {
   const int saved_errno = errno;
   finish(Ending::kAbrupt);
-  errno = saved_errno;
-  // The action is the default again (SA_RESETHAND), and the signal is blocked until we return.
+  // Only now: a second signal meanwhile, on another thread, waits for the report as this one did.
+  signal(signal_number, SIG_DFL);
   raise(signal_number);
+  errno = saved_errno;
 }
 
 void on_dump_signal(int) {
@@ -94,44 +160,76 @@ void on_dump_signal(int) {
 
 void on_quick_exit() { finish(Ending::kAbrupt); }
 
-void handle(int signal_number, void (*handler)(int), int flags) {
+void handle(int signal_number, void (*handler)(int)) {
   struct sigaction now;
   if (sigaction(signal_number, nullptr, &now) != 0) return;
   if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) return;
   struct sigaction ours = {};
   ours.sa_handler = handler;
-  ours.sa_flags = flags | SA_RESTART | SA_ONSTACK;
+  sigfillset(&ours.sa_mask);
+  ours.sa_flags = SA_RESTART | SA_ONSTACK;
   sigaction(signal_number, &ours, nullptr);
+}
+
+bool wants_full_report(const config::Options& options) {
+  return options.stats != StatsForm::kSummary || *options.stats_file != '\0';
+}
+
+void handle_deadly_signals(const config::Options& options) {
+  // The first process of a container does not die of these signals unless it asks for them, whatever a
+  // handler does: it would lose its report, and go on. There, each brings the report of the moment.
+  const bool survives = getpid() == kInit;
+  if (survives && !wants_full_report(options)) return;
+  for (const int deadly : {SIGTERM, SIGINT, SIGHUP})
+    handle(deadly, survives ? on_dump_signal : on_deadly_signal);
+  if (wants_full_report(options)) handle(SIGABRT, on_deadly_signal);
 }
 
 }  // namespace
 
 void begin(const Probe& probe) {
   set_probe(probe);
+  note_facts();
+  // In a forked child whatever the parent's threads were writing is not ours.
+  for (Desk* const desk : {&end_desk, &dump_desk}) desk->writer.store(0, std::memory_order_relaxed);
+  ending.store(false, std::memory_order_relaxed);
   owner.store(getpid(), std::memory_order_relaxed);
   const config::Options& options = config::options();
   if (options.stats_exact) stats::set_peak_bound(0);
-  if (options.stats_signal == config::StatsSignal::kUsr1) handle(SIGUSR1, on_dump_signal, 0);
-  if (options.stats_signal == config::StatsSignal::kUsr2) handle(SIGUSR2, on_dump_signal, 0);
+  if (options.stats_signal == config::StatsSignal::kUsr1) handle(SIGUSR1, on_dump_signal);
+  if (options.stats_signal == config::StatsSignal::kUsr2) handle(SIGUSR2, on_dump_signal);
   if (options.stats == StatsForm::kOff) return;
   at_quick_exit(on_quick_exit);
-  // A summary alone is not worth a signal handler that the program did not ask for.
-  if (options.stats == StatsForm::kSummary && *options.stats_file == '\0') return;
-  handle(SIGTERM, on_deadly_signal, SA_RESETHAND);
-  handle(SIGABRT, on_deadly_signal, SA_RESETHAND);
+  handle_deadly_signals(options);
 }
 
-void finish(Ending ending) {
-  if (!is_ours() || finished.exchange(true, std::memory_order_relaxed)) return;
-  write(config::options().stats, ending == Ending::kOrderly ? Reading::kLocked : Reading::kNoLock);
+void finish(Ending how) {
+  if (!is_ours()) return;
+  const Undisturbed undisturbed;
+  if (!sit_down(end_desk)) return wait_for(end_desk);
+  if (!ending.exchange(true, std::memory_order_seq_cst)) {
+    wait_for(dump_desk);
+    const Reading reading = how == Ending::kOrderly ? Reading::kPatient : Reading::kNoLock;
+    write(end_desk, {config::options().stats, reading});
+  }
+  stand_up(end_desk);
 }
 
 void dump() {
   if (!is_ours()) return;
-  const StatsForm form = config::options().stats;
-  const char* const file = config::options().stats_file;
-  const bool full = form == StatsForm::kText || form == StatsForm::kJson;
-  write(full ? form : *file != '\0' ? form_for_file(file) : StatsForm::kText, Reading::kNoLock);
+  const Undisturbed undisturbed;
+  if (!sit_down(dump_desk)) return;
+  // The last report tells more, and comes at once.
+  if (!ending.load(std::memory_order_seq_cst)) {
+    const StatsForm form = config::options().stats;
+    const char* const file = config::options().stats_file;
+    const bool full = form == StatsForm::kText || form == StatsForm::kJson;
+    write(dump_desk, {full            ? form
+                      : *file != '\0' ? form_for_file(file)
+                                      : StatsForm::kText,
+                      Reading::kNoLock});
+  }
+  stand_up(dump_desk);
 }
 
 size_t print_json(char* text, size_t room) {

@@ -7,9 +7,9 @@
 
 namespace cupool::report {
 
-// The program has begun to use CUDA: remembers who it is, and, where the user asked for a full report, sees
-// to it that the signals which would end the process without a word report first. Signals that the program
-// handles stay its own.
+// The program has begun to use CUDA: remembers who it is, and sees to it that SIGTERM, SIGINT and SIGHUP,
+// which would end the process without a word, report first; where the user asked for a full report, abort
+// does so too. Signals that the program handles or ignores stay its own.
 void begin(const Probe& probe);
 
 // The process ends. Writes once, however often it is called.

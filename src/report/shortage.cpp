@@ -4,29 +4,135 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cinttypes>
 
 #include "base/bytes.hpp"
+#include "base/lock.hpp"
 #include "config/options.hpp"
-#include "report/writer.hpp"
+#include "report/facts.hpp"
 
 namespace cupool::report {
 namespace {
 
 constinit std::atomic<uint64_t> written{0};
 
+// The sentence about the cause and the settings of the last shortage; `ready` once they are whole, and for
+// good.
+struct Kept {
+  std::atomic<bool> taken{false};
+  std::atomic<bool> ready{false};
+  char cause[256] = "";
+  char advice[3][160] = {};
+};
+constinit Kept kept;
+
+// Memory on the device that is neither free nor the pool's.
+uint64_t held_by_others(const Shortage& s) {
+  const uint64_t ours = std::max(s.reserved, s.limited) + s.rounding;
+  const uint64_t known = s.device_free + ours;
+  return s.device_total - std::min(s.device_total, known);
+}
+
+uint64_t missing(const Shortage& s) { return s.rounded - std::min(s.rounded, s.device_free); }
+
+// Rounded up to whole mebibytes: a value that is typed, and that suffices.
+SizeText setting(uint64_t bytes) { return print_size({(bytes + kMiB - 1) & ~(kMiB - 1), false}); }
+
+void write_cause(Writer& out, const Shortage& s) {
+  switch (cause_of(s)) {
+    case Cause::kLimit:
+      out.print("%s is %s, of which %s are in use: %s more is %s too much", s.limit_name,
+                print_bytes(s.limit).text, print_bytes(s.limited).text, print_bytes(s.rounded).text,
+                print_bytes(s.limited + s.rounded - s.limit).text);
+      break;
+    case Cause::kCapture:
+      out.print("a stream captures, so the %s that lie free cannot go back to the driver now",
+                print_bytes(s.free_segment_bytes).text);
+      break;
+    case Cause::kShared:
+      out.print("%s are free beside blocks that were shared outside the process, and stay where they are",
+                print_bytes(s.tainted).text);
+      break;
+    case Cause::kPieces:
+      out.print("%s are free, but in pieces between live blocks, the largest of %s; the device lacks %s",
+                print_bytes(s.free_in_shared).text, print_bytes(s.largest_free).text,
+                print_bytes(missing(s)).text);
+      break;
+    case Cause::kOthers:
+      out.print("other processes, or memory of this one that is not the pool's, hold %s; the device lacks %s",
+                print_bytes(held_by_others(s)).text, print_bytes(missing(s)).text);
+      break;
+    case Cause::kProgram:
+      out.print("the program holds %s of the device's %s; the device lacks %s", print_bytes(s.live).text,
+                print_bytes(s.device_total).text, print_bytes(missing(s)).text);
+      break;
+    case Cause::kUnclear:
+      out.print("the driver refused %s although the device has %s free", print_bytes(s.rounded).text,
+                print_bytes(s.device_free).text);
+      break;
+  }
+}
+
+// Up to three, each with what it costs; how many.
+int write_advice(const Shortage& s, const auto& line) {
+  int count = 0;
+  const bool pieces = s.free_in_shared >= s.rounded / 2 && s.free_in_shared != 0;
+  switch (cause_of(s)) {
+    case Cause::kLimit:
+      line(count++, "%s=%s lets it pass", s.limit_name, setting(s.limited + s.rounded).text);
+      if (pieces && s.free_in_shared >= s.limited + s.rounded - s.limit)
+        line(count++, "%s makes every block an allocation of its own, so that nothing lies idle in pieces",
+             "CUPOOL_SPLIT=no");
+      break;
+    case Cause::kCapture:
+      line(count++, "%s keeps nothing that a capture could want back; or allocate before the capture begins",
+           "CUPOOL_MAX_CACHED=0");
+      break;
+    case Cause::kShared:
+    case Cause::kPieces:
+      line(count++, "%s makes every block an allocation of its own: no pieces, but more calls of the driver",
+           "CUPOOL_SPLIT=no");
+      line(count++, "%s does so for blocks of 2 MiB and more alone", "CUPOOL_SEGMENT_EXACT=2M");
+      break;
+    case Cause::kOthers:
+      line(count++, "no setting of this process helps%s: nvidia-smi shows who holds it", "");
+      line(count++, "in other programs under cupool %s or CUPOOL_LIMIT returns idle memory",
+           "CUPOOL_MAX_CACHED=0");
+      break;
+    case Cause::kProgram:
+      line(count++, "no setting helps%s: without cupool it would not fit either", "");
+      break;
+    case Cause::kUnclear:
+      line(count++, "%s asks the driver's stream-ordered pool as a last resort", "CUPOOL_FALLBACK=native");
+      break;
+  }
+  return count;
+}
+
+void keep(const Shortage& s) {
+  if (kept.taken.exchange(true, std::memory_order_relaxed)) return;
+  Writer cause(-1, kept.cause, sizeof kept.cause - 1);
+  write_cause(cause, s);
+  write_advice(s, [&](int i, const char* format, auto... words) {
+    Writer out(-1, kept.advice[i], sizeof kept.advice[i] - 1);
+    out.print(format, words...);
+  });
+  kept.ready.store(true, std::memory_order_release);
+}
+
 void write_reasons(Writer& out, const Shortage& s) {
-  const char* separator = "";
-  out.text("cupool:   not given back: ");
+  const char* separator = "cupool:   not given back: ";
   if (s.free_in_shared != 0) {
-    out.print("%s free in %" PRIu64 " segments that also hold live blocks",
-              print_bytes(s.free_in_shared).text, s.shared_segments);
+    out.print("%s%s free in %" PRIu64 " segment%s that also hold%s live blocks", separator,
+              print_bytes(s.free_in_shared).text, s.shared_segments, s.shared_segments == 1 ? "" : "s",
+              s.shared_segments == 1 ? "s" : "");
     separator = "; ";
   }
   if (s.free_segments != 0) {
-    out.print("%s%s in %" PRIu64 " free segments, because %s", separator,
-              print_bytes(s.free_segment_bytes).text, s.free_segments,
+    out.print("%s%s in %" PRIu64 " free segment%s, because %s", separator,
+              print_bytes(s.free_segment_bytes).text, s.free_segments, s.free_segments == 1 ? "" : "s",
               s.capturing ? "a stream captures" : "the driver would not take them");
     separator = "; ";
   }
@@ -35,12 +141,11 @@ void write_reasons(Writer& out, const Shortage& s) {
               print_bytes(s.tainted).text);
     separator = "; ";
   }
-  out.print("%s\n", *separator == '\0' ? "nothing, all that was free went back" : "");
+  if (*separator == ';') out.text("\n");
 }
 
 void write_table(Writer& out, const Shortage& s) {
-  if (s.live != 0 && s.rows == decltype(s.rows){})
-    return;  // the driver's own pool tells nothing of its blocks
+  if (s.rows == decltype(s.rows){}) return;
   out.text("cupool:   size up to       blocks          live          free\n");
   for (size_t i = 0; i < s.rows.size(); ++i) {
     const Shortage::Row& row = s.rows[i];
@@ -52,30 +157,63 @@ void write_table(Writer& out, const Shortage& s) {
 
 }  // namespace
 
+Cause cause_of(const Shortage& s) {
+  if (s.source != Shortage::Source::kManaged && s.limit != kUnlimited && s.limited + s.rounded > s.limit)
+    return Cause::kLimit;
+  const uint64_t lacks = missing(s);
+  if (s.capturing && s.free_segment_bytes >= lacks && lacks != 0) return Cause::kCapture;
+  if (lacks == 0) return Cause::kUnclear;
+  if (s.tainted >= lacks) return Cause::kShared;
+  if (s.free_in_shared >= lacks) return Cause::kPieces;
+  return held_by_others(s) >= lacks ? Cause::kOthers : Cause::kProgram;
+}
+
 bool shortage_is_due() {
   const config::Options& options = config::options();
-  if (options.log == config::Verbosity::kQuiet) return false;
   return written.load(std::memory_order_relaxed) < options.oom_reports &&
          written.fetch_add(1, std::memory_order_relaxed) < options.oom_reports;
 }
 
 void write_shortage(const Shortage& s) {
-  char buffer[8192];
+  keep(s);
+  // Not on the stack, which may be a thread's of 16 KiB.
+  static constinit char buffer[8192];
+  static constinit Lock one_at_a_time;
+  if (!one_at_a_time.try_lock_for_a_moment()) return;
   Writer out(STDERR_FILENO, buffer, sizeof buffer);
-  const uint64_t cached = s.reserved > s.live ? s.reserved - s.live : 0;
-  out.print("cupool: out of memory on device %d: %s %sasked; the device has %s free of %s\n", s.device,
-            print_bytes(s.asked).text, s.managed ? "of managed memory " : "", print_bytes(s.device_free).text,
-            print_bytes(s.device_total).text);
-  out.print("cupool:   reserved %s: live %s, cached %s (fragmentation %.0f %%); largest free range %s\n",
-            print_bytes(s.reserved).text, print_bytes(s.live).text, print_bytes(cached).text,
-            s.reserved == 0 ? 0.0 : 100.0 * static_cast<double>(cached) / static_cast<double>(s.reserved),
-            print_bytes(s.largest_free).text);
-  if (s.limit < s.device_total && s.reserved + s.asked > s.limit) {
-    out.print("cupool:   %s allows %s\n", s.limit_name, print_bytes(s.limit).text);
-  }
+  const Facts who = facts();
+  const uint64_t idle = s.reserved > s.live ? s.reserved - s.live : 0;
+  out.print("cupool: %s[%d]%s%s: out of memory on device %d: %s%s asked", who.program, who.pid,
+            *who.rank != '\0' ? " rank " : "", who.rank, s.device, print_bytes(s.asked).text,
+            s.source == Shortage::Source::kManaged ? " of managed memory" : "");
+  if (s.rounded != s.asked) out.print(", %s with rounding", print_bytes(s.rounded).text);
+  out.text("\ncupool:   because ");
+  write_cause(out, s);
+  out.print(
+      "\ncupool:   the device has %s free of %s; reserved %s: live %s, idle %s, largest free range %s\n",
+      print_bytes(s.device_free).text, print_bytes(s.device_total).text, print_bytes(s.reserved).text,
+      print_bytes(s.live).text, print_bytes(idle).text, print_bytes(s.largest_free).text);
   write_reasons(out, s);
   write_table(out, s);
+  write_advice(s, [&](int, const char* format, auto... words) {
+    out.text("cupool:   ");
+    out.print(format, words...);
+    out.text("\n");
+  });
   out.flush();
+  one_at_a_time.unlock();
+}
+
+void write_last_shortage(Writer& out) {
+  const bool any = kept.ready.load(std::memory_order_acquire);
+  out.text("\"shortage\":");
+  out.quoted(any ? kept.cause : "");
+  out.text(",\"shortage_advice\":[");
+  for (int i = 0; any && i < 3 && kept.advice[i][0] != '\0'; ++i) {
+    if (i != 0) out.text(",");
+    out.quoted(kept.advice[i]);
+  }
+  out.text("]");
 }
 
 }  // namespace cupool::report

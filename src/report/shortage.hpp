@@ -1,10 +1,13 @@
-// The one report that a failed allocation leaves on stderr: what was asked, what there is, and why the rest
-// could not be given back. The pool fills in the figures; how they read is decided here.
+// The one report that a failed allocation leaves on stderr: who asked for how much, why there was none, who
+// holds what, and which settings would have helped. The pool fills in the figures; what they mean and how
+// they read is decided here. The cause and the settings of the last one are kept for the report at exit, so
+// that `cupool doctor` says the same.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
+#include "report/writer.hpp"
 #include "stats/device.hpp"
 
 namespace cupool::report {
@@ -17,15 +20,20 @@ struct Shortage {
     uint64_t free = 0;
     bool operator==(const Row&) const = default;
   };
+  // Which part of cupool was asked: what may be cut, what is not, managed memory, the driver's own pool.
+  enum class Source { kPool, kWhole, kManaged, kNative };
 
   int device = 0;
+  Source source = Source::kPool;
   uint64_t asked = 0;
-  bool managed = false;      // of managed memory, and so are all figures but the next two
+  uint64_t rounded = 0;      // what has to be taken from the driver for it
   uint64_t device_free = 0;  // as the driver says
   uint64_t device_total = 0;
   uint64_t limit = 0;  // what the option below allows
   const char* limit_name = "CUPOOL_LIMIT";
+  uint64_t limited = 0;  // how much of it is used up, by all contexts
   uint64_t reserved = 0;
+  uint64_t rounding = 0;  // what the driver adds to it: it gives large memory in steps
   uint64_t live = 0;
   uint64_t largest_free = 0;
   uint64_t free_in_shared = 0;  // free, in segments that also hold live blocks
@@ -39,8 +47,24 @@ struct Shortage {
   Row& row_of(uint64_t bytes) { return rows[stats::size_bucket(bytes)]; }
 };
 
+// Why there was no memory: the first of these that is so.
+enum class Cause {
+  kLimit,    // the user's own
+  kCapture,  // free memory may not go back to the driver while a stream captures
+  kShared,   // what is free lies beside blocks that were shared with others
+  kPieces,   // enough is free, but in pieces
+  kOthers,   // other processes, or memory that is not the pool's
+  kProgram,  // the program holds it
+  kUnclear,  // the device has enough, and the driver still refuses
+};
+Cause cause_of(const Shortage& shortage);
+
 // Whether the user still wants one: CUPOOL_OOM_REPORTS are written, and no more.
 bool shortage_is_due();
 void write_shortage(const Shortage& shortage);
+
+// What the last one said, as fields of a JSON object: "shortage" and "shortage_advice". Safe in a signal
+// handler.
+void write_last_shortage(Writer& out);
 
 }  // namespace cupool::report

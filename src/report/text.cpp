@@ -1,6 +1,6 @@
 // The reports for people: the summary at exit, and the whole table.
+#include <algorithm>
 #include <cinttypes>
-#include <cstdio>
 #include <cstring>
 
 #include "base/bytes.hpp"
@@ -44,37 +44,90 @@ int count_devices() {
   return devices;
 }
 
-const char* percent_text(double part, char* room, size_t size) {
-  snprintf(room, size, part >= 0.9995 && part < 1 ? "%.3f %%" : "%.1f %%", part * 100);
-  return room;
+// "1 allocation", "2 allocations": a number and what it counts.
+void write_count(Writer& out, uint64_t number, const char* what) {
+  out.print("%" PRIu64 " %s%s", number, what, number == 1 ? "" : "s");
+}
+
+void write_reuse(Writer& out, const stats::DeviceSums& all, uint64_t pooled) {
+  const uint64_t cached = pooled - all.native_allocations;
+  if (cached == 0) {
+    out.text(", all from the driver's stream-ordered pool");
+    return;
+  }
+  // Found in memory that the pool held already; no more can have been used before than were freed.
+  const uint64_t reused = std::min(all.hits_at_once + all.hits_after_wait, all.blocks_freed);
+  if (reused == 0) {
+    out.text(", none reused");
+    return;
+  }
+  const double part = static_cast<double>(reused) / static_cast<double>(cached);
+  out.print(part >= 0.9995 && part < 1 ? ", %.3f %% reused" : ", %.1f %% reused", part * 100);
+}
+
+void write_memory(Writer& out, const stats::DeviceSums& all, int devices) {
+  if (all.peak_live_most_bytes == all.peak_live_bytes) {
+    out.print("cupool: peak live %s", print_bytes(all.peak_live_bytes).text);
+  } else {
+    out.print("cupool: peak live %s to %s", print_bytes(all.peak_live_bytes).text,
+              print_bytes(all.peak_live_most_bytes).text);
+  }
+  out.print(", peak reserved %s on ", print_bytes(all.peak_reserved_bytes).text);
+  write_count(out, static_cast<uint64_t>(devices), "device");
+  out.print(", %s of it idle\n", print_bytes(all.idle_at_peak_bytes).text);
+}
+
+void write_driver_calls(Writer& out, const stats::DeviceSums& all) {
+  const char* before = "cupool: ";
+  if (all.segments_allocated + all.segments_released != 0) {
+    out.text(before);
+    write_count(out, all.segments_allocated, "driver allocation");
+    out.text(" and ");
+    write_count(out, all.segments_released, "free");
+    out.print(" took %.1f ms", static_cast<double>(all.driver_allocate_ns + all.driver_release_ns) * 1e-6);
+    before = "; ";
+  }
+  if (all.waits_avoided != 0) {
+    out.text(before);
+    write_count(out, all.waits_avoided, "device-wide wait");
+    out.text(" avoided");
+    before = "; ";
+  }
+  constexpr uint64_t kWorthSaying = 1'000'000;
+  if (all.saved_ns >= kWorthSaying)
+    out.print(", at least %.3f s saved", static_cast<double>(all.saved_ns) * 1e-9);
+  if (*before == ';') out.text("\n");
 }
 
 }  // namespace
 
 void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
+  if (config::options().log == config::Verbosity::kQuiet || config::options().stepped_aside) return;
   const stats::Sums sums = read_all(reading);
   const stats::DeviceSums& all = sums.devices;
+  if (all.allocations + sums.managed_allocations + all.out_of_memory == 0) return;
   const uint64_t pooled = all.allocations - sums.forwarded_allocations;
-  if (pooled == 0) return;
-  const int devices = count_devices();
-  char part[32];
-  const uint64_t served = all.hits_at_once + all.hits_after_wait + all.native_allocations;
-  const double hits = static_cast<double>(served) / static_cast<double>(pooled);
-  out.print("cupool: %s[%d]%s%s: %" PRIu64 " allocations, %s from the pool; ", facts.program, facts.pid,
-            *facts.rank != '\0' ? " rank " : "", facts.rank, all.allocations,
-            percent_text(hits, part, sizeof part));
+  out.print("cupool: %s[%d]%s%s: ", facts.program, facts.pid, *facts.rank != '\0' ? " rank " : "",
+            facts.rank);
+  const bool managed_alone = all.allocations == 0 && sums.managed_allocations != 0;
+  if (!managed_alone) write_count(out, all.allocations, "allocation");
+  if (sums.forwarded_allocations != 0 && pooled != 0)
+    out.print(", %" PRIu64 " by the driver itself", sums.forwarded_allocations);
+  if (sums.forwarded_allocations != 0 && pooled == 0) out.text(" by the driver itself");
+  if (pooled != 0) write_reuse(out, all, pooled);
+  if (!managed_alone && sums.managed_allocations != 0) out.text(", ");
+  if (sums.managed_allocations != 0) write_count(out, sums.managed_allocations, "managed allocation");
+  out.text("; ");
   write_mode(out, facts.mode);
-  out.print("\ncupool: peak live %s, peak reserved %s on %d device%s, fragmentation %.0f %%\n",
-            print_bytes(all.peak_live_bytes).text, print_bytes(all.peak_reserved_bytes).text, devices,
-            devices == 1 ? "" : "s", all.fragmentation() * 100);
-  out.print("cupool: %" PRIu64 " driver allocations and %" PRIu64 " frees took %.1f ms; %" PRIu64
-            " device-wide waits avoided, about %.3f s saved\n",
-            all.segments_allocated, all.segments_released,
-            static_cast<double>(all.driver_allocate_ns + all.driver_release_ns) * 1e-6, all.waits_avoided,
-            static_cast<double>(all.saved_ns) * 1e-9);
-  if (all.out_of_memory != 0) {
-    out.print("cupool: %" PRIu64 " allocations failed for want of memory\n", all.out_of_memory);
+  out.text("\n");
+  if (pooled != 0) {
+    write_memory(out, all, count_devices());
+    write_driver_calls(out, all);
   }
+  if (all.out_of_memory == 0) return;
+  out.text("cupool: ");
+  write_count(out, all.out_of_memory, "allocation");
+  out.text(" failed for want of memory\n");
 }
 
 void write_text(Writer& out, const Facts& facts, stats::Reading reading) {

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdarg>
-#include <cstdio>
 #include <cstring>
+
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "base/output.hpp"
 
 namespace cupool::report {
 
@@ -29,9 +32,9 @@ void Writer::print(const char* format, ...) {
   char line[512];
   va_list args;
   va_start(args, format);
-  const int wanted = vsnprintf(line, sizeof line, format, args);
+  const size_t wanted = format_list(line, sizeof line, format, args);
   va_end(args);
-  text({line, static_cast<size_t>(std::clamp(wanted, 0, static_cast<int>(sizeof line) - 1))});
+  text({line, std::min(wanted, sizeof line - 1)});
 }
 
 void Writer::quoted(std::string_view words) {
@@ -52,17 +55,9 @@ void Writer::quoted(std::string_view words) {
 
 void Writer::flush() {
   if (descriptor_ < 0) return;
-  const int saved_errno = errno;
-  for (size_t done = 0; done < used_ && error_ == 0;) {
-    const ssize_t written = write(descriptor_, buffer_ + done, used_ - done);
-    if (written > 0) {
-      done += static_cast<size_t>(written);
-    } else if (written == 0 || errno != EINTR) {
-      error_ = written == 0 ? EIO : errno;
-    }
-  }
+  if (descriptor_ == STDERR_FILENO && !log::has_stderr()) error_ = EBADF;
+  if (error_ == 0) error_ = write_fully(descriptor_, buffer_, used_);
   used_ = 0;
-  errno = saved_errno;
 }
 
 }  // namespace cupool::report

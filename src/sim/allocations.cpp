@@ -2,6 +2,7 @@
 // Must not wait for work and must not touch the oracle: both belong to the entry points.
 #include "sim/allocations.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <vector>
 
@@ -28,6 +29,9 @@ Allocation* Allocations::create(Context& current, std::uint64_t bytes, MemoryKin
   fresh.context = context.handle;
   fresh.device = context.device;
   state().note_usage();
+  Counters& counters = state().counters;
+  if (kind == MemoryKind::kDevice) counters.asked_bytes += bytes;
+  counters.peak_asked_bytes = std::max(counters.peak_asked_bytes, counters.asked_bytes);
   return adopt(fresh);
 }
 
@@ -42,6 +46,7 @@ void Allocations::destroy(CUdeviceptr base) {
   const Allocation gone = found->second;
   by_base_.erase(found);
   Arena& arena = state().arena(gone.device);
+  if (gone.kind == MemoryKind::kDevice) state().counters.asked_bytes -= gone.size;
   if (gone.kind == MemoryKind::kManaged) hide_managed(gone);
   if (gone.granules > 0) {
     arena.give(gone.base, gone.granules, false);

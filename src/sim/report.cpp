@@ -30,10 +30,11 @@ void write_json(const char* path) {
                ", \"peak_bytes\":%" PRIu64 ", \"launches\":%" PRIu64 ", \"hazards\":%" PRIu64
                ", \"lives\":%" PRIu64 ", \"operations\":%" PRIu64 ", \"strays\":%" PRIu64
                ", \"streams_created\":%" PRIu64 ", \"context_records\":%" PRIu64
-               ", \"context_waits\":%" PRIu64 ", \"added_waits\":%" PRIu64 "}\n",
+               ", \"context_waits\":%" PRIu64 ", \"peak_asked_bytes\":%" PRIu64 ", \"added_waits\":%" PRIu64
+               "}\n",
                c.alloc_calls, c.free_calls, s.used_bytes(), c.peak_bytes, c.launches, s.oracle.hazards(),
                s.oracle.lives(), c.operations, s.oracle.strays(), c.streams_created, c.context_records,
-               c.context_waits, s.added_waits.count());
+               c.context_waits, c.peak_asked_bytes, s.added_waits.count());
   std::fclose(file);
 }
 

@@ -51,6 +51,8 @@ struct Counters {
   std::uint64_t alloc_calls = 0;
   std::uint64_t free_calls = 0;
   std::uint64_t peak_bytes = 0;
+  std::uint64_t asked_bytes = 0;  // in the device memory that programs hold, to the byte
+  std::uint64_t peak_asked_bytes = 0;
   std::uint64_t launches = 0;
   std::uint64_t operations = 0;
   std::uint64_t streams_created = 0;

@@ -5,7 +5,10 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <new>
 
 #include "base/lock.hpp"
@@ -24,12 +27,19 @@ class Registry {
     if (block == nullptr) block = carve();
     if (block == nullptr) return nullptr;
     block->in_use = true;
-    if (has_key_) pthread_setspecific(key_, block);
+    // A thread whose destructors already ran may have had their last turn.
+    const bool announced = has_key_ && pthread_setspecific(key_, block) == 0 && !detail::thread_has_ended;
+    block->unannounced = announced ? 0 : own_thread();
+    any_unannounced_ = any_unannounced_ || !announced;
     return block;
   }
 
   void retire(Block* block) CUPOOL_EXCLUDES(lock_) {
     const Guard guard(lock_);
+    retire_locked(block);
+  }
+
+  void retire_locked(Block* block) CUPOOL_REQUIRES(lock_) {
     for (size_t i = 0; i < kCounters; ++i) {
       retired_[i] += block->counts[i].load(std::memory_order_relaxed);
       block->counts[i].store(0, std::memory_order_relaxed);
@@ -37,10 +47,16 @@ class Registry {
     block->in_use = false;
   }
 
-  std::array<uint64_t, kCounters> add_up(Reading reading) CUPOOL_EXCLUDES(lock_) {
+  std::array<uint64_t, kCounters> add_up(Reading reading) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     if (reading == Reading::kNoLock) return add_up_now();
-    const Guard guard(lock_);
-    return add_up_now();
+    if (reading == Reading::kLocked) {
+      lock_.lock();
+    } else if (!lock_.try_lock_for_a_moment()) {
+      return add_up_now();
+    }
+    const auto total = add_up_now();
+    lock_.unlock();
+    return total;
   }
 
   // Blocks are only ever added, at the head, and never unmapped.
@@ -68,7 +84,21 @@ class Registry {
     for (Block* block = first_; block != nullptr; block = block->next) {
       if (!block->in_use) return block;
     }
+    if (!any_unannounced_) return nullptr;
+    for (Block* block = first_; block != nullptr; block = block->next) {
+      if (block->unannounced == 0 || is_alive(block->unannounced)) continue;
+      retire_locked(block);
+      return block;
+    }
     return nullptr;
+  }
+
+  static int own_thread() { return static_cast<int>(syscall(SYS_gettid)); }
+  static bool is_alive(int thread) {
+    const int saved_errno = errno;
+    const bool alive = syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH;
+    errno = saved_errno;
+    return alive;
   }
 
   Block* carve() CUPOOL_REQUIRES(lock_) {
@@ -94,6 +124,7 @@ class Registry {
   size_t arena_left_ CUPOOL_GUARDED_BY(lock_) = 0;
   pthread_key_t key_ CUPOOL_GUARDED_BY(lock_) = 0;
   bool has_key_ CUPOOL_GUARDED_BY(lock_) = false;
+  bool any_unannounced_ CUPOOL_GUARDED_BY(lock_) = false;
 };
 
 constinit Registry registry;
@@ -101,6 +132,7 @@ constinit Registry registry;
 // A later destructor of the same thread may count again: it registers anew, and this runs once more.
 void Registry::thread_ends(void* block) {
   detail::own_block = nullptr;
+  detail::thread_has_ended = true;
   registry.retire(static_cast<Block*>(block));
 }
 

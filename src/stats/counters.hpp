@@ -36,10 +36,12 @@ struct alignas(128) Block {
   std::array<std::atomic<uint64_t>, kCounters> counts{};
   Block* next = nullptr;  // in the registry, for good; under its lock
   bool in_use = false;    // by a living thread; under the registry's lock
+  int unannounced = 0;    // the thread's number, if nobody will tell when it ends
 };
 
 namespace detail {
 inline constinit thread_local Block* own_block = nullptr;
+inline constinit thread_local bool thread_has_ended = false;
 inline constinit std::array<std::atomic<uint64_t>, kEvents> events{};
 Block* register_thread();  // null when there is no memory: this count is lost
 }  // namespace detail
@@ -67,8 +69,9 @@ struct Sums {
   DeviceSums devices;
 };
 // kNoLock: in a signal handler, where the interrupted thread may hold the lock. A thread that ends meanwhile
-// may then be missed or counted twice.
-enum class Reading { kLocked, kNoLock };
+// may then be missed or counted twice. kPatient: at exit, which a signal handler may have called; the lock is
+// taken if it can be had within a moment.
+enum class Reading { kLocked, kPatient, kNoLock };
 Sums sums(Reading reading = Reading::kLocked);
 
 struct CounterInfo {

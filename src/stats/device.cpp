@@ -31,19 +31,54 @@ void push(std::atomic<T*>& head, T& node, Node T::*next) {
 
 uint64_t positive(int64_t value) { return value > 0 ? static_cast<uint64_t>(value) : 0; }
 
-// What the program would have waited for the driver, had it made every call itself, less what the pool's
-// calls took. Nothing is said of a kind of call that this run never made.
-uint64_t saved(const DeviceSums& sums) {
-  const auto without_us = [](uint64_t calls, uint64_t made, uint64_t ns) {
-    return made == 0 ? 0.0 : static_cast<double>(ns) / static_cast<double>(made) * static_cast<double>(calls);
-  };
-  const double bare = without_us(sums.allocations, sums.segments_allocated, sums.driver_allocate_ns) +
-                      without_us(sums.frees, sums.segments_released, sums.driver_release_ns);
-  const double ours = static_cast<double>(sums.driver_allocate_ns + sums.driver_release_ns);
-  return bare > ours ? static_cast<uint64_t>(bare - ours) : 0;
-}
+constexpr int64_t kAbove = int64_t{1}
+                           << 62;  // whatever is live; sums of it wrap, and come back when it is replaced
+constinit thread_local char this_thread_mark = 0;  // its address tells threads apart
 
 }  // namespace
+
+void Durations::add(uint64_t bytes, uint64_t ns) {
+  if (bytes == 0 || bytes > kMostBytes) return;
+  Bucket& bucket = buckets_[size_bucket(bytes)];
+  bucket.calls.fetch_add(1, std::memory_order_relaxed);
+  bucket.ns.fetch_add(ns, std::memory_order_relaxed);
+  raise(bucket.most, ns);
+  uint64_t seen = bucket.fastest.load(std::memory_order_relaxed);
+  while (ns < seen && !bucket.fastest.compare_exchange_weak(seen, ns, std::memory_order_relaxed)) {
+  }
+}
+
+double Durations::usual(size_t i) const {
+  const Total total = near(i);
+  if (total.calls < kEnoughCalls) return 0;
+  return static_cast<double>(total.ns - total.most) / static_cast<double>(total.calls - 1);
+}
+
+double Durations::least(size_t i) const {
+  const Total total = near(i);
+  return total.calls < kEnoughCalls ? 0 : static_cast<double>(total.fastest);
+}
+
+Durations::Total Durations::near(size_t i) const {
+  Total total;
+  for (size_t j = i == 0 ? 0 : i - 1; j <= i + 1 && j < kSizeBuckets; ++j) {
+    const Bucket& bucket = buckets_[j];
+    total.calls += bucket.calls.load(std::memory_order_relaxed);
+    total.ns += bucket.ns.load(std::memory_order_relaxed);
+    total.most = std::max(total.most, bucket.most.load(std::memory_order_relaxed));
+    total.fastest = std::min(total.fastest, bucket.fastest.load(std::memory_order_relaxed));
+  }
+  return total;
+}
+
+void Durations::forget_after_fork() {
+  for (Bucket& bucket : buckets_) {
+    bucket.calls.store(0, std::memory_order_relaxed);
+    bucket.ns.store(0, std::memory_order_relaxed);
+    bucket.most.store(0, std::memory_order_relaxed);
+    bucket.fastest.store(UINT64_MAX, std::memory_order_relaxed);
+  }
+}
 
 void Holdings::drop() {
   dropped_.fetch_add(asked(), std::memory_order_relaxed);
@@ -57,18 +92,19 @@ void Holdings::drop(uint64_t asked, uint64_t block_bytes) {
 }
 
 void Holdings::tell() {
-  const int64_t bound = peak_bound.load(std::memory_order_relaxed);
   const int64_t now = live();
-  if (bound == 0) {
+  if (peak_bound.load(std::memory_order_relaxed) == 0) {
     high_.store(std::numeric_limits<int64_t>::min(), std::memory_order_relaxed);
     low_.store(std::numeric_limits<int64_t>::max(), std::memory_order_relaxed);
     device_.told_all(now - std::exchange(told_, now));
     return;
   }
-  if (now > high_.load(std::memory_order_relaxed))
-    device_.told_more(now + bound - high_.exchange(now + bound, std::memory_order_relaxed));
-  if (now < low_.load(std::memory_order_relaxed))
-    device_.told_less(low_.exchange(now - bound, std::memory_order_relaxed) - (now - bound));
+  const int64_t margin = device_.margin();
+  if (now > high_.load(std::memory_order_relaxed)) {
+    device_.told_more(now + margin - high_.exchange(now + margin, std::memory_order_relaxed));
+  } else if (now < low_.load(std::memory_order_relaxed)) {
+    device_.told_less(low_.exchange(now - margin, std::memory_order_relaxed) - (now - margin));
+  }
 }
 
 void Device::enlist(Tally& tally) {
@@ -77,36 +113,46 @@ void Device::enlist(Tally& tally) {
 }
 
 void Device::enlist(Holdings& holdings) {
-  // Its span has no width yet.
-  const int64_t bound = peak_bound.load(std::memory_order_relaxed);
-  most_live_.fetch_sub(bound, std::memory_order_relaxed);
-  least_live_.fetch_add(bound, std::memory_order_relaxed);
+  const void* first = nullptr;
+  if (!first_thread_.compare_exchange_strong(first, &this_thread_mark, std::memory_order_relaxed) &&
+      first != &this_thread_mark && !several_threads_.exchange(true, std::memory_order_relaxed))
+    look(Ends::kBoth);
+  enlisted_.fetch_add(1, std::memory_order_relaxed);
   enlist(static_cast<Tally&>(holdings));
   push(holdings_, holdings, &Holdings::next_holdings_);
 }
 
+int64_t Device::margin() const {
+  return several_threads_.load(std::memory_order_relaxed) ? peak_bound.load(std::memory_order_relaxed) : 0;
+}
+
 void Device::told_more(int64_t more) {
   const int64_t most = most_live_.fetch_add(more, std::memory_order_relaxed) + more;
-  if (most > peak_live_.load(std::memory_order_relaxed)) look();
+  if (most <= peak_live_.load(std::memory_order_relaxed) + slack()) return;
+  look(margin() == 0 ? Ends::kHigh : Ends::kBoth);
 }
 
 void Device::told_less(int64_t less) {
   const int64_t least = least_live_.fetch_sub(less, std::memory_order_relaxed) - less;
   const auto reserved = static_cast<int64_t>(reserved_.load(std::memory_order_relaxed));
-  if (reserved - least > peak_cached_.load(std::memory_order_relaxed)) look();
+  if (margin() == 0) return look(Ends::kLow);
+  if (reserved - least > peak_cached_.load(std::memory_order_relaxed) + slack()) look(Ends::kBoth);
 }
 
 // The sum is the truth here, and asking one thread after the other is not.
 void Device::told_all(int64_t change) {
   const int64_t live = told_live_.fetch_add(change, std::memory_order_relaxed) + change;
   const auto reserved = static_cast<int64_t>(reserved_.load(std::memory_order_relaxed));
-  if (live > peak_live_.load(std::memory_order_relaxed)) look();
+  if (live > peak_live_.load(std::memory_order_relaxed)) look(Ends::kBoth);
   raise(peak_live_, live);
   if (change < 0) raise(peak_cached_, reserved - live);
 }
 
-void Device::look() {
+// Adds up what everybody holds, and begins those ends of the spans anew. Of one thread only the end that was
+// left: its loop must not come back here at every turn.
+void Device::look(Ends ends) {
   const int64_t bound = peak_bound.load(std::memory_order_relaxed);
+  const int64_t margin = this->margin();
   int64_t live = 0;
   int64_t asked = 0;
   // Where the owner moves an end at the same moment, its word is the newer one.
@@ -120,17 +166,24 @@ void Device::look() {
     live += held;
     asked += one->asked();
     if (bound == 0) continue;
-    begin_anew(one->high_, held + bound, most_live_);
-    begin_anew(one->low_, held - bound, least_live_);
+    if (ends != Ends::kLow) begin_anew(one->high_, held + margin, most_live_);
+    if (ends != Ends::kHigh) begin_anew(one->low_, held - margin, least_live_);
   }
   if (live > peak_live_.load(std::memory_order_relaxed) || bound == 0) raise(peak_asked_, asked);
   if (bound == 0) return;
   raise(peak_live_, live);
-  raise(peak_cached_, static_cast<int64_t>(reserved_.load(std::memory_order_relaxed)) - live);
+  // A segment that was just taken is about to be handed out: only a free tells how much lies idle.
+  if (ends != Ends::kHigh)
+    raise(peak_cached_, static_cast<int64_t>(reserved_.load(std::memory_order_relaxed)) - live);
 }
 
 void Device::reserve(uint64_t bytes) {
   raise(peak_reserved_, reserved_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  if (margin() != 0) return;
+  // There is more to lie idle than there was at the last look: the next free is told.
+  for (Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr; one = one->next_holdings_)
+    least_live_.fetch_add(kAbove - one->low_.exchange(kAbove, std::memory_order_relaxed),
+                          std::memory_order_relaxed);
 }
 
 void Device::release(uint64_t bytes) { reserved_.fetch_sub(bytes, std::memory_order_relaxed); }
@@ -166,14 +219,30 @@ DeviceSums Device::read() const {
       std::max(sums.cached_bytes, positive(peak_cached_.load(std::memory_order_relaxed)));
   sums.peak_reserved_bytes = peak_reserved_.load(std::memory_order_relaxed);
   // Threads tell of their holdings one after the other: what cannot be is left over from that.
-  sums.peak_asked_bytes = std::min(sums.peak_asked_bytes, sums.peak_live_bytes);
   sums.peak_cached_bytes = std::min(sums.peak_cached_bytes, sums.peak_reserved_bytes);
   const uint64_t not_at_once = sums.hits_after_wait + sums.misses + sums.native_allocations;
   sums.hits_at_once = positive(static_cast<int64_t>(sums.allocations - not_at_once));
   sums.thread_hits = positive(static_cast<int64_t>(sums.hits_at_once - sums.slab_hits - sums.range_hits));
   sums.waits_avoided = positive(static_cast<int64_t>(sums.frees - sums.segments_released));
-  sums.saved_ns = saved(sums);
+  sums.saved_ns = saved_ns(sums);
+  // With a bound of 0 every thread tells of everything.
+  sums.peak_live_most_bytes = sums.peak_live_bytes + static_cast<uint64_t>(slack());
   return sums;
+}
+
+// What the driver would have taken for the program's own calls, less what the pool's calls took. Only sizes
+// count of which the pool made enough calls itself, and of a free only what it takes when it waits for
+// nothing: work that the program would have waited for there it waits for elsewhere.
+uint64_t Device::saved_ns(const DeviceSums& sums) const {
+  if (sums.allocations == 0) return 0;
+  const double freed = static_cast<double>(sums.frees) / static_cast<double>(sums.allocations);
+  double bare = 0;
+  for (size_t i = 0; i < kSizeBuckets; ++i) {
+    const auto calls = static_cast<double>(sums.sizes[i]);
+    bare += calls * (allocate_durations_.usual(i) + freed * release_durations_.least(i));
+  }
+  const double ours = static_cast<double>(sums.driver_allocate_ns + sums.driver_release_ns);
+  return bare > ours ? static_cast<uint64_t>(bare - ours) : 0;
 }
 
 void Device::reset_peaks() {
@@ -182,7 +251,7 @@ void Device::reset_peaks() {
   peak_asked_.store(static_cast<int64_t>(now.asked_bytes), std::memory_order_relaxed);
   peak_cached_.store(static_cast<int64_t>(now.cached_bytes), std::memory_order_relaxed);
   peak_reserved_.store(now.reserved_bytes, std::memory_order_relaxed);
-  look();
+  look(Ends::kBoth);
 }
 
 void Device::forget_after_fork() {
@@ -190,11 +259,23 @@ void Device::forget_after_fork() {
   used_.store(false, std::memory_order_relaxed);
   tallies_.store(nullptr, std::memory_order_relaxed);
   holdings_.store(nullptr, std::memory_order_relaxed);
-  for (auto* word : {&told_live_, &most_live_, &least_live_, &peak_live_, &peak_asked_, &peak_cached_}) {
+  for (auto* word :
+       {&told_live_, &enlisted_, &most_live_, &least_live_, &peak_live_, &peak_asked_, &peak_cached_}) {
     word->store(0, std::memory_order_relaxed);
   }
+  first_thread_.store(nullptr, std::memory_order_relaxed);
+  several_threads_.store(false, std::memory_order_relaxed);
+  allocate_durations_.forget_after_fork();
+  release_durations_.forget_after_fork();
   reserved_.store(0, std::memory_order_relaxed);
   peak_reserved_.store(0, std::memory_order_relaxed);
+}
+
+void DeviceSums::settle_peaks() {
+  peak_live_bytes = std::min(peak_live_bytes, peak_reserved_bytes);
+  peak_asked_bytes = std::min(peak_asked_bytes, peak_live_bytes);
+  peak_live_most_bytes = std::clamp(peak_live_most_bytes, peak_live_bytes, peak_reserved_bytes);
+  idle_at_peak_bytes = peak_reserved_bytes - peak_live_bytes;
 }
 
 double DeviceSums::fragmentation() const {

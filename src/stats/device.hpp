@@ -59,10 +59,11 @@ class Tally {
 };
 
 // What one thread gave to the program and took back from it: both may happen in different threads, so one
-// thread's holdings can be negative. The device hears of them when they leave, by more than a bound, the span
-// in which they have been so far; the bound for each thread is how exact the peaks are. A loop that takes and
-// frees stays in its span and tells nothing. Before the device believes in a new peak it asks everybody, and
-// all spans begin anew.
+// thread's holdings can be negative. The device hears of them when they leave the span in which they have
+// been so far. While one thread does all the work the span has no margin and peaks are exact: a loop that
+// takes and frees stays below its first peak and tells nothing. Once there are several threads each has a
+// margin on either side, which is how far a peak can be missed; before the device believes in a new peak it
+// asks everybody, and all spans begin anew.
 class Holdings : public Tally {
  public:
   explicit Holdings(Device& device) : device_(device) {}
@@ -104,8 +105,8 @@ class Holdings : public Tally {
   void tell();
 
   std::atomic<int64_t> live_{0};
-  // The ends of the span, each further out by the bound. At first there is none, so that the first block is
-  // told, however small. Written by the owner, and by whoever asks everybody.
+  // The ends of the span, each further out by the margin. At first there is none, so that the first block is
+  // told, however small. Written by the owner, and by the thread that asks everybody.
   std::atomic<int64_t> high_{0};
   std::atomic<int64_t> low_{0};
   int64_t told_ = 0;                 // only where everything is told
@@ -113,6 +114,36 @@ class Holdings : public Tally {
   Device& device_;
   std::array<std::atomic<uint64_t>, kSizeBuckets> sizes_{};
   Holdings* next_holdings_ = nullptr;
+};
+
+// What the driver's calls of like size took, for the estimate of what the program saved. From any thread.
+class Durations {
+ public:
+  constexpr Durations() = default;
+  void add(uint64_t bytes, uint64_t ns);
+  void forget_after_fork();
+
+  // Of calls for about as many bytes as bucket `i` holds, give or take a factor of two; 0 when they are too
+  // few to say.
+  double usual(size_t i) const;  // the mean without the slowest
+  double least(size_t i) const;
+
+ private:
+  struct Bucket {
+    std::atomic<uint64_t> calls{0};
+    std::atomic<uint64_t> ns{0};
+    std::atomic<uint64_t> most{0};
+    std::atomic<uint64_t> fastest{UINT64_MAX};
+  };
+  static constexpr uint64_t kEnoughCalls = 16;
+  struct Total {
+    uint64_t calls = 0;
+    uint64_t ns = 0;
+    uint64_t most = 0;
+    uint64_t fastest = UINT64_MAX;
+  };
+  Total near(size_t i) const;
+  std::array<Bucket, kSizeBuckets> buckets_{};
 };
 
 // The counts and figures of one device, or of all of them, at the moment they were read.
@@ -124,6 +155,8 @@ struct DeviceSums {
 
   // The part of what was reserved at most that was never in use at once.
   double fragmentation() const;
+  // Works out the figures that follow from the peaks, once these are final.
+  void settle_peaks();
   void add(const DeviceSums& other);
 };
 
@@ -141,6 +174,9 @@ class Device {
   }
   void reserve(uint64_t bytes);
   void release(uint64_t bytes);
+  // A call of the driver for a segment took so long; one for a release may have waited for work as well.
+  void allocated_in(uint64_t bytes, uint64_t ns) { allocate_durations_.add(bytes, ns); }
+  void released_in(uint64_t bytes, uint64_t ns) { release_durations_.add(bytes, ns); }
 
   bool is_used() const { return used_.load(std::memory_order_relaxed); }
   // All but `largest_free_range`, which only the pool knows. Takes no lock: it may run in a signal handler.
@@ -150,11 +186,16 @@ class Device {
 
  private:
   friend class Holdings;
-  // One end of somebody's span moved.
+  // How far a thread's span reaches beyond what it was told of, and how far all of them together.
+  int64_t margin() const;
+  int64_t slack() const { return margin() * enlisted_.load(std::memory_order_relaxed); }
+  // One end of a thread's span moved.
   void told_more(int64_t more);
   void told_less(int64_t less);
   void told_all(int64_t change);
-  void look();
+  enum class Ends { kHigh, kLow, kBoth };
+  void look(Ends ends);
+  uint64_t saved_ns(const DeviceSums& sums) const;
 
   std::array<std::atomic<uint64_t>, kDeviceCounters> counts_{};
   std::atomic<bool> used_{false};
@@ -162,19 +203,25 @@ class Device {
   std::atomic<Holdings*> holdings_{nullptr};
   std::atomic<uint64_t> reserved_{0};
   std::atomic<int64_t> told_live_{0};  // where everything is told
+  std::atomic<int64_t> enlisted_{0};   // holdings
+  std::atomic<const void*> first_thread_{nullptr};
+  std::atomic<bool> several_threads_{false};
   std::atomic<int64_t> most_live_{0};  // the upper ends of all spans, and the lower ones
   std::atomic<int64_t> least_live_{0};
   std::atomic<int64_t> peak_live_{0};
   std::atomic<int64_t> peak_asked_{0};
   std::atomic<int64_t> peak_cached_{0};
   std::atomic<uint64_t> peak_reserved_{0};
+  Durations allocate_durations_;
+  Durations release_durations_;
 };
 
 inline constexpr int kMostDevices = 64;
 // By the driver's number; devices beyond the last record share it.
 Device& device(int number);
 
-// How far a thread's holdings may move before the device hears of it; 0 makes all peaks exact.
+// How far the holdings of one of several threads may move before the device hears of it; 0 makes all peaks
+// exact.
 inline constexpr int64_t kPeakBound = 1 << 20;
 void set_peak_bound(int64_t bytes);
 

@@ -66,10 +66,15 @@ std::vector<std::string> advise(const Json& report) {
     out.push_back("Streams are not followed in this program (" + report["mode_reason"].text() +
                   "): freed memory becomes ready by fences alone, which is as safe and a little slower.");
   }
-  if (count("barriers") * 10 > pooled && pooled > 1000) {
+  if (report["mode"].text() == "exact" && !report["mode_reason"].text().starts_with("CUPOOL_STREAMS")) {
+    out.push_back("Memory is reused only when its work is over in this program (" +
+                  report["mode_reason"].text() +
+                  "), which is as safe, and takes more memory or waits longer.");
+  }
+  if ((count("stream_waits") + count("context_waits")) * 10 > pooled && pooled > 1000) {
     out.push_back(
-        "More than one allocation in ten needed a barrier: a larger CUPOOL_MANY_BUDGET trades memory for "
-        "speed.");
+        "More than one allocation in ten made a stream wait for another: a larger CUPOOL_MANY_BUDGET trades "
+        "memory for speed.");
   }
   if (count("segments_released") * 20 > pooled && pooled > 100) {
     out.push_back(
@@ -81,10 +86,11 @@ std::vector<std::string> advise(const Json& report) {
         "Much of what was reserved was never in use at once: a smaller CUPOOL_SEGMENT_MIN or "
         "CUPOOL_MAX_CACHED keeps less.");
   }
-  if (count("out_of_memory") > 0) {
-    out.push_back(
-        "Allocations failed for want of memory: the report on stderr says who holds what; "
-        "CUPOOL_FALLBACK=native adds a last resort.");
+  if (!report["shortage"].text().empty()) {
+    out.push_back("An allocation failed for want of memory, because " + report["shortage"].text() + ".");
+    for (const std::string& setting : report["shortage_advice"].texts()) out.push_back(setting + ".");
+  } else if (count("out_of_memory") > 0) {
+    out.push_back("Allocations failed for want of memory: the report on stderr says why and who holds what.");
   }
   if (count("unknown_entry_points") > 0) {
     out.push_back(

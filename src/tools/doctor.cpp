@@ -1,25 +1,25 @@
 // `cupool doctor`: what the machine offers, whether the settings make sense, and, for a program that it runs,
 // which doors it used, which mode ran, what passed the pool by, and what to change. The program's own output
 // goes where it always does.
-#include <dirent.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "base/bytes.hpp"
 #include "base/version.hpp"
 #include "config/options.hpp"
 #include "config/parse.hpp"
+#include "config/process.hpp"
 #include "tools/advice.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
 #include "tools/launch.hpp"
+#include "tools/scratch.hpp"
 #include "tools/table.hpp"
+#include "tools/verbs.hpp"
 
 namespace cupool::tools {
 namespace {
@@ -27,57 +27,30 @@ namespace {
 std::vector<std::string> complaints;
 void complain(const char* sentence) { complaints.emplace_back(sentence); }
 
-// A directory of our own for the reports of the program and its children, gone with this object.
-class Scratch {
- public:
-  Scratch() { made_ = mkdtemp(path_) != nullptr; }
-  ~Scratch() {
-    for (const std::string& name : names()) unlink((std::string(path_) + "/" + name).c_str());
-    rmdir(path_);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  bool made() const { return made_; }
-  std::string path() const { return path_; }
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> out;
-    DIR* const folder = opendir(path_);
-    if (folder == nullptr) return out;
-    while (const dirent* entry = readdir(folder)) {
-      if (entry->d_name[0] != '.') out.emplace_back(entry->d_name);
-    }
-    closedir(folder);
-    return out;
-  }
-
- private:
-  char path_[32] = "/tmp/cupool-doctor-XXXXXX";
-  bool made_ = false;
-};
-
 std::vector<Json> read_reports(const Scratch& scratch) {
   std::vector<Json> out;
   for (const std::string& name : scratch.names()) {
-    std::ifstream file(scratch.path() + "/" + name);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    size_t fault = 0;
-    if (auto json = Json::parse(text, &fault); json && json->is_object()) out.push_back(std::move(*json));
+    std::string error;
+    if (auto json = read_report((scratch.path() + "/" + name).c_str(), &error))
+      out.push_back(std::move(*json));
   }
   return out;
 }
 
 // The program's exit code as a shell gives it; -1: it could not be started.
-int run_program(char** arguments, const Scratch& scratch) {
+int run_program(char** arguments, const Scratch& scratch, bool as_json) {
   if (!preload_library()) return -1;
   const pid_t child = fork();
   if (child == 0) {
+    Scratch::become_child();
+    // stdout is for the JSON alone.
+    if (as_json) dup2(STDERR_FILENO, STDOUT_FILENO);
     setenv("CUPOOL_STATS", "json", 1);
     setenv("CUPOOL_STATS_FILE", (scratch.path() + "/%p.json").c_str(), 1);
     _exit(become(arguments));
   }
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) < 0) return -1;
+  const int status = child < 0 ? -1 : Scratch::wait_for(child);
+  if (status < 0) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -98,33 +71,60 @@ std::string joined(const std::vector<std::string>& words) {
 void print_list(const char* title, const std::vector<std::string>& sentences) {
   if (sentences.empty()) return;
   printf("%s\n", title);
-  for (const std::string& sentence : sentences) print_wrapped("- " + sentence, 2);
+  for (const std::string& sentence : sentences) print_wrapped("- " + printable(sentence), 2);
 }
 
 void print_machine(const DriverView& driver, const std::string& library) {
   printf("cupool %s, library %s\n", kVersion, library.empty() ? "not found" : library.c_str());
   if (!driver.error.empty()) {
-    printf("driver: %s\n", driver.error.c_str());
+    printf("driver: %s\n", printable(driver.error).c_str());
     return;
   }
   printf("driver %d.%d, %s, context events: %s\n", driver.version / 1000, driver.version % 1000 / 10,
-         driver.library.c_str(), driver.context_events ? "yes" : "no");
+         printable(driver.library).c_str(), driver.context_events ? "yes" : "no");
   for (size_t i = 0; i < driver.devices.size(); ++i) {
     const DriverView::Device& device = driver.devices[i];
-    printf("device %zu: %s, %s, stream-ordered pools: %s\n", i, device.name.c_str(),
+    printf("device %zu: %s, %s, stream-ordered pools: %s\n", i, printable(device.name).c_str(),
            print_bytes(device.bytes).text, device.memory_pools ? "yes" : "no");
   }
 }
 
 void print_report(const Json& report) {
   const auto count = [&](const char* name) { return static_cast<unsigned long long>(report[name].count()); };
-  printf("%s[%llu]: came by %s; mode %s\n", report["program"].text().c_str(), count("pid"),
-         joined(doors(report)).c_str(), report["mode"].text().c_str());
+  printf("%s[%llu]: came by %s; mode %s\n", printable(report["program"].text()).c_str(), count("pid"),
+         joined(doors(report)).c_str(), printable(report["mode"].text()).c_str());
   printf(
-      "  %llu allocations, %llu past the pool; %llu stream-ordered, %llu mapped, %llu arrays, %llu managed\n",
-      count("allocations"), count("forwarded_allocations"), count("async_allocations"),
-      count("mapped_allocations"), count("array_allocations"), count("managed_allocations"));
+      "  %llu allocation%s, %llu past the pool; stream-ordered %llu, mapped %llu, arrays %llu, managed "
+      "%llu\n",
+      count("allocations"), count("allocations") == 1 ? "" : "s", count("forwarded_allocations"),
+      count("async_allocations"), count("mapped_allocations"), count("array_allocations"),
+      count("managed_allocations"));
   print_list("  to change:", advise(report));
+}
+
+// What it all comes to, in one sentence.
+std::string verdict(const DriverView& driver, const std::string& library, const std::vector<Json>& reports,
+                    bool ran_program) {
+  if (library.empty()) return "cupool cannot work: libcupool.so is not beside this command.";
+  if (!driver.error.empty() && !ran_program)
+    return "cupool cannot work here until the driver does: " + driver.error + ".";
+  if (!ran_program && !complaints.empty())
+    return "cupool works here, without the settings that it did not understand.";
+  if (!ran_program) return "cupool works here.";
+  if (reports.empty()) return "cupool had no part in this program.";
+  uint64_t allocations = 0;
+  uint64_t pooled = 0;
+  size_t advice = 0;
+  for (const Json& report : reports) {
+    allocations += report["allocations"].count() + report["managed_allocations"].count();
+    pooled += report["allocations"].count() - report["forwarded_allocations"].count() +
+              report["managed_allocations"].count();
+    advice += advise(report).size();
+  }
+  if (allocations == 0) return "there was nothing for cupool to serve.";
+  if (pooled == 0) return "cupool served none of the program's allocations; see what to change above.";
+  return std::string("cupool serves this program") +
+         (advice == 0 ? "; nothing needs to change." : "; see what to change above.");
 }
 
 void print_json_list(const std::vector<std::string>& sentences) {
@@ -134,7 +134,8 @@ void print_json_list(const std::vector<std::string>& sentences) {
   printf("]");
 }
 
-void print_json(const DriverView& driver, const std::string& library, const std::vector<Json>& reports) {
+void print_json(const DriverView& driver, const std::string& library, const std::vector<Json>& reports,
+                bool ran_program) {
   printf(
       "{\"cupool\":%s,\"library\":%s,\"driver\":{\"library\":%s,\"version\":%d,\"context_events\":%s,"
       "\"error\":%s",
@@ -162,7 +163,7 @@ void print_json(const DriverView& driver, const std::string& library, const std:
     print_json_list(advise(report));
     printf("}");
   }
-  printf("]}\n");
+  printf("],\"verdict\":%s}\n", quoted(verdict(driver, library, reports, ran_program)).c_str());
 }
 
 }  // namespace
@@ -175,11 +176,12 @@ int doctor(int count, char** arguments) {
       ++arguments;
       break;
     }
-    if (strcmp(arguments[0], "--json") != 0) {
-      fprintf(stderr, "cupool: doctor does not know %s\n", arguments[0]);
-      return kMisuse;
-    }
+    if (strcmp(arguments[0], "--json") != 0) return refuse_flag("doctor", arguments[0]);
     as_json = true;
+  }
+  if (count > 0) {
+    const Program program = find_program(arguments[0]);
+    if (!program.found) return cannot_run(arguments[0], program.error);
   }
   config::read_environment(config::environment(), complain);
   const DriverView driver = view_driver();
@@ -188,12 +190,12 @@ int doctor(int count, char** arguments) {
   int code = driver.error.empty() && !library.empty() && complaints.empty() ? 0 : 1;
   if (count > 0) {
     const Scratch scratch;
-    code = scratch.made() ? run_program(arguments, scratch) : -1;
+    code = scratch.made() ? run_program(arguments, scratch, as_json) : -1;
     if (code < 0) return 1;
     reports = read_reports(scratch);
   }
   if (as_json) {
-    print_json(driver, library, reports);
+    print_json(driver, library, reports, count > 0);
     return code;
   }
   print_machine(driver, library);
@@ -205,6 +207,7 @@ int doctor(int count, char** arguments) {
                {"No process reported: the program made no CUDA call, is linked statically without a dynamic "
                 "loader, or runs with other rights (setuid), where LD_PRELOAD is ignored."});
   }
+  print_wrapped("verdict: " + verdict(driver, library, reports, count > 0), 0);
   return code;
 }
 

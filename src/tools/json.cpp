@@ -1,144 +1,130 @@
-// See json.hpp.
+// See json.hpp. The grammar is nlohmann's; this is what listens to it, and stops it at the first thing that
+// no report has: deep nesting, a name twice, an exponent, a zero character.
 #include "tools/json.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/format.hpp"
+#include "stats/counters.hpp"
 
 namespace cupool::tools {
 
+namespace {
+constexpr int kDeepest = 16;
+constexpr size_t kMostMembers = 4096;
+constexpr size_t kMostTexts = 16;
+constexpr size_t kLongestText = 4096;
+constexpr size_t kMostBytes = size_t{8} << 20;
+}  // namespace
+
 class JsonReader {
  public:
-  explicit JsonReader(std::string_view text) : text_(text) {}
+  using number_integer_t = int64_t;
+  using number_unsigned_t = uint64_t;
+  using number_float_t = double;
+  using string_t = std::string;
+  using binary_t = nlohmann::json::binary_t;
 
-  bool read_document(Json* out) {
-    if (!read(out, 0)) return false;
-    skip_space();
-    return at_ == text_.size();
+  JsonReader(Json* out, std::string* error) : out_(out), error_(error) {}
+
+  bool null() {
+    return put(Json::Kind::kNull, [](Json&) {});
   }
-  size_t place() const { return at_; }
+  bool boolean(bool value) {
+    return put(Json::Kind::kBool, [&](Json& json) { json.number_ = value ? 1 : 0; });
+  }
+  bool number_integer(number_integer_t value) {
+    return put(Json::Kind::kNumber, [&](Json& json) { json.number_ = static_cast<double>(value); });
+  }
+  bool number_unsigned(number_unsigned_t value) {
+    return put(Json::Kind::kNumber, [&](Json& json) {
+      json.number_ = static_cast<double>(value);
+      json.count_ = value;
+      json.whole_ = true;
+    });
+  }
+  bool number_float(number_float_t value, const string_t& digits) {
+    if (digits.find_first_of("eE") != string_t::npos) return fail("a number with an exponent");
+    return put(Json::Kind::kNumber, [&](Json& json) { json.number_ = value; });
+  }
+  bool string(string_t& value) {
+    if (value.find('\0') != string_t::npos) return fail("a zero character in a text");
+    if (value.size() > kLongestText) return fail("a text longer than any of a report");
+    if (depth_ == 2 && in_list_) return add_text(std::move(value));
+    return put(Json::Kind::kString, [&](Json& json) { json.text_ = std::move(value); });
+  }
+  bool binary(binary_t&) { return fail("binary data"); }
+
+  bool start_object(size_t) { return open(false); }
+  bool key(string_t& name) {
+    if (name.find('\0') != string_t::npos) return fail("a zero character in a name");
+    if (depth_ != 1) return true;
+    if (out_->members_.size() >= kMostMembers) return fail("more names than any report has");
+    if (out_->members_.contains(name)) return fail("the name " + printable(name.substr(0, 64)) + " twice");
+    name_ = std::move(name);
+    return true;
+  }
+  bool end_object() { return close(); }
+  bool start_array(size_t) { return depth_ == 0 ? fail("no object") : open(true); }
+  bool end_array() { return close(); }
+
+  bool parse_error(size_t at, const std::string&, const nlohmann::json::exception&) {
+    return fail("no JSON, at character " + std::to_string(at));
+  }
 
  private:
-  static constexpr int kDeepest = 64;
-
-  void skip_space() {
-    while (at_ < text_.size() && strchr(" \t\r\n", text_[at_]) != nullptr) ++at_;
-  }
-  bool take(char c) {
-    skip_space();
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
+  template <typename Set>
+  bool put(Json::Kind kind, Set&& set) {
+    if (depth_ == 0) return fail("no object");
+    if (depth_ != 1) return true;
+    Json& member = out_->members_[name_];
+    member.kind_ = kind;
+    set(member);
     return true;
   }
-  bool take_word(std::string_view word) {
-    if (text_.substr(at_, word.size()) != word) return false;
-    at_ += word.size();
+  bool add_text(std::string text) {
+    std::vector<std::string>& texts = out_->members_[name_].texts_;
+    if (texts.size() >= kMostTexts) return fail("more texts in a list than any report has");
+    texts.push_back(std::move(text));
     return true;
   }
-
-  bool read(Json* out, int depth) {
-    skip_space();
-    if (at_ >= text_.size() || depth > kDeepest) return false;
-    const char c = text_[at_];
-    if (c == '{') return read_object(out, depth);
-    if (c == '[') return read_array(out, depth);
-    if (c == '"') {
-      out->kind_ = Json::Kind::kString;
-      return read_string(&out->text_);
+  bool open(bool is_list) {
+    if (depth_ == 1) {
+      out_->members_[name_].kind_ = Json::Kind::kNested;
+      in_list_ = is_list;
     }
-    if (c == 't' || c == 'f') {
-      out->kind_ = Json::Kind::kBool;
-      out->number_ = c == 't' ? 1 : 0;
-      return take_word(c == 't' ? "true" : "false");
-    }
-    return c == 'n' ? take_word("null") : read_number(out);
+    return ++depth_ <= kDeepest || fail("deeper nesting than any report has");
   }
-
-  bool read_object(Json* out, int depth) {
-    out->kind_ = Json::Kind::kObject;
-    if (!take('{')) return false;
-    if (take('}')) return true;
-    do {
-      std::string name;
-      skip_space();
-      if (!read_string(&name) || !take(':') || !read(&out->members_[name], depth + 1)) return false;
-    } while (take(','));
-    return take('}');
+  bool close() {
+    --depth_;
+    return true;
   }
-
-  bool read_array(Json* out, int depth) {
-    out->kind_ = Json::Kind::kArray;
-    if (!take('[')) return false;
-    if (take(']')) return true;
-    do {
-      if (!read(&out->items_.emplace_back(), depth + 1)) return false;
-    } while (take(','));
-    return take(']');
-  }
-
-  bool read_string(std::string* out) {
-    if (at_ >= text_.size() || text_[at_] != '"') return false;
-    for (++at_; at_ < text_.size(); ++at_) {
-      const char c = text_[at_];
-      if (c == '"') {
-        ++at_;
-        return true;
-      }
-      if (static_cast<unsigned char>(c) < 0x20) return false;
-      if (c != '\\') {
-        *out += c;
-      } else if (!read_escape(out)) {
-        return false;
-      }
-    }
+  bool fail(std::string what) {
+    if (error_->empty()) *error_ = std::move(what);
     return false;
   }
 
-  // Behind a backslash; leaves the place on the last character of the escape.
-  bool read_escape(std::string* out) {
-    if (++at_ >= text_.size()) return false;
-    static constexpr std::string_view kFrom = "\"\\/bfnrt";
-    static constexpr std::string_view kTo = "\"\\/\b\f\n\r\t";
-    if (const size_t i = kFrom.find(text_[at_]); i != std::string_view::npos) {
-      *out += kTo[i];
-      return true;
-    }
-    if (text_[at_] != 'u' || at_ + 4 >= text_.size()) return false;
-    unsigned code = 0;
-    for (int i = 0; i < 4; ++i) {
-      const char* const digits = "0123456789abcdef";
-      const char* const found = strchr(digits, text_[++at_] | 0x20);
-      if (found == nullptr || *found == '\0') return false;
-      code = code * 16 + static_cast<unsigned>(found - digits);
-    }
-    // The library escapes bytes, not characters: below 256 the byte itself comes back.
-    *out += code < 256 ? static_cast<char>(code) : '?';
-    return true;
-  }
-
-  bool read_number(Json* out) {
-    size_t end = at_;
-    while (end < text_.size() && strchr("+-.0123456789eE", text_[end]) != nullptr) ++end;
-    if (end == at_) return false;
-    const std::string digits(text_.substr(at_, end - at_));
-    char* rest = nullptr;
-    out->kind_ = Json::Kind::kNumber;
-    out->number_ = strtod(digits.c_str(), &rest);
-    if (*rest != '\0') return false;
-    out->count_ = digits[0] == '-' ? 0 : strtoull(digits.c_str(), nullptr, 10);
-    at_ = end;
-    return true;
-  }
-
-  std::string_view text_;
-  size_t at_ = 0;
+  Json* out_;
+  std::string* error_;
+  std::string name_;
+  int depth_ = 0;
+  bool in_list_ = false;  // what is open at the top of the object
 };
 
-std::optional<Json> Json::parse(std::string_view text, size_t* fault) {
+std::optional<Json> Json::parse(std::string_view text, std::string* error) {
   Json value;
-  JsonReader reader(text);
-  if (reader.read_document(&value)) return value;
-  *fault = reader.place();
+  error->clear();
+  value.kind_ = Kind::kNested;
+  JsonReader reader(&value, error);
+  if (nlohmann::json::sax_parse(text.begin(), text.end(), &reader)) return value;
+  if (error->empty()) *error = "no JSON";
   return std::nullopt;
 }
 
@@ -146,6 +132,50 @@ const Json& Json::operator[](const std::string& name) const {
   static const Json kNone;
   const auto found = members_.find(name);
   return found == members_.end() ? kNone : found->second;
+}
+
+std::optional<Json> parse_report(std::string_view text, std::string* error) {
+  auto json = Json::parse(text, error);
+  if (!json) return std::nullopt;
+  for (const char* const name :
+       {"cupool", "host", "rank", "program", "instance", "mode", "mode_reason", "shortage"}) {
+    const Json::Kind kind = (*json)[name].kind();
+    const bool may_lack = strcmp(name, "cupool") != 0;
+    if (kind == Json::Kind::kString || (may_lack && kind == Json::Kind::kNull)) continue;
+    *error = std::string(name) + " is no text";
+    return std::nullopt;
+  }
+  const auto check = [&](const char* name) {
+    const Json& value = (*json)[name];
+    if (value.kind() != Json::Kind::kNull && !value.is_count()) *error = std::string(name) + " is no count";
+  };
+  check("pid");
+  stats::visit(stats::Sums{}, [&](const stats::CounterInfo& info, uint64_t) { check(info.name); });
+  if (!error->empty()) return std::nullopt;
+  return json;
+}
+
+std::optional<Json> read_report(const char* path, std::string* error) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  std::string text;
+  ssize_t got = file < 0 ? -1 : 0;
+  if (file >= 0) {
+    char part[16384];
+    while (text.size() <= kMostBytes && (got = read(file, part, sizeof part)) > 0)
+      text.append(part, static_cast<size_t>(got));
+  }
+  const int failed = got < 0 ? errno : 0;
+  if (file >= 0) close(file);
+  if (failed != 0) {
+    *error = "cannot read " + printable(path) + ": " + strerror(failed);
+    return std::nullopt;
+  }
+  auto json = text.size() > kMostBytes ? std::nullopt : parse_report(text, error);
+  if (!json) {
+    if (text.size() > kMostBytes) *error = "it is longer than any";
+    *error = printable(path) + " is not a report of cupool (CUPOOL_STATS=json): " + *error;
+  }
+  return json;
 }
 
 std::string quoted(std::string_view text) {
@@ -164,6 +194,12 @@ std::string quoted(std::string_view text) {
     }
   }
   return out + "\"";
+}
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  flatten(out.data(), out.size());
+  return out;
 }
 
 }  // namespace cupool::tools

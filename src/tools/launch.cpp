@@ -3,14 +3,17 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
-#include "config/options.hpp"
 #include "config/parse.hpp"
+#include "config/process.hpp"
 #include "tools/commands.hpp"
 
 namespace cupool::tools {
@@ -24,15 +27,20 @@ constexpr const char* kFolders[] = {".", kInstalled, "../lib", "../lib64"};
 std::string own_folder() {
   char path[PATH_MAX];
   const ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
-  if (size <= 0) return {};
-  const std::string whole(path, static_cast<size_t>(size));
+  std::string whole(path, size > 0 ? static_cast<size_t>(size) : 0);
+  // A root without /proc: the name by which the kernel was asked to run us.
+  const auto* const called = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  if (whole.empty() && called != nullptr && realpath(called, path) != nullptr) whole = path;
   return whole.substr(0, whole.rfind('/'));
 }
 
-bool complained = false;
+// What the library would say of one setting before it goes on without it. A sentence that is only a note is
+// left to it.
+std::string complaint;
 void complain(const char* sentence) {
-  complained = true;
-  fprintf(stderr, "cupool: %s\n", sentence);
+  const std::string_view text(sentence);
+  const size_t consequence = std::min(text.find("; using "), text.find("; ignoring "));
+  if (consequence != std::string_view::npos) complaint = text.substr(0, consequence);
 }
 
 }  // namespace
@@ -51,14 +59,57 @@ std::string find_library() {
 bool preload_library() {
   std::string preload = find_library();
   if (preload.empty()) {
-    fprintf(stderr, "cupool: %s is neither beside this command nor in a library folder next to it\n",
+    fprintf(stderr,
+            "cupool: %s is neither beside this command nor in a library folder next to it; install both from "
+            "one package\n",
             kLibrary);
     return false;
+  }
+  // LD_PRELOAD knows no way to write a space or a colon; a folder of LD_LIBRARY_PATH may have a space.
+  if (preload.find(':') != std::string::npos) {
+    fprintf(stderr,
+            "cupool: %s has a colon in its path, which LD_PRELOAD cannot hold; install it elsewhere\n",
+            preload.c_str());
+    return false;
+  }
+  if (preload.find(' ') != std::string::npos) {
+    std::string folders = preload.substr(0, preload.rfind('/'));
+    const char* const others = config::library_path();
+    if (*others != '\0') folders += std::string(":") + others;
+    setenv("LD_LIBRARY_PATH", folders.c_str(), 1);
+    preload = kLibrary;
   }
   const char* const before = config::preloaded();
   if (*before != '\0') preload += std::string(":") + before;
   setenv("LD_PRELOAD", preload.c_str(), 1);
   return true;
+}
+
+std::string option_name(std::string_view word) {
+  std::string name(word);
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  if (!name.starts_with("CUPOOL_")) name.insert(0, "CUPOOL_");
+  return name;
+}
+
+Program find_program(const char* name) {
+  const auto is_program = [](const std::string& path) {
+    struct stat about;
+    return stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) && access(path.c_str(), X_OK) == 0;
+  };
+  errno = 0;
+  if (strchr(name, '/') != nullptr) {
+    if (is_program(name)) return {true, 0};
+    return {false, errno == 0 ? EACCES : errno};
+  }
+  std::string folders = config::program_path();
+  for (size_t at = 0; at <= folders.size();) {
+    const size_t end = std::min(folders.find(':', at), folders.size());
+    const std::string folder = folders.substr(at, end - at);
+    if (is_program((folder.empty() ? "." : folder) + "/" + name)) return {true, 0};
+    at = end + 1;
+  }
+  return {false, ENOENT};
 }
 
 bool set_option(const char* assignment) {
@@ -67,23 +118,27 @@ bool set_option(const char* assignment) {
     fprintf(stderr, "cupool: --set takes name=value, not \"%s\"\n", assignment);
     return false;
   }
-  std::string name(assignment, equals);
-  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-  if (!name.starts_with("CUPOOL_")) name.insert(0, "CUPOOL_");
+  const std::string name = option_name({assignment, static_cast<size_t>(equals - assignment)});
   const std::string entry = name + "=" + (equals + 1);
   const char* const environment[] = {entry.c_str(), nullptr};
-  complained = false;
+  complaint.clear();
   config::read_environment(environment, complain);
-  if (complained) return false;
+  if (!complaint.empty()) {
+    fprintf(stderr, "cupool: %s; nothing was started\n", complaint.c_str());
+    return false;
+  }
   setenv(name.c_str(), equals + 1, 1);
   return true;
 }
 
+int cannot_run(const char* name, int error) {
+  fprintf(stderr, "cupool: cannot run %s: %s\n", name, strerror(error));
+  return error == ENOENT ? kNotFound : kCannotRun;
+}
+
 int become(char** arguments) {
   execvp(arguments[0], arguments);
-  const int error = errno;
-  fprintf(stderr, "cupool: cannot run %s: %s\n", arguments[0], strerror(error));
-  return error == ENOENT ? kNotFound : kCannotRun;
+  return cannot_run(arguments[0], errno);
 }
 
 }  // namespace cupool::tools

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace cupool::tools {
 
@@ -13,9 +14,22 @@ std::string find_library();
 // was said.
 bool preload_library();
 
-// "name=value" with the name of an option, with or without CUPOOL_ and in any case, into the environment.
+// The full name of an option that was written with or without CUPOOL_, in any case, with - or _.
+std::string option_name(std::string_view word);
+
+// Where a shell would find a program, and whether it may be run; not found: errno says why.
+struct Program {
+  bool found = false;
+  int error = 0;
+};
+Program find_program(const char* name);
+
+// "name=value" with the name of an option, as option_name() takes it, into the environment.
 // False: there is no such option, or the value does not suit it, and that was said.
 bool set_option(const char* assignment);
+
+// Says that a program cannot be run, and gives the exit code for it.
+int cannot_run(const char* name, int error);
 
 // Becomes the program. Returns only where that failed: the exit code, after saying why.
 int become(char** arguments);

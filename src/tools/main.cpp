@@ -7,34 +7,37 @@
 
 #include "base/version.hpp"
 #include "tools/commands.hpp"
+#include "tools/verbs.hpp"
 
 namespace {
 
-constexpr char kUsage[] =
-    "usage: cupool run [--stats=form] [--set name=value]... [--] app [argument]...   run a program with the "
-    "pool\n"
-    "       cupool doctor [--json] [-- app [argument]...]   what the machine, the settings and a program "
-    "need\n"
-    "       cupool merge [--json] report.json...            many processes' reports as one table\n"
-    "       cupool options [--json | --markdown]            list every option\n"
-    "       cupool --version\n"
-    "       cupool --help\n";
+using namespace cupool::tools;
 
-int misuse(const char* what, const char* argument) {
-  fprintf(stderr, "cupool: %s%s\n%s", what, argument, kUsage);
-  return cupool::tools::kMisuse;
+int help(int count, char** arguments) {
+  if (count == 0) {
+    print_help();
+    return 0;
+  }
+  const Verb* const verb = find_verb(arguments[0]);
+  if (verb == nullptr) return refuse_verb(arguments[0]);
+  print_help(*verb);
+  return 0;
 }
 
 int act(int count, char** arguments) {
-  if (count < 2) return misuse("say what to do", "");
-  const std::string_view verb(arguments[1]);
-  if (verb == "--version") return printf("cupool %s\n", cupool::kVersion) < 0;
-  if (verb == "--help" || verb == "help") return printf("%s", kUsage) < 0;
-  if (verb == "run") return cupool::tools::run(count - 2, arguments + 2);
-  if (verb == "options") return cupool::tools::options(count - 2, arguments + 2);
-  if (verb == "doctor") return cupool::tools::doctor(count - 2, arguments + 2);
-  if (verb == "merge") return cupool::tools::merge(count - 2, arguments + 2);
-  return misuse("there is no command ", arguments[1]);
+  if (count < 2) {
+    fprintf(stderr, "cupool: say what to do; cupool help lists the commands\n");
+    return kMisuse;
+  }
+  const std::string_view word(arguments[1]);
+  if (word == "-h" || word == "--help") return help(0, nullptr);
+  if (word == "-V" || word == "--version") return printf("cupool %s\n", cupool::kVersion) < 0;
+  const Verb* const verb = find_verb(word);
+  if (verb == nullptr) return refuse_verb(word);
+  if (asks_for_help(*verb, count - 2, arguments + 2)) return help(1, arguments + 1);
+  if (word == "help") return help(count - 2, arguments + 2);
+  if (word == "version") return printf("cupool %s\n", cupool::kVersion) < 0;
+  return verb->act(count - 2, arguments + 2);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // `cupool merge`: the JSON reports of many processes (ranks, hosts) as one table with a sum, or as one JSON
 // object.
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,33 +21,51 @@ struct Report {
   Json json;
 };
 
-// All of a file; false: errno says why. A directory can be opened, and only reading it fails.
-bool read_file(const char* path, std::string* out) {
-  FILE* const file = fopen(path, "re");
-  if (file == nullptr) return false;
-  char part[4096];
-  for (size_t size; (size = fread(part, 1, sizeof part, file)) > 0;) out->append(part, size);
-  const int error = ferror(file) != 0 ? errno : 0;
-  fclose(file);
-  errno = error;
-  return error == 0;
-}
-
-bool read_report(const char* path, std::vector<Report>* out) {
-  std::string text;
-  if (!read_file(path, &text)) {
-    fprintf(stderr, "cupool: cannot read %s: %s\n", path, strerror(errno));
-    return false;
-  }
-  size_t fault = 0;
-  auto json = Json::parse(text, &fault);
-  if (!json || !json->is_object() || (*json)["cupool"].kind() != Json::Kind::kString) {
-    fprintf(stderr, "cupool: %s is not a report of cupool (CUPOOL_STATS=json)%s\n", path,
-            json ? "" : (", at character " + std::to_string(fault)).c_str());
+bool add_report(const char* path, std::vector<Report>* out) {
+  std::string error;
+  auto json = read_report(path, &error);
+  if (!json) {
+    fprintf(stderr, "cupool: %s\n", error.c_str());
     return false;
   }
   out->push_back({path, std::move(*json)});
   return true;
+}
+
+// Of one process among all hosts. Reports of older versions have no instance.
+std::string process_of(const Json& json) {
+  if (!json["instance"].text().empty()) return json["instance"].text();
+  return json["host"].text() + '\n' + json["program"].text() + '\n' + json["rank"].text() + '\n' +
+         std::to_string(json["pid"].count());
+}
+
+// A process may have left several reports, at signals and at its end, and a file may be named twice: the one
+// that has counted most is the last.
+void count_once(std::vector<Report>* reports) {
+  const auto counted = [](const Report& report) {
+    return report.json["allocations"].count() + report.json["frees"].count() +
+           report.json["submissions"].count();
+  };
+  std::map<std::string, size_t> kept;
+  std::vector<Report> out;
+  for (Report& report : *reports) {
+    const auto [entry, is_new] = kept.try_emplace(process_of(report.json), out.size());
+    if (is_new) {
+      out.push_back(std::move(report));
+      continue;
+    }
+    Report& other = out[entry->second];
+    fprintf(stderr, "cupool: %s and %s are of the same process; the later one counts\n",
+            printable(other.file).c_str(), printable(report.file).c_str());
+    if (counted(report) > counted(other)) other = std::move(report);
+  }
+  *reports = std::move(out);
+}
+
+// As much as a number can hold.
+uint64_t plus(uint64_t a, uint64_t b) {
+  uint64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
 double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
@@ -65,7 +83,7 @@ std::string print(const char* format, double value) {
 template <typename Get>
 std::vector<std::string> cells(std::string rank, std::string host, std::string process, Get&& get,
                                std::string mode) {
-  const uint64_t hits = get("hits_at_once") + get("hits_after_wait");
+  const uint64_t hits = plus(get("hits_at_once"), get("hits_after_wait"));
   return {std::move(rank),
           std::move(host),
           std::move(process),
@@ -74,7 +92,7 @@ std::vector<std::string> cells(std::string rank, std::string host, std::string p
           print_bytes(get("peak_live_bytes")).text,
           print_bytes(get("peak_reserved_bytes")).text,
           print("%.0f%%", 100 * fragmentation(get("peak_live_bytes"), get("peak_reserved_bytes"))),
-          std::to_string(get("segments_allocated") + get("segments_released")),
+          std::to_string(plus(get("segments_allocated"), get("segments_released"))),
           print("%.3f", static_cast<double>(get("saved_ns")) * 1e-9),
           std::to_string(get("out_of_memory")),
           std::move(mode)};
@@ -87,7 +105,7 @@ Totals add_up(const std::vector<Report>& reports) {
   Totals totals;
   for (const Report& report : reports) {
     stats::visit(stats::Sums{}, [&](const stats::CounterInfo& info, uint64_t) {
-      totals[info.name] += report.json[info.name].count();
+      totals[info.name] = plus(totals[info.name], report.json[info.name].count());
     });
   }
   return totals;
@@ -103,11 +121,12 @@ void print_table(const std::vector<Report>& reports, const Totals& totals) {
   table.column("mode", Table::Align::kLeft);
   for (const Report& report : reports) {
     const Json& json = report.json;
-    const std::string process = json["program"].text() + "[" + std::to_string(json["pid"].count()) + "]";
-    const std::string& rank = json["rank"].text();
+    const std::string process =
+        printable(json["program"].text()) + "[" + std::to_string(json["pid"].count()) + "]";
+    const std::string rank = printable(json["rank"].text());
     table.row(cells(
-        rank.empty() ? "-" : rank, json["host"].text(), process,
-        [&](const char* name) { return json[name].count(); }, json["mode"].text()));
+        rank.empty() ? "-" : rank, printable(json["host"].text()), process,
+        [&](const char* name) { return json[name].count(); }, printable(json["mode"].text())));
   }
   table.row(cells(
       "all", "", std::to_string(reports.size()) + " processes",
@@ -149,16 +168,17 @@ int merge(int count, char** arguments) {
     if (strcmp(arguments[i], "--json") == 0) {
       as_json = true;
     } else if (arguments[i][0] == '-' && arguments[i][1] != '\0') {
-      fprintf(stderr, "cupool: merge does not know %s\n", arguments[i]);
+      fprintf(stderr, "cupool: merge does not know %s\n", printable(arguments[i]).c_str());
       return kMisuse;
     } else {
-      all_read = read_report(arguments[i], &reports) && all_read;
+      all_read = add_report(arguments[i], &reports) && all_read;
     }
   }
   if (reports.empty()) {
     if (all_read) fprintf(stderr, "cupool: merge needs the files that CUPOOL_STATS=json left\n");
     return all_read ? kMisuse : 1;
   }
+  count_once(&reports);
   std::stable_sort(reports.begin(), reports.end(), comes_before);
   const Totals totals = add_up(reports);
   if (as_json) {

@@ -1,17 +1,27 @@
 // `cupool options`: the table of options as text, as JSON, or as the page docs/options.md.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <string>
 
+#include "config/parse.hpp"
 #include "config/print.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
+#include "tools/launch.hpp"
 #include "tools/table.hpp"
+#include "tools/verbs.hpp"
 
 namespace cupool::tools {
 namespace {
 
+// What people need first; docs and tests count on ten.
+constexpr std::string_view kFirst[] = {
+    "CUPOOL_BACKEND",    "CUPOOL_EXCEPT",   "CUPOOL_FREE",  "CUPOOL_LIMIT",      "CUPOOL_LOG",
+    "CUPOOL_MAX_CACHED", "CUPOOL_DECAY_MS", "CUPOOL_STATS", "CUPOOL_STATS_FILE", "CUPOOL_CHECK"};
+
 void print_text(const config::OptionInfo& info) {
-  printf("%s=%s  (%s)\n", info.name, info.fallback, info.type);
+  print_wrapped(std::string(info.name) + "=" + info.fallback + "  (" + info.type + ")", 0);
   print_wrapped(info.doc, 4);
 }
 
@@ -48,23 +58,58 @@ void print_json() {
   printf("]\n");
 }
 
+void print_all() {
+  config::visit(config::defaults(), [](const config::OptionInfo& info, const char*) { print_text(info); });
+}
+
+void print_first() {
+  size_t others = 0;
+  config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
+    if (std::find(std::begin(kFirst), std::end(kFirst), info.name) == std::end(kFirst)) {
+      ++others;
+    } else {
+      print_text(info);
+    }
+  });
+  printf("%zu more: cupool options --all\n", others);
+}
+
+int print_one(const char* word) {
+  const std::string name = option_name(word);
+  bool found = false;
+  config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
+    if (name != info.name) return;
+    print_text(info);
+    found = true;
+  });
+  if (found) return 0;
+  const char* const near = config::nearest_name(name);
+  const std::string hint =
+      near == nullptr ? "cupool options --all lists them" : std::string("did you mean ") + near + "?";
+  fprintf(stderr, "cupool: %s is not an option; %s\n", name.c_str(), hint.c_str());
+  return kMisuse;
+}
+
 }  // namespace
 
 int options(int count, char** arguments) {
-  if (count == 0) {
-    config::visit(config::defaults(), [](const config::OptionInfo& info, const char*) { print_text(info); });
-    return 0;
+  if (count == 0) print_first();
+  int code = 0;
+  for (int i = 0; i < count; ++i) {
+    const std::string_view word(arguments[i]);
+    if (word == "--all") {
+      print_all();
+    } else if (word == "--markdown") {
+      print_markdown();
+    } else if (word == "--json") {
+      print_json();
+    } else if (word.starts_with("-")) {
+      return refuse_flag("options", word);
+    } else {
+      code = std::max(code, print_one(arguments[i]));
+    }
   }
-  if (count == 1 && strcmp(arguments[0], "--markdown") == 0) {
-    print_markdown();
-    return 0;
-  }
-  if (count == 1 && strcmp(arguments[0], "--json") == 0) {
-    print_json();
-    return 0;
-  }
-  fprintf(stderr, "cupool: options takes --json, --markdown or nothing\n");
-  return kMisuse;
+  return code;
 }
 
 }  // namespace cupool::tools

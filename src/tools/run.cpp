@@ -6,6 +6,7 @@
 
 #include "tools/commands.hpp"
 #include "tools/launch.hpp"
+#include "tools/verbs.hpp"
 
 namespace cupool::tools {
 namespace {
@@ -50,13 +51,13 @@ int run(int count, char** arguments) {
     }
     bool fine = true;
     const int used = take_option(count, arguments, &fine);
-    if (used == 0) fprintf(stderr, "cupool: run does not know %s\n", arguments[0]);
-    if (used == 0 || !fine) return kMisuse;
+    if (used == 0) return refuse_flag("run", arguments[0]);
+    if (!fine) return kMisuse;
     count -= used;
     arguments += used;
   }
   if (count == 0) {
-    fprintf(stderr, "cupool: run needs a program\n");
+    fprintf(stderr, "cupool: run needs a program: cupool run [options] -- app [argument]...\n");
     return kMisuse;
   }
   return preload_library() ? become(arguments) : kNotFound;

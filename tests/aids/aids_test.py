@@ -1,6 +1,8 @@
 """What users know from other allocators: memory filled as it comes and goes, bad frees told with their stack."""
 
 import re
+import shutil
+import subprocess
 
 import harness
 
@@ -42,16 +44,44 @@ class AidsTest(harness.TestCase):
         result = run("frees", CUPOOL_FILL="alloc:300,free:0x5A")
         self.assertIn("CUPOOL_FILL=alloc:300,free:0x5A", result.err)
 
-    def test_a_bad_free_is_told_with_the_function_that_made_it(self):
-        result = run("frees", CUPOOL_CHECK="1")
+    def bad_frees(self, program):
+        """What is said of each of the three, with whitespace in one piece."""
+        result = harness.with_cupool([program, "frees"], env={"CUPOOL_STATS": "off", "CUPOOL_CHECK": "1"})
         self.assertEqual("twice: 1\ninside: 1\nunknown: 1\n", result.out)
-        reports = result.err.split("cupool: free of ")[1:]
+        reports = re.split(r"(?m)^cupool: (?=free of|double free)", result.err)[1:]
         self.assertEqual(3, len(reports), result.err)
-        for report, said, culprit in zip(reports, ("freed twice", "100 bytes inside a block of 1000", "no allocation"),
+        self.assertNotIn("libcupool.so", result.err)
+        return reports
+
+    def test_a_bad_free_is_told_with_the_function_that_made_it(self):
+        for report, said, culprit in zip(self.bad_frees(AIDS),
+                                         (r"double free of 0x\w+, a block of 1000 bytes; freed again here:",
+                                          r"an interior pointer: it is 100 bytes inside a block of 1000 bytes at 0x\w+; freed here:",
+                                          r"never allocated, or not through this library; freed here:"),
                                          ("frees_twice", "frees_inside", "frees_the_unknown")):
-            self.assertIn(said, report)
-            self.assertIn(culprit, report)
-            self.assertNotIn("libcupool.so", report)
+            self.assertRegex(report, said)
+            self.assertRegex(report.splitlines()[1], rf"#0 {culprit} in .*aids; for the line: addr2line -Cfe .*aids 0x[0-9a-f]+$")
+
+    def test_the_command_that_a_bad_free_names_finds_its_line(self):
+        self.need_native()
+        for report in self.bad_frees(AIDS):
+            command = re.search(r"#0 .*; for the line: (addr2line .*)$", report, re.MULTILINE).group(1)
+            found = subprocess.run(command.split(), capture_output=True, text=True, check=True).stdout
+            self.assertIn(re.search(r"#0 (\w+)", report).group(1), found)
+
+    def test_a_double_free_is_told_with_file_and_line_of_all_three_calls(self):
+        self.need_native()
+        if not shutil.which("ldconfig") or "libdw.so.1" not in subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout:
+            self.skipTest("no libdw here")
+        lines = (harness.SOURCE / "tests/aids/aids.cpp").read_text().splitlines()
+        report = self.bad_frees(harness.BUILD / "tests" / "aids" / "aids_lines")[0]
+        places = [int(n) for n in re.findall(r"#0 frees_twice at \S*aids\.cpp:(\d+)", report)]
+        said = [lines[n - 1] for n in places]
+        self.assertEqual(3, len(said), report)
+        for text, call in zip(said, ('"twice: %d', "cuMemFree(block)", "cuMemAlloc(&block, 1000)")):
+            self.assertIn(call, text)
+        self.assertLess(report.index("freed again here"), report.index("freed before here"))
+        self.assertLess(report.index("freed before here"), report.index("allocated here"))
 
     def test_without_check_a_bad_free_is_only_answered(self):
         result = run("frees")

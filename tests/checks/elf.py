@@ -3,8 +3,11 @@
 import re
 import subprocess
 
-# libc and libm, and the loader itself by its name on either architecture.
-MAY_NEED = re.compile(r"^(libc\.so\.6|libm\.so\.6|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$")
+# The C library in all its parts, and the loader itself by its name on either architecture.
+MAY_NEED = re.compile(r"^(libc\.so\.6|libm\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$")
+
+# The oldest glibc on which everything that is installed loads: that of RHEL 8, and older than Ubuntu 20.04's and Debian 11's.
+OLDEST_GLIBC = (2, 28)
 
 
 def _lines(*command):
@@ -32,6 +35,21 @@ def has_text_relocations(path):
     return any("TEXTREL" in line for line in _lines("readelf", "-dW", path))
 
 
+def too_new(path, oldest=OLDEST_GLIBC):
+    """The functions that a glibc as old as that does not have under the version this file asks for."""
+    found = []
+    for line in _lines("objdump", "-T", path):
+        need = re.search(r"\*UND\*.*\(?GLIBC_([0-9.]+)\)?\s+(\S+)$", line)
+        if need and tuple(int(n) for n in need.group(1).split(".")) > oldest:
+            found.append(f"{need.group(2)} of glibc {need.group(1)}")
+    # A version that no symbol carries is checked by the loader too.
+    for line in _lines("readelf", "-VW", path):
+        need = re.search(r"Name: GLIBC_(?:ABI_(\w+)|([0-9.]+))\b", line)
+        if need and (need.group(1) or tuple(int(n) for n in need.group(2).split(".")) > oldest):
+            found.append(f"needs {need.group(0).split()[-1]}")
+    return sorted(found)
+
+
 def faults(path, promised):
     """One line for each way in which the library is not as promised (a set of names, cupool_* aside)."""
     found = [f"needs {name}" for name in needed(path) if not MAY_NEED.match(name)]
@@ -42,3 +60,29 @@ def faults(path, promised):
     if has_text_relocations(path):
         found.append("has text relocations")
     return found
+
+
+def weaknesses(path, machine):
+    """One line for each way in which a binary is less hardened than promised."""
+    dynamic = "\n".join(_lines("readelf", "-dW", path))
+    segments = "\n".join(_lines("readelf", "-lW", path))
+    notes = "\n".join(_lines("readelf", "-nW", path))
+    symbols = "\n".join(_lines("nm", "-a", "-C", path)) + "\n".join(_lines("nm", "-D", path))
+    found = []
+    if "BIND_NOW" not in dynamic and "Flags: NOW" not in dynamic:
+        found.append("binds lazily")
+    if "GNU_RELRO" not in segments:
+        found.append("has no read-only relocations")
+    if not re.search(r"GNU_STACK.* RW ", segments):
+        found.append("has an executable stack")
+    if "__stack_chk_fail" not in symbols:
+        found.append("has no stack protector")
+    if machine.startswith("x86_64") and "SHSTK" not in notes:
+        found.append("is not marked for shadow stacks")
+    return found
+
+
+def dead_runtime(path):
+    """Parts of the C++ runtime that nothing of ours calls."""
+    symbols = "\n".join(_lines("nm", "-a", "-C", path))
+    return [name for name in ("__cxa_throw", "cplus_demangle", "d_print_comp", "__verbose_terminate_handler", "std::locale") if name in symbols]

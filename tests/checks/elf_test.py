@@ -1,4 +1,6 @@
-"""libcupool.so needs libc, libm and the loader, and exports the table, dlsym and cupool_*; and the check can fail."""
+"""libcupool.so needs the C library of 2018 and the loader, and exports the table, dlsym and cupool_*; and the check can fail."""
+
+import subprocess
 
 import driver_api
 import elf
@@ -19,6 +21,19 @@ class ElfTest(harness.TestCase):
         self.assertIn("dlsym", promised)
         self.assertIn("cuMemAlloc_v2", promised)
         self.assertEqual([], elf.faults(harness.LIBRARY, promised))
+
+    def test_the_library_and_the_command_load_on_every_glibc_since_2_28(self):
+        self.need_no_sanitizer("a sanitizer's runtime needs the glibc that it was built for")
+        for name in ("libcupool.so", "cupool", "sim/libcuda.so.1", "tests/victims/churn"):
+            with self.subTest(name=name):
+                self.assertEqual([], elf.too_new(harness.BUILD / name))
+
+    def test_the_elf_check_sees_a_function_of_a_newer_glibc(self):
+        text = "int pthread_create(void); int dladdr(void); int f(void) { return pthread_create() + dladdr(); }\n"
+        library = harness.compile_shared(self.scratch, "new.so", text)
+        found = " ".join(elf.too_new(library, oldest=(2, 0)))
+        self.assertIn("pthread_create of glibc", found)
+        self.assertIn("needs GLIBC_", found)
 
     def test_the_old_32_bit_allocation_calls_are_not_exported(self):
         old = {"cuMemAlloc", "cuMemFree", "cuMemAllocPitch", "cuMemGetInfo", "cuMemGetAddressRange"}
@@ -43,6 +58,25 @@ class ElfTest(harness.TestCase):
         script.write_text("CUPOOL_1 { global: *; };\n")
         found = self.sample(SAMPLE, f"-Wl,--version-script={script}")
         self.assertTrue(any("carries a version" in line for line in found), found)
+
+    def machine(self):
+        """What the tests' compiler builds for."""
+        return subprocess.run([harness.COMPILER, "-dumpmachine"], capture_output=True, text=True, check=True).stdout
+
+    def test_both_binaries_are_hardened(self):
+        self.need_no_sanitizer("a sanitized build is not the one that is installed")
+        for binary in (harness.LIBRARY, harness.BUILD / "cupool"):
+            self.assertEqual([], elf.weaknesses(binary, self.machine()), binary)
+
+    def test_the_library_carries_no_dead_code_of_the_runtime(self):
+        self.need_no_sanitizer("a sanitized build is not the one that is installed")
+        self.assertEqual([], elf.dead_runtime(harness.LIBRARY))
+
+    def test_the_hardening_check_sees_a_soft_binary(self):
+        soft = harness.compile_shared(self.scratch, "soft.so", SAMPLE, "-nostdlib", "-Wl,-z,norelro", "-Wl,-z,lazy", "-Wl,-z,execstack",
+                                      "-fno-stack-protector")
+        self.assertEqual(["binds lazily", "has no read-only relocations", "has an executable stack", "has no stack protector"],
+                         elf.weaknesses(soft, "aarch64"))
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def report(everything, modes):
         for mode in modes:
             counters = results.get(mode, [{}])[-1].get("counters") if results.get(mode) else None
             if counters:
-                kept = ("mode", "mode_reason", "allocations", "seals", "stream_waits", "context_waits", "pool_waits", "barriers", "lane_changes", "segments_allocated",
+                kept = ("mode", "mode_reason", "allocations", "seals", "stream_waits", "context_waits", "pool_waits", "lane_changes", "segments_allocated",
                         "segments_released", "unknown_entry_points")
                 print(f"  {task} {mode}: " + ", ".join(f"{k} {counters[k]}" for k in kept if k in counters))
 

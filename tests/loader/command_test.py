@@ -27,13 +27,29 @@ class CommandTest(harness.TestCase):
         self.assertIn("libother.so", maps)
         self.assertIn("libcupool.so", maps)
 
-    def test_an_installed_command_finds_the_installed_library(self):
+    def test_an_installed_command_finds_the_installed_library_under_any_prefix(self):
+        self.need_native()
+        for name in ("prefix", "a prefix with spaces"):
+            prefix = self.scratch / name
+            subprocess.run(["cmake", "--install", harness.BUILD, "--prefix", prefix], check=True, capture_output=True)
+            maps = self.run_through(prefix / "bin" / "cupool").out
+            self.assertIn(str(prefix.resolve()), maps)
+            self.assertNotIn(str(harness.LIBRARY), maps)
+
+    def test_the_installed_description_for_pkg_config_names_the_header(self):
         self.need_native()
         prefix = self.scratch / "prefix"
         subprocess.run(["cmake", "--install", harness.BUILD, "--prefix", prefix], check=True, capture_output=True)
-        maps = self.run_through(prefix / "bin" / "cupool").out
-        self.assertIn(str(prefix.resolve()), maps)
-        self.assertNotIn(str(harness.LIBRARY), maps)
+        (description,) = prefix.rglob("cupool.pc")
+        self.assertIn("Version: ", description.read_text())
+        (config,) = prefix.rglob("cupoolConfig.cmake")
+        (self.scratch / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.22)\nproject(p C)\nfind_package(cupool REQUIRED)\nadd_executable(p p.c)\n"
+            "target_link_libraries(p cupool::cupool)\n")
+        (self.scratch / "p.c").write_text("#include <cupool/cupool.h>\nint main(void) { return 0; }\n")
+        folder = self.scratch / "user"
+        subprocess.run(["cmake", "-S", self.scratch, "-B", folder, f"-Dcupool_DIR={config.parent}"], check=True, capture_output=True)
+        subprocess.run(["cmake", "--build", folder], check=True, capture_output=True)
 
     def test_the_command_gives_the_programs_exit_code(self):
         self.need_native()

@@ -1,7 +1,13 @@
 """The verbs of the command: what each prints, for people and as JSON, and its exit codes."""
 
+import fcntl
 import json
 import os
+import pty
+import re
+import struct
+import subprocess
+import termios
 
 import harness
 import lab
@@ -33,16 +39,118 @@ class CommandsTest(harness.TestCase):
             done = self.cupool("run", *words, "--", "true")
             self.assertEqual(2, done.code, words)
             self.assertIn(said, done.err)
+            self.assertNotIn("using", done.err)
         for words, said in ((["--set"], "name=value"), (["--stats"], "CUPOOL_STATS")):
             done = self.cupool("run", *words)
             self.assertEqual(2, done.code, words)
             self.assertIn(said, done.err)
 
+    def test_run_says_that_nothing_was_started_and_starts_what_is_only_noted(self):
+        done = self.cupool("run", "--set", "limit=junk", "--", "echo", "started")
+        self.assertEqual((2, "", "cupool: CUPOOL_LIMIT=junk is not a size; nothing was started\n"), (done.code, done.out, done.err))
+        noted = self.cupool("run", "--set", "limit=16M", "--", lab.PROGRAM, "a:x:1000")
+        self.assertEqual(0, noted.code)
+        self.assertIn("CUPOOL_LIMIT=16M is below CUPOOL_SEGMENT_MIN=20M", noted.err)
+
     def test_run_needs_a_program(self):
         self.assertEqual(2, self.cupool("run").code)
         self.assertEqual(2, self.cupool("run", "--json", "--").code)
 
+    # ---- Help.
+
+    VERBS = ("run", "doctor", "merge", "options", "help", "version")
+
+    def test_help_and_version_come_in_every_usual_spelling(self):
+        for words in (["help"], ["-h"], ["--help"]):
+            done = self.cupool(*words)
+            self.assertEqual((0, ""), (done.code, done.err))
+            for verb in self.VERBS:
+                self.assertIn(f"  cupool {verb}", done.out)
+        for words in (["version"], ["--version"], ["-V"]):
+            self.assertRegex(self.cupool(*words).out, r"^cupool \d+\.\d+\.\d+\n$")
+
+    def test_help_behind_every_verb_explains_it(self):
+        for verb in self.VERBS:
+            texts = {self.cupool(*words).out for words in ([verb, "-h"], [verb, "--help"], ["help", verb])}
+            self.assertEqual(1, len(texts), verb)
+            self.assertIn(f"usage: cupool {verb}", texts.pop())
+        # Behind a program's name it is the program's.
+        self.assertEqual("-h\n", self.cupool("run", "--", "echo", "-h").out)
+        self.assertEqual("-h\n", self.cupool("run", "--set", "log=quiet", "echo", "-h").out)
+
+    def test_near_misses_are_met_with_a_hint(self):
+        for words, hint in ((["run", "--limit=3G", "x"], "did you mean --set limit=3G?"),
+                            (["run", "--limit", "3G", "x"], "did you mean --set limit=value?"),
+                            (["run", "--max-cachd=1G", "x"], "did you mean --set max_cached=1G?"),
+                            (["run", "--stat", "text"], "did you mean --stats?"), (["run", "--jsn", "x"], "did you mean --json?"),
+                            (["doctor", "--jason"], "did you mean --json?"), (["docter"], "did you mean cupool doctor?"),
+                            (["option"], "did you mean cupool options?"), (["options", "lmit"], "did you mean CUPOOL_LIMIT?"),
+                            (["echo"], "to run that program: cupool run -- echo"), (["xyzzyx"], "cupool help lists them"),
+                            ([], "cupool help lists the commands"), (["help", "docter"], "did you mean cupool doctor?")):
+            done = self.cupool(*words)
+            self.assertEqual(2, done.code, words)
+            self.assertIn(hint, done.err)
+
+    def test_help_fits_the_terminal(self):
+        for columns in (40, 80, 132):
+            for words in (["help"], ["help", "run"], ["options", "--all"]):
+                lines = self.at_terminal(columns, *words).splitlines()
+                self.assertGreater(len(lines), 5)
+                longest = max(lines, key=len)
+                self.assertLessEqual(len(longest), max(columns, 0), longest)
+
+    def at_terminal(self, columns, *words):
+        """What the command prints to a terminal of that width."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        done = subprocess.Popen([str(COMMAND), *words], stdout=slave, stdin=subprocess.DEVNULL)
+        os.close(slave)
+        out = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            out += part
+        done.wait()
+        os.close(master)
+        return out.decode().replace("\r\n", "\n")
+
+    def test_bash_completes_verbs_flags_and_options(self):
+        script = harness.SOURCE / "src/tools/completion/cupool.bash"
+        for line, expected in ((["cupool", "do"], "doctor"), (["cupool", "run", "--s"], "--set --stats"),
+                               (["cupool", "run", "--set", "max"], "max_cached="), (["cupool", "options", "CUPOOL_LIM"], "CUPOOL_LIMIT"),
+                               (["cupool", "run", "--stats", "j"], "json"), (["cupool", "help", "m"], "merge")):
+            words = " ".join(f"'{w}'" for w in line)
+            command = f". {script}; COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; _cupool; echo ${{COMPREPLY[@]}}"
+            done = harness.run(["bash", "-c", command], env={"PATH": f"{harness.BUILD}:{os.environ['PATH']}"}, driver="sim")
+            self.assertEqual((expected + "\n", ""), (done.out, done.err))
+
     # ---- doctor.
+
+    def test_doctor_ends_with_a_verdict(self):
+        for words, env, verdict in ((["doctor"], {}, "cupool works here."),
+                                    (["doctor"], {"CUPOOL_LIMT": "1"}, "cupool works here, without the settings that it did not understand."),
+                                    (["doctor", "--", lab.PROGRAM, "a:x:1000"], {}, "cupool serves this program; nothing needs to change."),
+                                    (["doctor", "--", lab.PROGRAM, "s"], {}, "there was nothing for cupool to serve."),
+                                    (["doctor", "--", lab.PROGRAM, "a:x:1"], {"CUPOOL_BACKEND": "off"},
+                                     "cupool served none of the program's allocations; see what to change above."),
+                                    (["doctor", "--", "true"], {}, "cupool had no part in this program.")):
+            said = " ".join(self.cupool(*words, env=env).out.split())
+            self.assertTrue(said.endswith("verdict: " + verdict), said)
+
+    def test_doctor_json_is_json_alone(self):
+        done = self.cupool("doctor", "--json", "--", lab.PROGRAM, "a:x:1000", "p:live_bytes")
+        answer = json.loads(done.out)
+        self.assertEqual("cupool serves this program; nothing needs to change.", answer["verdict"])
+        self.assertIn("live_bytes 1024", done.err)
+
+    def test_doctor_stops_at_a_program_that_does_not_exist(self):
+        for name, code, why in (("no-such-program", 127, "No such file"), ("/no/such/program", 127, "No such file"), ("/etc/passwd", 126, "Permission denied")):
+            done = self.cupool("doctor", "--", name)
+            self.assertEqual((code, "", f"cupool: cannot run {name}: {why}"), (done.code, done.out, done.err[:len(f"cupool: cannot run {name}: {why}")]))
 
     def test_doctor_describes_the_machine(self):
         done = self.cupool("doctor")
@@ -115,6 +223,46 @@ class CommandsTest(harness.TestCase):
         self.assertEqual(2, self.cupool("merge").code)
         self.assertEqual(2, self.cupool("merge", "--odd").code)
 
+    def test_merge_ends_in_a_sentence_whatever_it_is_given(self):
+        (good,) = self.reports(1)
+        report = good.read_text()
+        bad = self.scratch / "bad\x1b[2J.json"
+        head = report.rstrip("}\n")
+        hostile = {
+            "exponent": report.replace('"allocations":1,', '"allocations":1e3,'), "duplicate": head + '},"pid":7}',
+            "zero": report.replace('"script"', '"scr\\u0000ipt"'), "raw zero": report.replace("script", "scr\x00ipt"),
+            "negative": report.replace('"allocations":1,', '"allocations":-1,'), "huge": report.replace('"allocations":1,', f'"allocations":{10 ** 30},'),
+            "text for a count": report.replace('"allocations":1,', '"allocations":"1",'), "many": "[" + "0," * (20 << 20) + "0]",
+            "many inside": '{"cupool":"1","x":[' + "0," * (20 << 20) + "0]}", "deep": '{"cupool":"1","x":' + "[" * 2_000_000,
+            "deep objects": '{"x":' * 500_000, "long": '{"cupool":"' + "x" * (30 << 20) + '"}', "cut": report[:-20], "number": "1", "words": "nan",
+            "many names": "{" + ",".join(f'"k{i}":0' for i in range(100_000)) + "}"}
+        for kind, text in hostile.items():
+            bad.write_text(text)
+            script = f'ulimit -v 400000; exec "$@"'
+            done = harness.run(["sh", "-c", script, "sh", COMMAND, "merge", good, bad], driver="sim") if not harness.SANITIZE else \
+                self.cupool("merge", good, bad)
+            self.assertEqual(1, done.code, (kind, done.err))
+            self.assertIn("bad?[2J.json is not a report", done.err, kind)
+            self.assertEqual(1, done.err.count("\n"), kind)
+            self.assertIn("1 processes", done.out)
+        self.assertEqual(1, self.cupool("merge", "/dev/zero").code)
+
+    def test_merge_counts_a_process_once(self):
+        files = self.reports(2)
+        again = self.scratch / "again.json"
+        again.write_text(files[0].read_text())
+        done = self.cupool("merge", "--json", *files, again, files[1])
+        merged = json.loads(done.out)
+        self.assertEqual((2, 3), (merged["processes"], merged["allocations"]))
+        self.assertIn("are of the same process", done.err)
+
+    def test_merge_prints_no_control_character_of_a_report(self):
+        (good,) = self.reports(1)
+        good.write_text(good.read_text().replace('"script"', '"a\\u001b[31m\\nforged"'))
+        out = self.cupool("merge", good).out
+        self.assertIn("a?[31m?forged", out)
+        self.assertEqual(3, out.count("\n"))
+
     def test_an_answer_that_could_not_be_written_is_an_error(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
@@ -125,7 +273,12 @@ class CommandsTest(harness.TestCase):
     # ---- options.
 
     def test_options_come_as_text_and_as_json(self):
-        self.assertIn("CUPOOL_LIMIT=unlimited", self.cupool("options").out)
+        for words, count in (([], 10), (["--all"], len(json.loads(self.cupool("options", "--json").out)))):
+            out = self.cupool("options", *words).out
+            self.assertIn("CUPOOL_LIMIT=unlimited", out)
+            self.assertEqual(count, len(re.findall(r"(?m)^CUPOOL_", out)))
+        for name in ("limit", "CUPOOL_LIMIT", "Limit"):
+            self.assertEqual(["CUPOOL_LIMIT"], re.findall(r"(?m)^CUPOOL_\w+", self.cupool("options", name).out))
         self.assertIn("CUPOOL_LIMIT", [o["name"] for o in json.loads(self.cupool("options", "--json").out)])
         self.assertEqual(2, self.cupool("options", "--odd").code)
 

@@ -49,8 +49,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try_size(text);
   try_environment(std::string(text));
   try_patterns(text);
-  size_t fault = 0;
-  const auto json = cupool::tools::Json::parse(text, &fault);
-  if (!json && fault > size) abort();
+  std::string error;
+  const auto json = cupool::tools::parse_report(text, &error);
+  if (json.has_value() != error.empty()) abort();
   return 0;
 }

@@ -30,7 +30,7 @@ class LoadsTest(harness.TestCase):
     def assert_seen(self, reason, *network, **how):
         """It is known at the first allocation after the load."""
         played = self.network(*network, ["a:x:1000", "L:LIBRARY", "a:y:1000"], **how)
-        self.assertEqual(("fences", reason), (played.counters["mode"], played.counters["mode_reason"]), played.out)
+        self.assertEqual(("exact", reason), (played.counters["mode"], played.counters["mode_reason"]), played.out)
 
     def test_a_network_library_is_noticed_by_the_load_that_brings_it(self):
         self.assert_seen("libibverbs is loaded", "libibverbs.so.1", "/dev/infiniband")

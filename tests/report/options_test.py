@@ -51,8 +51,10 @@ class OptionsTest(harness.TestCase):
 
     def test_option_log_says_more_or_less(self):
         bad = {"limit": "junk"}
-        self.assertIn("junk", play("s", **bad).err)
-        self.assertEqual("", play("s", log="quiet", **bad).err)
+        for level in ("normal", "quiet"):
+            self.assertIn("junk", play("s", log=level, **bad).err)
+            done = harness.with_cupool([lab.PROGRAM, "a:x:1"], env={"CUPOOL_STATS": "summary", "CUPOOL_LOG": level}, driver="sim")
+            self.assertEqual(level == "normal", "1 allocation" in done.err, done.err)
         self.assertIn("native pool of device 0", play("a:x:1", backend="native", log="verbose").err)
         self.assertEqual("", play("a:x:1", backend="native").err)
 
@@ -66,27 +68,21 @@ class OptionsTest(harness.TestCase):
 
     # ---- Time.
 
-    def test_option_streams_chooses_lanes_or_fences(self):
-        steps = streams(40, 5 * MIB, per=1)
-        self.assertEqual(0, play(*steps).counters["hits_after_wait"])
-        self.assertGreater(play(*steps, streams="fences", many_budget=0).counters["hits_after_wait"], 0)
+    def test_option_streams_chooses_who_waits_for_the_work_of_reused_memory(self):
+        for mode, waits in (("lanes", (True, False)), ("fences", (False, True)), ("exact", (False, False))):
+            counters = play(*streams(60, 50000), streams=mode).counters
+            self.assertEqual((mode, *waits), (counters["mode"], counters["stream_waits"] > 0, counters["context_waits"] > 0))
 
     def test_option_free_makes_every_free_wait(self):
         waits = [play(*streams(10, 1000), free=how).counters["pool_waits"] for how in ("async", "sync")]
         self.assertEqual([0, 10], waits)
 
-    def test_option_many_budget_trades_memory_for_barriers(self):
+    def test_option_many_budget_trades_memory_for_waits_between_streams(self):
         steps = streams(60, 5 * MIB)
-        mean = play(*steps, streams="fences", many_budget=0, segment_min="2M").counters
-        generous = play(*steps, streams="fences", many_budget="2G", segment_min="2M").counters
-        self.assertLess(generous["barriers"], mean["barriers"])
+        mean = play(*steps, many_budget=0).counters
+        generous = play(*steps, many_budget="2G").counters
+        self.assertLess(generous["stream_waits"], mean["stream_waits"])
         self.assertGreater(generous["peak_reserved_bytes"], mean["peak_reserved_bytes"])
-
-    def test_option_many_hold_ms_ends_barriers_between_streams_that_take_turns(self):
-        steps = streams(200, 1000, per=2)
-        trips = [play(*steps, many_hold_ms=ms).counters["guard_trips"] for ms in (0, 1000)]
-        self.assertGreater(trips[0], 100)
-        self.assertLess(trips[1], trips[0] // 2)
 
     # ---- Memory.
 
@@ -226,9 +222,10 @@ class OptionsTest(harness.TestCase):
         self.assertIn("allocations", done.err)
 
     def test_option_stats_exact_makes_peaks_exact(self):
-        steps = [*fill(700, 512), *drain(700)]
-        self.assertEqual(700 * 512, play(*steps, stats_exact="yes").counters["peak_live_bytes"])
-        self.assertNotEqual(700 * 512, play(*steps).counters["peak_live_bytes"])
+        steps = ["h:4:512:50", *fill(1, 512)]
+        exact, rough = play(*steps, stats_exact="yes").counters, play(*steps).counters
+        self.assertEqual((200 * 512, 200 * 512), (exact["peak_live_bytes"], exact["peak_live_most_bytes"]))
+        self.assertLess(rough["peak_live_bytes"], rough["peak_live_most_bytes"])
 
     def test_option_oom_reports_is_how_many_failures_are_explained(self):
         steps = [f"a:x:{3 << 30}", *[f"a:y:{3 << 30}"] * 4]

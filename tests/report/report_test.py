@@ -29,9 +29,8 @@ class ReportTest(harness.TestCase):
         self.assertIn("2 allocations", done.err)
         self.assertIn("lanes", done.err)
 
-    def test_a_program_that_took_nothing_from_the_pool_prints_no_summary(self):
+    def test_a_program_that_allocated_nothing_prints_no_summary(self):
         self.assertEqual("", self.run_steps("s").err)
-        self.assertEqual("", self.run_steps(*STEPS, backend="off").err)
 
     def test_off_prints_nothing(self):
         self.assertEqual("", self.run_steps(*STEPS, stats="off").err)
@@ -87,8 +86,17 @@ class ReportTest(harness.TestCase):
         err = self.run_steps(*STEPS, "x:exit", stats="json").err
         self.assertEqual(1, err.count('{"cupool"'))
 
-    def test_without_a_full_report_signals_are_left_alone(self):
-        done = self.run_steps(*STEPS, "x:term")
+    def test_the_summary_comes_when_a_signal_ends_the_program(self):
+        lab.needs_signals(self)
+        for how, number in (("term", 15), ("int", 2), ("hup", 1)):
+            done = self.run_steps(*STEPS, f"x:{how}")
+            self.assertEqual(-number, done.code)
+            self.assertIn("2 allocations", done.err)
+            played = play(*STEPS, f"x:{how}")
+            self.assertEqual((-number, 2), (played.code, played.counters.get("allocations")), how)
+
+    def test_signals_are_left_alone_where_nothing_is_reported(self):
+        done = self.run_steps(*STEPS, "x:term", stats="off")
         self.assertEqual((-15, ""), (done.code, done.err))
 
     def test_a_signal_asks_for_a_report_while_the_program_runs_on(self):
@@ -105,7 +113,7 @@ class ReportTest(harness.TestCase):
         self.run_steps(*STEPS, stats="json", stats_file=pattern)
         (name,) = os.listdir(self.scratch)
         report = json.loads((self.scratch / name).read_text())
-        self.assertEqual(f"script-0-{os.uname().nodename}-{report['pid']}-%.json", name)
+        self.assertEqual(f"script-none-{os.uname().nodename}-{report['pid']}-%.json", name)
 
     def test_the_rank_comes_from_the_launcher(self):
         for variable in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "PMIX_RANK"):
@@ -152,7 +160,7 @@ class ReportTest(harness.TestCase):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
         done = self.run_steps(*STEPS, stats="json", stats_file="/dev/full")
-        self.assertIn("cannot write the report to /dev/full: No space left on device", done.err)
+        self.assertIn("cannot write the report to /dev/full: no space is left on the device", done.err)
         self.assertTrue(stat.S_ISCHR(os.stat("/dev/full").st_mode))
 
     def test_a_child_that_runs_another_program_reports_for_itself_alone(self):

@@ -12,7 +12,7 @@
 //   T:BYTES       cupool_trim to so many bytes           M:BYTES  cupool_set_max_cached
 //   D             the context is destroyed, if the driver lets us
 //   L:PATH        load a library
-//   x:HOW         end by exit, _exit, quick, abort, term; or usr2, and go on
+//   x:HOW         end by exit, _exit, quick, abort, term, int, hup; or usr2, and go on
 // A step that fails prints its argument and the driver's error, and the next one follows.
 #include <cuda.h>
 #include <dlfcn.h>
@@ -127,6 +127,8 @@ void end(const std::string& how) {
   if (how == "quick") std::quick_exit(0);
   if (how == "abort") std::abort();
   if (how == "term") raise(SIGTERM);
+  if (how == "int") raise(SIGINT);
+  if (how == "hup") raise(SIGHUP);
   if (how == "usr2") raise(SIGUSR2);
 }
 

@@ -3,19 +3,18 @@
 import re
 
 import harness
-from lab import MIB, drain, fill, play
+from lab import MIB, PROGRAM, drain, fill, play
 
 
 class ShortageTest(harness.TestCase):
     def test_a_failed_allocation_is_explained_once_with_every_figure(self):
         steps = [*fill(8, 450 * MIB), *fill(30, 1000, "s"), "f:b1", "f:b3", f"a:z:{1500 * MIB}", f"a:z:{1500 * MIB}"]
-        played = play(*steps)
+        played = play(*steps, driver_env={"SLURM_PROCID": "3"})
         self.assertEqual(2, played.out.count("error 2"), played.out)
-        self.assertEqual(1, played.err.count("out of memory on device 0: 1.5 GiB asked"), played.err)
-        self.assertRegex(played.err, r"has [\d.]+ \w+ free of 4 GiB")
-        self.assertRegex(played.err, r"reserved [\d.]+ GiB: live [\d.]+ GiB, cached [\d.]+ \w+ \(fragmentation \d+ %\)")
-        self.assertRegex(played.err, r"largest free range [\d.]+ \w+")
-        self.assertRegex(played.err, r"free in \d+ segments that also hold live blocks")
+        self.assertRegex(played.err, r"^cupool: script\[\d+\] rank 3: out of memory on device 0: 1\.5 GiB asked\ncupool:   because ")
+        self.assertEqual(1, played.err.count("out of memory on device"), played.err)
+        self.assertRegex(played.err, r"has [\d.]+ \w+ free of 4 GiB; reserved [\d.]+ GiB: live [\d.]+ GiB, idle [\d.]+ \w+, largest free")
+        self.assertRegex(played.err, r"free in \d+ segments? that also holds? live blocks")
         self.assertRegex(played.err, r"(?m)^cupool:   1 KiB +30 +30 KiB")
         self.assertRegex(played.err, r"(?m)^cupool:   512 MiB +6 +2\.6 GiB")
 
@@ -24,10 +23,65 @@ class ShortageTest(harness.TestCase):
         row = re.search(r"(?m)^cupool:   512 MiB +(\d+)", played.err)
         self.assertEqual("7", row.group(1))
 
-    def test_the_limit_is_named_when_it_was_the_reason(self):
-        played = play(f"a:x:{90 * MIB}", f"a:y:{90 * MIB}", limit="100M")
-        self.assertIn("CUPOOL_LIMIT allows 100 MiB", played.err)
-        self.assertIn(f"a:y:{90 * MIB} error 2", played.out)
+    # ---- The cause, and settings with which the same program passes.
+
+    def assert_cause(self, steps, because, *settings, **options):
+        """The report names the cause; it names exactly these settings, and with each alone the program passes."""
+        played = play(*steps, **options)
+        self.assertIn("error 2", played.out)
+        self.assertRegex(played.err.splitlines()[1], "^cupool:   because " + because)
+        advised = re.findall(r"(?m)^cupool:   (CUPOOL_\w+)=(\S+) ", played.err)
+        self.assertEqual(list(settings), [f"{name}={value}" for name, value in advised], played.err)
+        for name, value in advised:
+            again = play(*steps, **{**options, name.removeprefix("CUPOOL_").lower(): value})
+            self.assertEqual(("", ""), (again.out, again.err), name)
+        self.assertEqual(played.counters["shortage"], re.search(r"(?m)^cupool:   because (.*)$", played.err).group(1))
+        self.assertEqual(len(settings) or 1, len([a for a in played.counters["shortage_advice"] if "other programs" not in a]))
+
+    def test_the_limit_is_the_cause_and_the_one_that_suffices_is_named(self):
+        self.assert_cause([f"a:x:{90 * MIB}", f"a:y:{90 * MIB}"],
+                          "CUPOOL_LIMIT is 100 MiB, of which 90 MiB are in use: 90 MiB more is 80 MiB too much$",
+                          "CUPOOL_LIMIT=180M", limit="100M")
+
+    def test_the_limit_counts_after_rounding(self):
+        played = play(f"a:x:{50 * MIB}", f"a:y:{50 * MIB + 1}", limit="100M")
+        self.assertIn("50 MiB asked, 52 MiB with rounding\n", played.err)
+        self.assertIn("52 MiB more is 2 MiB too much", played.err)
+        self.assert_cause([f"a:x:{50 * MIB}", f"a:y:{50 * MIB + 1}"], "CUPOOL_LIMIT is 100 MiB", "CUPOOL_LIMIT=102M", limit="100M")
+
+    def test_the_limit_of_whole_blocks_and_of_the_native_pool_is_named(self):
+        steps = [f"a:x:{90 * MIB}", f"a:y:{90 * MIB}"]
+        self.assert_cause(steps, "CUPOOL_LIMIT is 100 MiB", "CUPOOL_LIMIT=180M", limit="100M", split="no")
+        self.assert_cause(steps, "CUPOOL_NATIVE_MAX is 100 MiB", "CUPOOL_NATIVE_MAX=180M", native_max="100M", backend="native")
+
+    def test_pieces_are_the_cause_and_what_avoids_them_is_named(self):
+        steps = [*fill(15, 4 * MIB), *[f"f:b{i}" for i in range(0, 15, 2)], f"a:z:{20 * MIB}"]
+        self.assert_cause(steps, "32 MiB are free, but in pieces between live blocks, the largest of [48] MiB; the device lacks ",
+                          "CUPOOL_SPLIT=no", "CUPOOL_SEGMENT_EXACT=2M", driver_env={"CUPOOL_SIM_MEMORY": "64M"})
+
+    def test_memory_that_is_not_the_pools_is_the_cause(self):
+        steps = [f"o:x:{3000 * MIB}", f"a:y:{2000 * MIB}"]
+        self.assert_cause(steps, r"other processes, or memory of this one that is not the pool's, hold 2\.9 GiB; the device lacks ")
+        self.assertIn("no setting of this process helps: nvidia-smi shows", play(*steps).err)
+
+    def test_the_program_itself_is_the_cause(self):
+        steps = [*fill(7, 500 * MIB), f"a:z:{1500 * MIB}"]
+        self.assert_cause(steps, r"the program holds 3\.4 GiB of the device's 4 GiB; the device lacks ")
+        bare = harness.run([PROGRAM, *steps], driver="sim")
+        self.assertIn("error 2", bare.out)
+
+    def test_a_driver_that_refuses_without_a_reason_is_told_of(self):
+        self.assert_cause(["a:x:1000", f"a:y:{30 * MIB}"], "the driver refused 30 MiB although the device has [34]",
+                          "CUPOOL_FALLBACK=native", driver_env={"CUPOOL_SIM_FAULTS": "cuMemAlloc_v2@2+=2"})
+
+    def test_doctor_gives_the_same_advice(self):
+        self.need_native()
+        env = {"CUPOOL_LIMIT": "100M"}
+        done = harness.run([harness.BUILD / "cupool", "doctor", "--", PROGRAM, f"a:x:{90 * MIB}", f"a:y:{90 * MIB}"], env=env, driver="sim")
+        said = " ".join(done.out.split())
+        self.assertIn("CUPOOL_LIMIT is 100 MiB, of which 90 MiB are in use: 90 MiB more is 80 MiB too much", said)
+        self.assertIn("CUPOOL_LIMIT=180M lets it pass", said)
+        self.assertNotIn("CUPOOL_FALLBACK", said)
 
     def test_more_than_the_device_ever_had_is_no_shortage(self):
         played = play(f"a:x:{1 << 40}", f"a:x:{1 << 50}")

@@ -75,16 +75,16 @@ class ShortageTest(harness.TestCase):
     def test_a_failed_whole_allocation_is_explained_once_with_its_figures(self):
         played = play(*fill(7, 500 * MIB), f"a:z:{1500 * MIB}", f"a:z:{1500 * MIB}", split="no")
         self.assertEqual((2, 2), (played.out.count("error 2"), played.counters["out_of_memory"]))
-        self.assertEqual(1, played.err.count("out of memory on device 0: 1.5 GiB asked; the device has 596 MiB free of 4 GiB"),
+        self.assertEqual(1, played.err.count("the device has 596 MiB free of 4 GiB"),
                          played.err)
-        self.assertRegex(played.err, r"reserved 3\.4 GiB: live 3\.4 GiB, cached 0 B \(fragmentation 0 %\)")
-        self.assertIn("not given back: nothing, all that was free went back", played.err)
+        self.assertRegex(played.err, r"reserved 3\.4 GiB: live 3\.4 GiB, idle 0 B")
+        self.assertNotIn("not given back", played.err)
         self.assertRegex(played.err, r"(?m)^cupool:   512 MiB +7 +3\.4 GiB")
         self.assertNotIn("CUPOOL_LIMIT", played.err)
 
     def test_the_limit_is_named_when_it_refused_a_whole_block(self):
         played = play(f"a:x:{90 * MIB}", f"a:y:{90 * MIB}", split="no", limit="100M")
-        self.assertIn("CUPOOL_LIMIT allows 100 MiB", played.err)
+        self.assertIn("CUPOOL_LIMIT is 100 MiB", played.err)
         self.assertEqual(1, played.counters["out_of_memory"])
 
     def test_a_failed_managed_allocation_is_explained_once(self):

@@ -1,6 +1,7 @@
 """Memory shared between processes: whoever has cupool opens the block it was offered, nobody ever sees other data."""
 
 import json
+import os
 
 import harness
 
@@ -44,6 +45,13 @@ class SharingTest(harness.TestCase):
     def test_without_cutting_every_block_is_open_to_anyone(self):
         tally, _ = self.share("bare", env={"CUPOOL_SPLIT": "0"})
         self.assertEqual((BLOCKS, 0, 0), (tally["opened"], tally["refused"], tally["wrong"]))
+
+    def test_an_altered_handle_opens_its_block_or_nothing(self):
+        count = os.environ.get("CUPOOL_TEST_ALTERATIONS", "10000" if harness.DRIVER == "gpu" else "20000")
+        done = harness.with_cupool([harness.BUILD / "tests" / "sharing" / "alter", count])
+        tally = done.tally("alter")
+        self.assertEqual((0, 0, 0), (done.code, tally["opened"], tally["wrong"]), done.out + done.err)
+        self.assertGreater(tally["tried"], int(count) // 2)
 
     def test_switched_off_every_block_is_open_to_anyone(self):
         self.assertEqual(BLOCKS, self.share("bare", env={"CUPOOL_BACKEND": "off"})[0]["opened"])

@@ -1,5 +1,6 @@
 // Counters: nothing is lost between threads, ended threads stay counted, a child starts at zero.
 #include <algorithm>
+#include <barrier>
 #include <catch2/catch.hpp>
 #include <deque>
 #include <random>
@@ -43,10 +44,28 @@ TEST_CASE("a forked child starts at zero and counts on") {
   CHECK(sums().failed_frees == 1);
 }
 
+namespace {
+
+// Holdings that as many threads have brought: each enlists its own while all of them live.
+void enlist_from_threads(Device& device, std::deque<Holdings>& all, size_t count) {
+  for (size_t i = 0; i < count; ++i) all.emplace_back(device);
+  std::barrier together(static_cast<std::ptrdiff_t>(count));
+  std::vector<std::thread> threads;
+  for (Holdings& one : all) {
+    threads.emplace_back([&] {
+      device.enlist(one);
+      together.arrive_and_wait();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+
 TEST_CASE("a peak is no higher than it was, though others have not told what they freed") {
   Device device;
   std::deque<Holdings> threads;
-  for (int i = 0; i < 8; ++i) device.enlist(threads.emplace_back(device));
+  enlist_from_threads(device, threads, 8);
   constexpr uint64_t kPart = kPeakBound * 7 / 8;
   for (Holdings& one : threads) {
     one.give(1, 1);
@@ -69,7 +88,7 @@ TEST_CASE("peaks are never above the truth, and below it by at most the bound fo
     constexpr size_t kThreads = 4;
     Device device;
     std::deque<Holdings> threads;
-    for (size_t i = 0; i < kThreads; ++i) device.enlist(threads.emplace_back(device));
+    enlist_from_threads(device, threads, kThreads);
     std::vector<uint64_t> blocks;
     uint64_t live = 0;
     uint64_t peak = 0;
@@ -91,5 +110,71 @@ TEST_CASE("peaks are never above the truth, and below it by at most the bound fo
     CHECK(device.read().live_bytes == live);
     CHECK(device.read().peak_live_bytes <= peak);
     CHECK(device.read().peak_live_bytes + kThreads * kPeakBound >= peak);
+    CHECK(device.read().peak_live_most_bytes >= peak);
   }
+}
+
+TEST_CASE("one thread's peaks are exact, whatever it does in however many contexts") {
+  for (unsigned seed = 1; seed <= 100; ++seed) {
+    std::mt19937 random(seed);
+    Device device;
+    std::deque<Holdings> contexts;
+    for (unsigned i = 0; i < 1 + seed % 3; ++i) device.enlist(contexts.emplace_back(device));
+    std::vector<std::pair<Holdings*, uint64_t>> blocks;
+    uint64_t live = 0, peak = 0, cached = 0, reserved = 0;
+    for (int i = 0; i < 300; ++i) {
+      if (random() % 20 == 0) {
+        device.reserve(1 << 20);
+        reserved += 1 << 20;
+      }
+      if (!blocks.empty() && random() % 100 < 45) {
+        std::swap(blocks[random() % blocks.size()], blocks.back());
+        blocks.back().first->take_back(1, blocks.back().second);
+        live -= blocks.back().second;
+        blocks.pop_back();
+        if (reserved > live) cached = std::max(cached, reserved - live);
+      } else {
+        blocks.push_back({&contexts[random() % contexts.size()], 1 + random() % 5000});
+        blocks.back().first->give(1, blocks.back().second);
+        live += blocks.back().second;
+        peak = std::max(peak, live);
+      }
+    }
+    INFO("seed " << seed);
+    CHECK(device.read().peak_live_bytes == peak);
+    CHECK(device.read().peak_live_most_bytes == peak);
+    if (reserved != 0) cached = std::max(cached, reserved - live);
+    CHECK(device.read().peak_cached_bytes == std::min(cached, reserved));
+  }
+}
+
+TEST_CASE("a loop of one thread tells the device of its first turn alone") {
+  Device device;
+  Holdings holdings(device);
+  device.enlist(holdings);
+  device.reserve(1 << 20);
+  holdings.give(100, 512);
+  holdings.take_back(100, 512);
+  device.reset_peaks();
+  holdings.give(100, 512);
+  holdings.take_back(100, 512);
+  CHECK(device.read().peak_live_bytes == 512);
+}
+
+TEST_CASE("time is saved by sizes of which enough calls were timed, and by no others") {
+  Device device;
+  Holdings holdings(device);
+  device.enlist(holdings);
+  for (int i = 0; i < 1000; ++i) holdings.give(4096, 4096);
+  for (int i = 0; i < 15; ++i) device.allocated_in(4096, 1000);
+  CHECK(device.read().saved_ns == 0);
+  device.allocated_in(4096, 1'000'000'000);
+  // The slowest is left out.
+  CHECK(device.read().saved_ns == 1'000'000);
+  for (int i = 0; i < 500; ++i) holdings.give(1 << 20, 1 << 20);
+  CHECK(device.read().saved_ns == 1'000'000);
+  // Of a free only what it takes when it waits for nothing.
+  for (int i = 0; i < 1000; ++i) holdings.take_back(4096, 4096);
+  for (int i = 0; i < 16; ++i) device.released_in(4096, i == 3 ? 200 : 5'000'000);
+  CHECK(device.read().saved_ns == 1'000'000 + 1000 * 200 * 2 / 3);
 }

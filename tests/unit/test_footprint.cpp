@@ -34,9 +34,7 @@ order::Lane lane(long stream) {
 class Replay : PoolWorld {
  public:
   Figures run(const Trace& trace) {
-    const std::string source = __FILE__;
-    const std::string command =
-        "gzip -dc '" + source.substr(0, source.rfind('/')) + "/../data/" + trace.name + ".trace.gz'";
+    const std::string command = std::string("gzip -dc '" CUPOOL_TEST_DATA "/") + trace.name + ".trace.gz'";
     const std::unique_ptr<FILE, int (*)(FILE*)> input(popen(command.c_str(), "r"), pclose);
     REQUIRE(input != nullptr);
     char line[128];

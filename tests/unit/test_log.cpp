@@ -1,4 +1,5 @@
 // A log line is one write with our prefix, is cut rather than split, and leaves errno alone.
+#include <signal.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -19,9 +20,11 @@ std::string written_by(Body body) {
   const int saved = dup(STDERR_FILENO);
   dup2(ends[1], STDERR_FILENO);
   close(ends[1]);
+  log::remember_stderr();
   body();
   dup2(saved, STDERR_FILENO);
   close(saved);
+  log::remember_stderr();
   std::string text;
   char buffer[4096];
   for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
@@ -50,15 +53,55 @@ TEST_CASE("a line that is too long is cut and still ends") {
 TEST_CASE("a line stays one line whatever is in it") {
   CHECK(written_by([] { log::line("%s", "a\nb\r\x1b[31m\x7f\xc3\xa9\t"); }) ==
         "cupool: a?b??[31m?\xc3\xa9?\n");
+  // The C1 controls, a broken character, a direction override, a line separator.
+  CHECK(written_by([] {
+          log::line("%s",
+                    "\xc2\x9b"
+                    "31m\xff\xe2\x80\xae\xe2\x80\xa8|");
+        }) == "cupool: ??31m???????|\n");
 }
 
-TEST_CASE("quiet says nothing and details are for verbose alone") {
+TEST_CASE("a line goes to stderr and to no other file that got its number") {
+  int data[2];
+  REQUIRE(pipe(data) == 0);
+  const std::string said = written_by([&] {
+    dup2(data[1], STDERR_FILENO);
+    log::line("x");
+    log::raw("y\n", 2);
+    close(data[1]);
+  });
+  CHECK(said.empty());
+  close(data[1]);
+  char byte = 0;
+  CHECK(read(data[0], &byte, 1) == 0);
+  close(data[0]);
+}
+
+TEST_CASE("a reader that is gone costs a line and no life") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const int saved = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  close(ends[1]);
+  close(ends[0]);
+  log::remember_stderr();
+  log::line("nobody reads this");
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  log::remember_stderr();
+  sigset_t pending;
+  REQUIRE(sigpending(&pending) == 0);
+  CHECK(sigismember(&pending, SIGPIPE) == 0);
+}
+
+TEST_CASE("a warning is said at every level and details are for verbose alone") {
   const RestoreLevel restore;
   CHECK(written_by([] { log::detail("x"); }).empty());
   log::set_level(log::Level::kVerbose);
   CHECK(written_by([] { log::detail("x"); }) == "cupool: x\n");
   log::set_level(log::Level::kQuiet);
-  CHECK(written_by([] { log::line("x"); }).empty());
+  CHECK(written_by([] { log::line("x"); }) == "cupool: x\n");
+  CHECK(written_by([] { log::detail("x"); }).empty());
   CHECK(written_by([] { log::raw("asked\n", 6); }) == "asked\n");
 }
 

@@ -1,0 +1,43 @@
+// Where the program's blocks were allocated and freed, kept only under CUPOOL_CHECK so that a bad free can be
+// told with both. One table under one lock: whoever asks for this aid has time. Addresses that were freed
+// longest ago are forgotten first.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "base/lock.hpp"
+
+namespace cupool::hooks {
+
+class History {
+ public:
+  struct Stack {
+    std::array<void*, 16> frames{};
+    size_t count = 0;
+  };
+  struct Life {
+    uint64_t start = 0;
+    uint64_t bytes = 0;
+    bool freed = false;
+    Stack allocated;
+    Stack returned;
+  };
+
+  void note_allocation(uint64_t start, uint64_t bytes);
+  // A free that is about to be tried; of a block that is held.
+  void note_free(uint64_t start);
+  // The block that holds, or held last, the byte at that address.
+  bool find(uint64_t address, Life* out);
+
+ private:
+  static constexpr size_t kMostFreed = 1 << 16;
+  Lock lock_;
+  std::map<uint64_t, Life> lives_ CUPOOL_GUARDED_BY(lock_);
+  std::map<uint64_t, uint64_t> freed_ CUPOOL_GUARDED_BY(lock_);  // by age, the address
+  uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;
+};
+
+}  // namespace cupool::hooks

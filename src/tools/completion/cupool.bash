@@ -1,0 +1,54 @@
+# bash completion for cupool. The names of options come from the command itself.
+_cupool() {
+  local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} i
+  COMPREPLY=()
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    mapfile -t COMPREPLY < <(compgen -W "run doctor merge options help version" -- "$word")
+    return
+  fi
+  case $verb in
+    run | doctor)
+      # Behind the program's name everything is the program's.
+      for ((i = 2; i < COMP_CWORD; ++i)); do
+        case ${COMP_WORDS[i]} in
+          --set | --stats) ((++i)) ;;
+          --) ((++i)) ; break ;;
+          -*) ;;
+          *) break ;;
+        esac
+      done
+      if [ "$i" -lt "$COMP_CWORD" ]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        return
+      fi
+      case ${COMP_WORDS[COMP_CWORD - 1]} in
+        --set)
+          mapfile -t COMPREPLY < <(compgen -S = -W "$(cupool options --all | sed -n 's/^CUPOOL_\([A-Z_]*\)=.*/\L\1/p')" -- "$word")
+          compopt -o nospace 2> /dev/null
+          return
+          ;;
+        --stats)
+          mapfile -t COMPREPLY < <(compgen -W "summary text json off" -- "$word")
+          return
+          ;;
+      esac
+      if [[ $word == -* ]]; then
+        local flags="--json --help"
+        [ "$verb" = doctor ] || flags="--set --stats $flags"
+        mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
+      else
+        mapfile -t COMPREPLY < <(compgen -c -- "$word")
+      fi
+      ;;
+    merge)
+      mapfile -t COMPREPLY < <(compgen -W "--json --help" -- "$word"; compgen -f -X '!*.json' -- "$word")
+      ;;
+    options)
+      mapfile -t COMPREPLY < <(compgen -W "--all --json --markdown --help $(cupool options --all | sed -n 's/^\(CUPOOL_[A-Z_]*\)=.*/\1/p')" -- "$word")
+      ;;
+    help)
+      mapfile -t COMPREPLY < <(compgen -W "run doctor merge options help version" -- "$word")
+      ;;
+  esac
+}
+complete -F _cupool cupool

@@ -1,0 +1,200 @@
+// See verbs.hpp.
+#include "tools/verbs.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/version.hpp"
+#include "config/parse.hpp"
+#include "tools/commands.hpp"
+#include "tools/launch.hpp"
+#include "tools/table.hpp"
+
+namespace cupool::tools {
+namespace {
+
+constexpr size_t kIndent = 4;
+
+unsigned distance(std::string_view a, std::string_view b) {
+  std::vector<unsigned> row(b.size() + 1);
+  for (unsigned j = 0; j <= b.size(); ++j) row[j] = j;
+  for (unsigned i = 1; i <= a.size(); ++i) {
+    unsigned diagonal = row[0];
+    row[0] = i;
+    for (unsigned j = 1; j <= b.size(); ++j) {
+      const unsigned changed = diagonal + (a[i - 1] != b[j - 1] ? 1 : 0);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string words_of(const Flag& flag) {
+  return *flag.value == '\0' ? flag.name : std::string(flag.name) + " " + flag.value;
+}
+
+// What the user may have meant with a flag that is none: an option of the library, or another flag.
+std::string meant_by(const Verb& verb, std::string_view flag) {
+  const std::string_view name = flag.substr(0, flag.find('='));
+  const std::string plain(name.substr(std::min(name.size(), name.find_first_not_of('-'))));
+  const bool takes_options = std::any_of(verb.flags.begin(), verb.flags.end(), [](const Flag& one) {
+    return std::string_view(one.name) == "--set";
+  });
+  const std::string option = option_name(plain);
+  const char* const near_option = config::nearest_name(option);
+  const auto set = [&](std::string_view full) {
+    std::string out = "--set ";
+    for (const char c : full.substr(std::string_view("CUPOOL_").size()))
+      out += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    return out + "=" + (flag.size() > name.size() ? std::string(flag.substr(name.size() + 1)) : "value");
+  };
+  if (takes_options && near_option != nullptr && option == near_option) return set(option);
+  std::vector<std::string> names = {"--help"};
+  for (const Flag& one : verb.flags) names.emplace_back(one.name);
+  const std::string near = nearest("--" + plain, names);
+  if (!near.empty()) return near;
+  return takes_options && near_option != nullptr ? set(near_option) : "";
+}
+
+}  // namespace
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> all = {
+      {"run",
+       "[--] app [argument]...",
+       "run a program with the pool",
+       "Puts libcupool.so in front of LD_PRELOAD and becomes the program. An option or a value that makes no "
+       "sense is "
+       "refused, and the program is not started.",
+       {{"--set", "name=value",
+         "set an option, as CUPOOL_NAME=value in the environment would; may be repeated"},
+        {"--stats", "form", "what is reported at the end: summary, text, json or off"},
+        {"--json", "", "the same as --stats json"}},
+       run,
+       true},
+      {"doctor",
+       "[[--] app [argument]...]",
+       "say whether the pool serves here, and what to change",
+       "Looks at the driver, the library and the settings; with a program it runs that under the pool, says "
+       "which of its "
+       "memory the pool served, and ends with a verdict. The exit code is the program's; without one it is 0 "
+       "if nothing "
+       "stands in the way.",
+       {{"--json", "", "one JSON object on stdout; what the program prints goes to stderr"}},
+       doctor,
+       true},
+      {"merge",
+       "report.json...",
+       "many processes' reports as one table",
+       "Adds up the reports that CUPOOL_STATS=json and CUPOOL_STATS_FILE left for each process.",
+       {{"--json", "", "one JSON object instead of a table"}},
+       merge,
+       false},
+      {"options",
+       "[name]...",
+       "list the options, or explain some",
+       "Without a name the ten that people need first. A name may be written with or without CUPOOL_, in any "
+       "case.",
+       {{"--all", "", "every option"},
+        {"--json", "", "every option as JSON"},
+        {"--markdown", "", "every option as the page docs/options.md"}},
+       options,
+       false},
+      {"help", "[verb]", "explain the command, or one verb", "", {}, nullptr, false},
+      {"version", "", "print the version", "", {}, nullptr, false},
+  };
+  return all;
+}
+
+const Verb* find_verb(std::string_view name) {
+  for (const Verb& verb : verbs()) {
+    if (name == verb.name) return &verb;
+  }
+  return nullptr;
+}
+
+void print_help() {
+  print_wrapped(std::string("cupool ") + kVersion +
+                    ": a caching pool for device memory under unmodified CUDA programs.",
+                0);
+  printf("\n");
+  for (const Verb& verb : verbs()) {
+    std::string line = std::string("cupool ") + verb.name;
+    if (!verb.flags.empty()) line += " [options]";
+    if (*verb.operands != '\0') line += std::string(" ") + verb.operands;
+    print_wrapped(line, 2);
+    print_wrapped(verb.summary, 2 + kIndent);
+  }
+  printf("\n");
+  print_wrapped(
+      "cupool help verb, or -h behind a verb, explains it. Without the command: LD_PRELOAD=libcupool.so app.",
+      0);
+}
+
+void print_help(const Verb& verb) {
+  print_wrapped(std::string("usage: cupool ") + verb.name + (verb.flags.empty() ? "" : " [options]") +
+                    (*verb.operands != '\0' ? std::string(" ") + verb.operands : ""),
+                0);
+  print_wrapped(*verb.doc != '\0' ? verb.doc : std::string(verb.summary) + ".", 2);
+  for (const Flag& flag : verb.flags) {
+    print_wrapped(words_of(flag), 2);
+    print_wrapped(flag.doc, 2 + kIndent);
+  }
+}
+
+bool asks_for_help(const Verb& verb, int count, char** arguments) {
+  for (int i = 0; i < count; ++i) {
+    const std::string_view word(arguments[i]);
+    if (word == "-h" || word == "--help") return true;
+    if (word == "--") return false;
+    if (!verb.runs_program) continue;
+    if (!word.starts_with("-")) return false;
+    for (const Flag& flag : verb.flags) {
+      if (word == flag.name && *flag.value != '\0') ++i;
+    }
+  }
+  return false;
+}
+
+int refuse_flag(std::string_view name, std::string_view flag) {
+  const Verb* const verb = find_verb(name);
+  const std::string meant = verb == nullptr ? "" : meant_by(*verb, flag);
+  const std::string hint = meant.empty() ? "cupool " + std::string(name) + " -h lists what it takes"
+                                         : "did you mean " + meant + "?";
+  fprintf(stderr, "cupool: %.*s does not know %.*s; %s\n", static_cast<int>(name.size()), name.data(),
+          static_cast<int>(flag.size()), flag.data(), hint.c_str());
+  return kMisuse;
+}
+
+int refuse_verb(std::string_view word) {
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs()) names.emplace_back(verb.name);
+  const std::string text(word);
+  const std::string near = nearest(word, names);
+  if (!near.empty()) {
+    fprintf(stderr, "cupool: there is no command %s; did you mean cupool %s?\n", text.c_str(), near.c_str());
+  } else if (find_program(text.c_str()).found) {
+    fprintf(stderr, "cupool: there is no command %s; to run that program: cupool run -- %s\n", text.c_str(),
+            text.c_str());
+  } else {
+    fprintf(stderr, "cupool: there is no command %s; cupool help lists them\n", text.c_str());
+  }
+  return kMisuse;
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t least = std::max<size_t>(word.size() / 3, 1) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t d = distance(word, candidate);
+    if (d >= least) continue;
+    least = d;
+    best = candidate;
+  }
+  return best;
+}
+
+}  // namespace cupool::tools
