@@ -143,10 +143,18 @@ int old_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clocki
   return pthread_cond_timedwait(condition, mutex, &wall);
 }
 
-long old_strtol(const char* text, char** end, int base) { return strtol(text, end, base); }
-unsigned long old_strtoul(const char* text, char** end, int base) { return strtoul(text, end, base); }
-long long old_strtoll(const char* text, char** end, int base) { return strtoll(text, end, base); }
-unsigned long long old_strtoull(const char* text, char** end, int base) { return strtoull(text, end, base); }
+// By their symbols too: the headers of glibc 2.38 and later turn strtol into __isoc23_strtol, which would then
+// call itself for ever.
+long plain_strtol(const char* text, char** end, int base) asm("strtol");
+unsigned long plain_strtoul(const char* text, char** end, int base) asm("strtoul");
+long long plain_strtoll(const char* text, char** end, int base) asm("strtoll");
+unsigned long long plain_strtoull(const char* text, char** end, int base) asm("strtoull");
+long old_strtol(const char* text, char** end, int base) { return plain_strtol(text, end, base); }
+unsigned long old_strtoul(const char* text, char** end, int base) { return plain_strtoul(text, end, base); }
+long long old_strtoll(const char* text, char** end, int base) { return plain_strtoll(text, end, base); }
+unsigned long long old_strtoull(const char* text, char** end, int base) {
+  return plain_strtoull(text, end, base);
+}
 
 // Read by the C++ library's reference counts: "there may be threads" is always right.
 [[gnu::visibility("hidden")]] extern char __libc_single_threaded;

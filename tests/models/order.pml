@@ -13,7 +13,8 @@
  * World: PROGRAMS threads, LANES stream handles, BLOCKS blocks; at most LIVES allocations, LAUNCHES submissions, EPOCHS
  * epochs that are closed, MOST pending seals before two of them become one. Reuse is kLean, or
  *   FENCES             kOrder: submissions may be unseen, a hand-out first makes the whole context wait
- *   EXACT              kCompleted: nothing is handed out before its old work is over
+ *   EXACT              kCompleted: nothing is handed out before its old work is over; a free may wait on the host for all
+ *                      work before it
  * WITH_x adds a part of the world:
  *   WITH_PAST          begins with two blocks freed under two pending seals, each with its work on a lane of its own
  *   WITH_DOUBT         distrust() is called once; submissions may be unseen after that
@@ -25,9 +26,10 @@
  *   WITH_OVERLAP       programmatic launches
  *   WITH_PASS          a thread may hand its block to the other one
  *   WITH_OLD_DRIVER    no events of contexts: a free that would seal waits on the host
- * WITHOUT_x takes one rule out, and the search must then find a violation. Three variants say why the rules are no
+ * WITHOUT_x takes one rule out, and the search must then find a violation. Four variants say why the rules are no
  * simpler: LEAN_OF_THREAD (a word for each thread: breaks blocks that are passed on), OVERLAP_BARRIER (a programmatic launch
- * makes the context wait for an event recorded there: waits for new work), SEAL_LATE (an allocation seals). */
+ * makes the context wait for an event recorded there: waits for new work), SEAL_LATE (an allocation seals), WAIT_LATE (EXACT:
+ * the host waits in an allocation, not in a free). */
 
 #include "gpu.pml"
 
@@ -48,9 +50,6 @@ byte lean_of[PROGRAMS];
 #else
 byte lean;
 #define LEAN lean
-#endif
-#ifdef EXACT
-byte own[PROGRAMS];      /* what the thread's last free covered */
 #endif
 #ifdef CAN_DOUBT
 byte ordered;
@@ -115,9 +114,6 @@ inline seal(epoch, how, is_free) {
   :: d_step {
       event[epoch] = alive;
       kind[epoch] = how;
-#ifdef EXACT
-      made[epoch] = epoch;
-#endif
       if :: is_free -> DRIVER_WAITS :: else fi
     }
 #ifdef WITHOUT_NUMBER_FIRST
@@ -208,9 +204,6 @@ inline seal_in_free() {
       kind[open] = kind[e];
       event[open] = event[e];
       lanes[open] = lanes[e];
-#ifdef EXACT
-      made[open] = made[e];
-#endif
       remove(e);
       k = 0;
       e = open;
@@ -359,6 +352,27 @@ inline lean_on(to) {
 #endif
 }
 
+#ifdef EXACT
+/* Waits on the host until what is sealed is over. In a free that is what the driver waits for: all work before it. */
+inline wait_on_host(is_free) {
+  d_step {
+    l = sealed;
+    if :: is_free -> DRIVER_WAITS :: else fi;
+#if P2
+    if
+    :: l > completed ->
+      covering(l, s);
+      assert((event[s] & ~MAY_WAIT_FOR) == 0);
+      s = 0
+    :: else
+    fi
+#endif
+  }
+  l <= completed;
+  l = 0
+}
+#endif
+
 /* What it takes to make sealed blocks reachable. */
 inline reach() {
 #ifdef CAN_DOUBT
@@ -367,35 +381,8 @@ inline reach() {
 #else
   lock(); l = sealed; order(l); l = 0; unlock()
 #endif
-#elif defined(EXACT)
-#ifdef WITHOUT_OWN_FREE
-  l = sealed;
-#else
-  l = own[ME];
-#endif
-  if
-  :: l > completed ->
-    lock();
-    d_step {
-      if
-      :: l > completed ->
-        covering(l, s);
-        assert(s != 0);
-#ifndef WITHOUT_MADE_BEFORE
-        if :: made[s] > l -> l = 0 :: else fi;
-#endif
-#if P2
-        assert(l == 0 || (event[s] & ~MAY_WAIT_FOR) == 0);
-#endif
-        s = 0
-      :: else
-      fi
-    }
-    unlock();
-    l <= completed
-  :: else
-  fi;
-  l = 0
+#elif defined(WAIT_LATE)
+  wait_on_host(false)
 #else
   skip
 #endif
@@ -489,7 +476,7 @@ inline put_away() {
   }
 }
 
-/* A seal is made when one is due, or not if another thread is at it. */
+/* A seal is made when one is due, or not if another thread is at it. Where reuse is exact, the free may wait for it. */
 inline free_block() {
   put_away();
   if
@@ -507,7 +494,7 @@ inline free_block() {
     just_freed[ME] = true;
 #endif
 #ifdef EXACT
-    d_step { own[ME] = sealed; DRIVER_WAITS }
+    if :: true :: wait_on_host(true) fi
 #endif
   fi;
   d_step { DRIVER_WAITS }

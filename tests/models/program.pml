@@ -14,7 +14,7 @@ active [PROGRAMS] proctype Program() {
 #endif
   do
   :: lives < LIVES && held == 0 && (!taken[1] || !taken[BLOCKS]) ->
-#if defined(CAN_DOUBT) || defined(EXACT)
+#if defined(CAN_DOUBT) || defined(WAIT_LATE)
     if :: true :: reach() fi;
 #endif
     allocate()
@@ -93,11 +93,7 @@ active proctype Gpu() {
       stamp[k] = k;
       past[k] = k;
       lanes[k] = k;
-      in_stream[k - 1] = k;
-#ifdef EXACT
-      made[k] = k;
-      own[k - 1] = k;
-#endif
+      in_stream[k - 1] = k
     }
     event[1] = 1;
     event[2] = 3;

@@ -5,17 +5,11 @@
 #define IN_FREE 3
 byte kind[EPOCHS + 1];
 byte lanes[EPOCHS + 1];
-#ifdef EXACT
-byte made[EPOCHS + 1];   /* the number under which its event was recorded */
-#endif
 
 inline remove(epoch) {
   kind[epoch] = 0;
   lanes[epoch] = NONE;
-  event[epoch] = 0;
-#ifdef EXACT
-  made[epoch] = 0
-#endif
+  event[epoch] = 0
 }
 
 /* The newest two that can be one become one: what work may wait for passes only into another such seal. */

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import stat
 import subprocess
 
@@ -10,6 +11,10 @@ import lab
 from lab import MIB, fill, play
 
 STEPS = ["a:x:1000", "a:y:3000000", "f:x"]
+
+
+# A shell that runs the tests in the background has them ignore it, and so would every program they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class ReportTest(harness.TestCase):

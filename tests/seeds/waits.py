@@ -33,11 +33,12 @@ MODES = {
 # - By default a thread may be given memory that another one freed, on terms that make its work wait for that free. A
 #   program that shows no stream memory operation can meet the hang that remains (docs/order.md).
 # - An allocation that the driver refuses makes the pool give memory back, and the driver's free waits.
-# - Memory of the driver's own pool has no legacy handle (docs/native.md).
+# - Memory of the driver's own pool has no legacy handle, tokens or dma-buf (docs/native.md).
 NOT_IN = {
     "large-full": [mode for mode in MODES if mode != "native"],
     "threads-free-kernel": ["lanes", "fences", "whole segments", "old driver"],
-    **{case: ["native"] for case in ("ipc-4K", "ipc-4M", "ipc-64M", "ipc-written", "ipc-while-waiting")},
+    **{case: ["native"] for case in ("ipc-4K", "ipc-4M", "ipc-64M", "ipc-written", "ipc-while-waiting", "p2p-tokens",
+                                      "dma-buf")},
 }
 
 

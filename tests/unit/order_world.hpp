@@ -1,7 +1,5 @@
 // One context's timeline on a scripted driver that knows which event was recorded when, and whether inside a
-// free: no stream may ever be told to wait for one that was not. Blocks are only their stamps here. Two
-// worlds must not live at once in one thread: what a thread's last free covered is remembered by the
-// timeline's place.
+// free: no stream may ever be told to wait for one that was not. Blocks are only their stamps here.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -94,18 +92,21 @@ struct OrderSteps {
     if (!submit(lane)) FAIL("a submission was forbidden");
   }
   // A free in which no seal is due: the stamp of the block.
-  order::Epoch free() const {
-    const order::Epoch stamp = time.open();
-    time.note_free();
-    return stamp;
-  }
+  order::Epoch free() const { return time.open(); }
   // One in which a seal is.
   order::Epoch free_and_seal() const {
     const order::Epoch stamp = time.open();
     driver.in_free = true;
     time.seal_in_free();
     driver.in_free = false;
-    time.note_free();
+    return stamp;
+  }
+  // One that waits on the host for all work before it.
+  order::Epoch free_and_wait() const {
+    const order::Epoch stamp = time.open();
+    driver.in_free = true;
+    time.wait_in_free();
+    driver.in_free = false;
     return stamp;
   }
   // Work of a lane, and the free of what it used.
@@ -142,7 +143,6 @@ struct OrderWorld {
     driver.done_at_once = false;
     contexts.add(kFirst);
     time.begin(kFirst);
-    time.note_free();
   }
 };
 

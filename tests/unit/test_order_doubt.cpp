@@ -21,7 +21,7 @@ struct Process {
   Process() {
     driver.done_at_once = false;
     all.join(kFirst);
-    of(kFirst).time.note_free();
+    all.of(kFirst);
   }
   OrderSteps of(driver::Context context) { return {driver, *all.of(context)}; }
 };
@@ -143,44 +143,59 @@ TEST_CASE_METHOD(OrderWorld, "where reuse is exact, blocks are still handed out 
   CHECK(driver.calls() == 0);
 }
 
-TEST_CASE_METHOD(OrderWorld,
-                 "where reuse is exact a thread waits for what its own last free had waited for") {
+TEST_CASE_METHOD(OrderWorld, "where reuse is exact an allocation neither waits nor calls the driver") {
+  time.use_completed_only();
+  const Epoch stamp = app.use_and_free(kS);
+  const uint64_t before = driver.calls();
+  // Were it waited for, this test would still end.
+  finish_after(driver, 50);
+  CHECK_FALSE(time.reach());
+  CHECK_FALSE(app.hand_out(stamp));
+  CHECK(driver.calls() == before);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a free that waits waits for all work before it, of whichever thread") {
+  time.use_completed_only();
+  app.work(kS);
+  in_another_thread([&] { app.work(kT); });
+  finish_after(driver, 5);
+  const Epoch stamp = app.free_and_wait();
+  CHECK(driver.queries >= 5);
+  CHECK(time.completed() >= stamp);
+  CHECK(time.is_idle());
+  CHECK(app.hand_out(stamp));
+  CHECK_FALSE(time.is_leaning());
+  CHECK(driver.synchronisations == 0);
+  CHECK(driver.waits == 0);
+  CHECK(driver.orders == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a free that waits asks for nothing while no work is under way") {
+  time.use_completed_only();
+  app.free_and_wait();
+  CHECK(driver.calls() == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "during a capture a free that would wait does not, and calls nothing") {
   time.use_completed_only();
   const Epoch stamp = app.use_and_free(kS);
   app.work(kT);
-  finish_after(driver, 5);
-  CHECK(time.reach());
-  CHECK(driver.queries >= 5);
-  CHECK(app.hand_out(stamp));
-  CHECK(driver.synchronisations == 0);
-  // There is nothing more to gain.
-  CHECK_FALSE(time.reach());
-}
-
-TEST_CASE_METHOD(OrderWorld, "where reuse is exact a thread does not wait for another one's frees") {
-  time.use_completed_only();
-  Epoch stamp = 0;
-  in_another_thread([&] { stamp = app.use_and_free(kS); });
-  // Were it waited for, this test would still end.
+  const uint64_t before = driver.calls();
   finish_after(driver, 50);
-  CHECK_FALSE(time.wait_for_own_frees());
-  CHECK_FALSE(time.reach());
+  gate.begin_capture();
+  app.free_and_wait();
+  CHECK(driver.calls() == before);
   CHECK_FALSE(app.hand_out(stamp));
-  CHECK(driver.queries == 0);
 }
 
-TEST_CASE_METHOD(OrderWorld, "where reuse is exact a thread does not wait for what was freed after its own") {
+TEST_CASE_METHOD(OrderWorld, "a free that waits ends when the driver fails, and has proved nothing") {
   time.use_completed_only();
-  const Epoch own = app.use_and_free(kS);
-  Epoch other = 0;
-  in_another_thread([&] { other = app.use_and_free(kS); });
-  driver.on_query = [&, asked = 0]() mutable {
-    if (++asked == 3) driver.finish_oldest();
-    if (asked == 50) driver.finish();
-  };
-  CHECK(time.reach());
-  CHECK(time.completed() == own);
-  CHECK(own < other);
+  app.work(kS);
+  SECTION("in the record") { driver.fail_record = driver::kInvalidContext; }
+  SECTION("in the questions") { driver.fail_query = driver::kInvalidContext; }
+  const Epoch stamp = app.free_and_wait();
+  CHECK(time.completed() < stamp);
+  CHECK_FALSE(app.hand_out(stamp));
 }
 
 TEST_CASE_METHOD(OrderWorld, "what leans on a seal when another device may touch memory is waited for") {
@@ -307,6 +322,16 @@ TEST_CASE_METHOD(OrderWorld,
   CHECK(driver.calls() == 1);
 }
 
+TEST_CASE_METHOD(OrderWorld, "without context events a free that waits does it once") {
+  driver.context_events = false;
+  time.use_completed_only();
+  app.work(kS);
+  const Epoch stamp = app.free_and_wait();
+  CHECK(driver.synchronisations == 1);
+  CHECK(driver.calls() == 1);
+  CHECK(app.hand_out(stamp));
+}
+
 TEST_CASE_METHOD(OrderWorld, "without context events a wait that fails inside a free proves nothing") {
   driver.context_events = false;
   app.work(kS);
@@ -412,16 +437,18 @@ TEST_CASE_METHOD(Process, "work of one context is neither sealed nor waited for 
   CHECK(first.time.is_leaning());
 }
 
-TEST_CASE_METHOD(Process, "a thread's last free is remembered for the context it was made in") {
+TEST_CASE_METHOD(Process, "a free that waits waits for its own context only") {
   all.use_completed_only("a test");
   const OrderSteps first = of(kFirst), second = of(kSecond);
-  first.use_and_free(kS);
-  second.use_and_free(kS);
-  finish_after(driver, 50);
-  // It freed in the second one last; waiting for the first would be more than that free had waited for.
-  CHECK_FALSE(first.time.wait_for_own_frees());
-  CHECK(driver.queries == 0);
-  CHECK(second.time.wait_for_own_frees());
+  second.work(kS);
+  const Epoch other = first.use_and_free(kS);
+  const uint64_t before = driver.records;
+  finish_after(driver, 5);
+  const Epoch stamp = second.free_and_wait();
+  CHECK(second.time.completed() >= stamp);
+  CHECK(driver.records == before + 1);
+  CHECK(driver.made.back().context == kSecond);
+  CHECK(first.time.completed() < other);
 }
 
 TEST_CASE_METHOD(Process, "a context's timeline is used again when it has ended") {

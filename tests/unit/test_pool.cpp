@@ -1,5 +1,6 @@
 // The pool as its callers see it: what an allocation costs and where it comes from, what a free answers, what
 // thread caches keep, and what other threads' ends and a context's end leave behind.
+#include <functional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -225,20 +226,83 @@ TEST_CASE_METHOD(PoolWorld,
   CHECK(driver.synchronisations == 0);
 }
 
-TEST_CASE_METHOD(PoolWorld, "where reuse is exact an allocation waits for no other thread's frees") {
+namespace {
+
+// Tells which calls wait on the host: work ends only when one has asked so often that it must be waiting.
+struct PatienceWorld : PoolWorld {
+  static constexpr int kPatience = 50;
+  int asked = 0;
+
+  PatienceWorld() {
+    driver.capacity = 64 * kGiB;
+    driver.on_query = [this] {
+      if (++asked == kPatience) driver.finish();
+    };
+  }
+  bool waits(const std::function<void()>& call) {
+    asked = 0;
+    const uint64_t before = driver.synchronisations;
+    call();
+    return asked >= kPatience || driver.synchronisations != before;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(PatienceWorld, "where reuse is exact an allocation waits for no free, of whichever thread") {
   pools.order().use_completed_only("a test");
-  driver.capacity = 64 * kGiB;
-  const auto first = allocate(8 * kMiB);
+  const auto first = allocate(16 * kMiB);
+  REQUIRE(16 * kMiB >= pool().settings().many_budget / 64);
   work(kS);
-  std::thread([&] { free(first); }).join();
-  const auto second = allocate(8 * kMiB);
-  CHECK(second != first);
-  CHECK(driver.synchronisations == 0);
+  const bool by_another = GENERATE(false, true);
+  by_another ? std::thread([&] { free(first); }).join() : free(first);
+  CHECK_FALSE(waits([&] { CHECK(allocate(16 * kMiB) != first); }));
   CHECK(driver.releases == 0);
   work(kT);
   CHECK(driver.waits == 0);
+  CHECK(driver.orders == 0);
   driver.finish();
-  CHECK(allocate(8 * kMiB) == first);
+  CHECK(allocate(16 * kMiB) == first);
+}
+
+TEST_CASE_METHOD(PatienceWorld,
+                 "where reuse is exact a free waits each time the budget was freed, an allocation never") {
+  pools.order().use_completed_only("a test");
+  constexpr uint64_t kBlock = 10 * kMiB;
+  allocate(kBlock);
+  const uint64_t budget = pool().settings().many_budget;
+  uint64_t freed = 0;
+  int waited = 0;
+  for (int i = 0; i < 300; ++i) {
+    driver::Address address = 0;
+    if (waits([&] { address = allocate(kBlock); })) FAIL("an allocation waited");
+    work(i % 2 == 0 ? kS : kT);
+    freed += kBlock;
+    const bool is_due = freed > budget;
+    if (waits([&] { free(address); }) != is_due) FAIL("a free waited out of turn, or not when it should");
+    if (!is_due) continue;
+    ++waited;
+    freed = 0;
+    // All work before it is over.
+    CHECK(time().is_idle());
+  }
+  CHECK(waited >= 2);
+  CHECK(reserved() <= budget / 4 * 5);
+  CHECK_FALSE(time().is_leaning());
+  CHECK(driver.waits == 0);
+  CHECK(driver.orders == 0);
+  CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(PatienceWorld, "where reuse is exact a free in a stream's order waits for nothing") {
+  pools.order().use_completed_only("a test");
+  constexpr uint64_t kBlock = 64 * kMiB;
+  allocate(kBlock);
+  for (uint64_t freed = 0; freed <= 2 * pool().settings().many_budget; freed += kBlock) {
+    const auto address = allocate(kBlock);
+    work(kS);
+    CHECK_FALSE(waits([&] { REQUIRE(pools.free(address, pool::Waits::kNever) == pool::Freed::kDone); }));
+  }
 }
 
 TEST_CASE_METHOD(PoolWorld, "without context events an allocation never waits, a free does when one is due") {

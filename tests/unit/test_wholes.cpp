@@ -75,6 +75,79 @@ TEST_CASE_METHOD(WholeWorld, "managed memory is reused only when all work on it 
   CHECK(allocate_managed(kMiB) == address);
 }
 
+namespace {
+
+// Blocks that are freed one after the other while work is under way, which ends only when somebody has asked
+// so often that he must be waiting for it.
+struct PatientWholes : WholeWorld {
+  static constexpr uint64_t kBlock = 128 * kMiB;
+  static constexpr uint64_t kWithinBudget = 5;  // so many blocks: a hundredth of the capacity
+  std::vector<driver::Address> blocks;
+  uint64_t waited = 0;
+
+  PatientWholes() {
+    driver.capacity = managed.capacity = 64 * kGiB;
+    driver.on_query = [this, asked = 0]() mutable {
+      if (++asked % 50 != 0) return;
+      ++waited;
+      driver.finish();
+    };
+  }
+  void free_next() {
+    work(kS);
+    free(blocks.back());
+    blocks.pop_back();
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(PatientWholes, "a free of managed memory waits once more than the budget lies idle") {
+  for (uint64_t i = 0; i <= kWithinBudget; ++i) blocks.push_back(allocate_managed(kBlock));
+  for (uint64_t i = 0; i < kWithinBudget; ++i) free_next();
+  CHECK(waited == 0);
+  CHECK_FALSE(time().is_idle());
+  free_next();
+  CHECK(waited == 1);
+  CHECK(time().is_idle());
+  CHECK(driver.waits == 0);
+  CHECK(driver.orders == 0);
+  CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(PatientWholes, "a free of a whole block waits above the budget only where reuse is exact") {
+  const bool is_exact = GENERATE(true, false);
+  if (is_exact) pools.order().use_completed_only("a test");
+  for (uint64_t i = 0; i <= kWithinBudget; ++i) blocks.push_back(allocate(kBlock));
+  for (uint64_t i = 0; i < kWithinBudget; ++i) free_next();
+  CHECK(waited == 0);
+  free_next();
+  CHECK(waited == (is_exact ? 1 : 0));
+  CHECK(time().is_idle() == is_exact);
+}
+
+TEST_CASE_METHOD(PatientWholes, "where reuse is exact an allocation of a whole block waits for nothing") {
+  pools.order().use_completed_only("a test");
+  for (uint64_t i = 0; i < kWithinBudget; ++i) blocks.push_back(allocate(kBlock));
+  const auto last = blocks.front();
+  while (!blocks.empty()) free_next();
+  CHECK(allocate(kBlock) != last);
+  CHECK(waited == 0);
+  CHECK(driver.releases == 0);
+  work(kT);
+  CHECK(driver.waits == 0);
+  CHECK(driver.orders == 0);
+}
+
+TEST_CASE_METHOD(PatientWholes, "a free of managed memory in a stream's order waits for nothing") {
+  for (uint64_t i = 0; i < 2 * kWithinBudget; ++i) blocks.push_back(allocate_managed(kBlock));
+  for (const auto block : blocks) {
+    work(kS);
+    CHECK(pools.free(block, pool::Waits::kNever) == Freed::kDone);
+  }
+  CHECK(waited == 0);
+}
+
 TEST_CASE_METHOD(WholeWorld,
                  "a whole block is sealed when it is freed, and another stream then waits for it") {
   const auto address = allocate(kMiB);

@@ -66,11 +66,11 @@ void waited(victim::Device& device) {
     device.fill(p, kBytes, value, other);
     device.free(p);
     p = device.alloc(kBytes);
-    device.fill(p, kBytes, 100 + value, stream);
+    device.spin(1, stream);
     VICTIM_CHECK(cuStreamDestroy(stream));
     stream = make_stream();
-    device.fill(p, kBytes, 200 + value, stream);
-    device.check(p, kBytes, 200 + value, stream);
+    device.fill(p, kBytes, 100 + value, stream);
+    device.check(p, kBytes, 100 + value, stream);
     device.free(p);
     VICTIM_CHECK(cuCtxSynchronize());
   }
