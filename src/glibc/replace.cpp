@@ -143,8 +143,8 @@ int old_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clocki
   return pthread_cond_timedwait(condition, mutex, &wall);
 }
 
-// By their symbols too: the headers of glibc 2.38 and later turn strtol into __isoc23_strtol, which would then
-// call itself for ever.
+// By their symbols too: the headers of glibc 2.38 and later turn strtol into __isoc23_strtol, which would
+// then call itself for ever.
 long plain_strtol(const char* text, char** end, int base) asm("strtol");
 unsigned long plain_strtoul(const char* text, char** end, int base) asm("strtoul");
 long long plain_strtoll(const char* text, char** end, int base) asm("strtoll");

@@ -222,7 +222,8 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
     order().advance();
     if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     if (order().is_spread()) {
-      // Is there something that only time keeps from us? Of small ranges there may be, in other threads' hands.
+      // Is there something that only time keeps from us? Of small ranges there may be, in other threads'
+      // hands.
       const bool fits = bytes <= SizeClasses::kLargestKept || ranges_.fits(bytes);
       if (fits && may_spread(bytes)) {
         if (Range* range = grow(bytes, search)) {
@@ -266,10 +267,10 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
   return waits_for_nothing_new && !order().is_capturing() ? release_free_segments(0) : 0;
 }
 
-// Where streams overlap, memory whose work is not over may lie idle while more is taken, so that they need not
-// wait for each other. For two streams that take turns, as much as a cache that is divided by streams would
-// take: a segment of 2 MiB for small blocks, of 20 MiB for larger ones, for each. More streams work side by
-// side, far ahead of the device, and get all that the user allows; not for few large blocks.
+// Where streams overlap, memory whose work is not over may lie idle while more is taken, so that they need
+// not wait for each other. For two streams that take turns, as much as a cache that is divided by streams
+// would take: a segment of 2 MiB for small blocks, of 20 MiB for larger ones, for each. More streams work
+// side by side, far ahead of the device, and get all that the user allows; not for few large blocks.
 bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;

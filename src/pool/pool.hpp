@@ -211,7 +211,7 @@ class Pool {
   uint64_t segment_bytes(uint64_t need) const;
   bool may_spread(uint64_t bytes);
   uint64_t most_unsealed() const;
-  void wait_above_budget(uint64_t bytes);
+  bool is_above_budget(uint64_t bytes);
   uint64_t release_for_growth(ThreadCache& cache);
   void give_range(Range* range, Epoch stamp);
   void take_back_large(ThreadCache& cache, const Entry& entry);
@@ -251,7 +251,7 @@ class Pool {
   std::atomic<uint64_t> allocated_segments_{0};
   std::atomic<uint64_t> released_segments_{0};
   std::atomic<uint64_t> unfinished_{0};  // bytes freed since a free last waited, where reuse is exact
-  std::atomic<uint64_t> spread_{0};  // bytes that were taken so that streams need not wait for each other
+  std::atomic<uint64_t> spread_{0};      // bytes that were taken so that streams need not wait for each other
 };
 
 }  // namespace cupool::pool

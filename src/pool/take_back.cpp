@@ -68,26 +68,19 @@ void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   const bool is_due = order().has_context_events()
                           ? cache.seal_is_due(bytes, kMostFrees, most_unsealed())
                           : cache.seal_is_due(bytes, kMostFreesWaiting, settings_.many_budget / 4);
-  if (order().reuse() == order::Reuse::kCompleted) {
-    wait_above_budget(bytes);
+  if (order().reuse() == order::Reuse::kCompleted && is_above_budget(bytes)) {
+    order().wait_in_free();
+    unfinished_.store(0, std::memory_order_relaxed);
   } else if (is_due) {
     order().seal_in_free();
   }
   cache.note_free();
 }
 
-// Nothing serves again before its work is over. So that not all of the device's memory waits for that, a free
-// waits now and then for all work before it, as each of the driver's does.
-void Pool::wait_above_budget(uint64_t bytes) {
-  constexpr uint64_t kFewestSeals = 64;
-  const uint64_t before = unfinished_.fetch_add(bytes, std::memory_order_relaxed);
-  const uint64_t step = std::max<uint64_t>(1, settings_.many_budget / kFewestSeals);
-  if (before + bytes > settings_.many_budget) {
-    order().wait_in_free();
-    unfinished_.store(0, std::memory_order_relaxed);
-  } else if (before / step != (before + bytes) / step) {
-    order().seal_in_free();
-  }
+// Where nothing serves again before its work is over, a free waits now and then for all work before it, as
+// each of the driver's does: else all of the device's memory could end up waiting for that.
+bool Pool::is_above_budget(uint64_t bytes) {
+  return unfinished_.fetch_add(bytes, std::memory_order_relaxed) + bytes > settings_.many_budget;
 }
 
 void Pool::finish_ordered_free(ThreadCache& cache, uint64_t bytes) {
