@@ -151,6 +151,8 @@ class Timeline {
   CaptureGate& gate() { return gate_; }
   // How many lanes take turns; 0 while none had to wait for another more than a few times.
   size_t lanes_in_turns() const { return lanes_.load(std::memory_order_relaxed); }
+  // Whether streams wait for values in memory, which only later submissions may bring.
+  bool has_gates() const { return contexts_.has_gates(); }
   // Whether nothing was submitted since the last seal.
   bool is_covered() const { return noted_.load(std::memory_order_acquire) == Lane::kNone; }
   // Whether more than one thread was seen to submit work, or to free.

@@ -258,12 +258,12 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
 // Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint low.
 // The driver's free waits for all work, so only where nothing is under way but what this thread's last free
 // would have waited for. Of other threads that is known where nothing was submitted since the last seal, but
-// for what they are just submitting: so not where reuse is to be exact.
+// for what they are just submitting: so not where reuse is to be exact, or where streams wait for values.
 uint64_t Pool::release_for_growth(ThreadCache& cache) {
   const bool is_last = cache.has_just_freed() && order().has_context_events() &&
                        (!order().has_several_threads() || order().is_covered());
   const bool waits_for_nothing_new =
-      order().reuse() != order::Reuse::kCompleted && (order().is_idle() || is_last);
+      order().reuse() != order::Reuse::kCompleted && !order().has_gates() && (order().is_idle() || is_last);
   return waits_for_nothing_new && !order().is_capturing() ? release_free_segments(0) : 0;
 }
 
