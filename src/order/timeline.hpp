@@ -131,8 +131,6 @@ class Timeline {
   void end_wait(Epoch epoch, bool succeeded);
   // Before the driver's call: the handle can come back for another stream.
   void destroy_stream(Lane lane);
-  // Work that was submitted in a way that names no lane.
-  void note_unknown() { after_submit(Lane::kMany); }
 
   // ---- Doubt, for good.
 
