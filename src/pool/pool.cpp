@@ -19,6 +19,14 @@ namespace cupool::pool {
 using driver::kOutOfMemory;
 using driver::kSuccess;
 
+namespace {
+
+// Small blocks get small segments, which they share.
+constexpr size_t kTurns = 2;  // so many lanes take turns; more are at work side by side
+bool is_small(uint64_t bytes) { return bytes <= SizeClasses::kLargestKept; }
+
+}  // namespace
+
 Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
            order::Timeline& order)
     : context_(context),
@@ -100,12 +108,12 @@ void Pool::merge_large(ThreadCache& cache) {
   cache.enter();
   const Entry large = cache.large().swap({});
   cache.exit();
-  if (large.range != nullptr) give_range(large.range, large.stamp);
+  if (large.range != nullptr) give_large(large);
 }
 
 inline Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
   search->how = how;
-  return ranges_.take(bytes, order(), search->reach);
+  return ranges_.take(bytes, order(), search->reach, search->lane);
 }
 
 // A range of `bytes`: one that may be handed out, or one that can be made so.
@@ -113,6 +121,16 @@ inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t
   merge_large(cache);
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   return make_range(cache, size_class, bytes, search);
+}
+
+// Another thread that is at it loses nothing but its own guess.
+order::LaneName Pool::guess_lane(uint64_t bytes) {
+  const order::LaneName present = order().turns().name();
+  if (!guess_lock_.try_lock()) return present;
+  const order::LaneName guess = guess_.guess(bytes, present, order::thread_work);
+  guess_lock_.unlock();
+  if (guess != present) order().leave_turn_open();
+  return guess;
 }
 
 bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search) {
@@ -124,6 +142,7 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
     search->how = How::kAfterWait;
     return true;
   }
+  if (size_class == kNotKept && order().is_spread()) search->lane = guess_lane(sizes_.rounded(bytes));
   Range* range = find_range(cache, size_class, sizes_.rounded(bytes), search);
   if (range == nullptr) return false;
   // Without host memory for the rest's record a block may have been left larger than its class.
@@ -137,6 +156,14 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
     cache.exit();
   }
   *out = {range->start, range, range->stamp, range->tags};
+  if (size_class == kNotKept) {
+    // Its old work asks a wait of all lanes but the one that did it.
+    if (order().is_spread() && range->sole != order::LaneName::kNone) {
+      order().lean_on(range->stamp, range->sole);
+      out->stamp = 0;
+    }
+    range->stamp = order().turns().now();
+  }
   return true;
 }
 
@@ -222,19 +249,7 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
     order().advance();
     if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     if (order().is_spread()) {
-      // Is there something that only time keeps from us? Of small ranges there may be, in other threads'
-      // hands.
-      const bool fits = bytes <= SizeClasses::kLargestKept || ranges_.fits(bytes);
-      if (fits && may_spread(bytes)) {
-        if (Range* range = grow(bytes, search)) {
-          spread_.fetch_add(bytes, std::memory_order_relaxed);
-          return range;
-        }
-      }
-      if (order().reach()) {
-        search->reach = order::Reach::kAll;
-        if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
-      }
+      if (Range* range = make_range_for_lane(cache, size_class, bytes, search)) return range;
     }
   }
   cache.enter();
@@ -255,32 +270,70 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   return grow(bytes, search);
 }
 
+// Several lanes are at work, and nothing is over: what the block's own lane did, else more memory, within
+// limits, else what a lane has to wait for.
+Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
+  if (Range* range = take_own_range(bytes, search)) return range;
+  // Is there something that only time keeps from us? Of small ranges there may be, in other threads' hands.
+  const bool fits = is_small(bytes) || ranges_.fits(bytes);
+  if (fits && may_spread(bytes)) {
+    if (!is_small(bytes)) {
+      empty_thread_caches();
+      if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
+      if (Range* range = take_own_range(bytes, search)) return range;
+    }
+    const uint64_t segment = is_small(bytes) ? segment_bytes(bytes) : round_up(bytes, kPageBytes);
+    if (Range* range = add_segment(segment, bytes, search)) {
+      // Side by side they use what else is in the segment at once.
+      const bool is_many = order().lanes_in_turns() > kTurns && is_small(bytes);
+      spread_.fetch_add(is_many ? bytes : segment, std::memory_order_relaxed);
+      return range;
+    }
+  }
+  if (!order().reach()) return nullptr;
+  search->reach = order::Reach::kAll;
+  return take_kept_range(cache, size_class, bytes, search);
+}
+
+Range* Pool::take_own_range(uint64_t bytes, Search* search) {
+  if (search->lane == order::LaneName::kNone || !order().reach()) return nullptr;
+  search->reach = order::Reach::kOwn;
+  Range* const range = take_range(bytes, How::kAfterWait, search);
+  if (range == nullptr) search->reach = order::Reach::kCheap;
+  return range;
+}
+
 // Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint low.
 // The driver's free waits for all work, so only where nothing is under way but what this thread's last free
-// would have waited for. Of other threads that is known where nothing was submitted since the last seal, but
-// for what they are just submitting: so not where reuse is to be exact, or where streams wait for values.
+// would have waited for, and no other thread may be submitting more.
 uint64_t Pool::release_for_growth(ThreadCache& cache) {
-  const bool is_last = cache.has_just_freed() && order().has_context_events() &&
-                       (!order().has_several_threads() || order().is_covered());
-  const bool waits_for_nothing_new =
-      order().reuse() != order::Reuse::kCompleted && !order().has_gates() && (order().is_idle() || is_last);
+  const bool is_last = cache.has_just_freed() && order().has_context_events();
+  const bool waits_for_nothing_new = order().reuse() != order::Reuse::kCompleted && !order().has_gates() &&
+                                     !order().has_several_threads() && (order().is_idle() || is_last);
   return waits_for_nothing_new && !order().is_capturing() ? release_free_segments(0) : 0;
 }
 
 // Where streams overlap, memory whose work is not over may lie idle while more is taken, so that they need
-// not wait for each other. For two streams that take turns, as much as a cache that is divided by streams
-// would take: a segment of 2 MiB for small blocks, of 20 MiB for larger ones, for each. More streams work
-// side by side, far ahead of the device, and get all that the user allows; not for few large blocks.
+// not wait for each other. For streams that take turns about as much as a cache that is divided by streams
+// would take: of small blocks a segment of 2 MiB for each, of larger ones a block for each, and one that is
+// on its way between them. More streams work side by side, far ahead of the device, and get for small blocks
+// all that the user allows.
 bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
-  constexpr size_t kTurns = 2;
-  constexpr uint64_t kFewestBlocks = 32;
+  constexpr uint64_t kPart = 3;
   const size_t lanes = order().lanes_in_turns();
-  const uint64_t share = bytes <= 1 << 20 ? kSmallShare : std::max(bytes, kShare);
-  const bool many = lanes > kTurns && bytes <= settings_.many_budget / kFewestBlocks;
-  const uint64_t most = many ? settings_.many_budget : std::min(settings_.many_budget, share * lanes);
-  return spread_.load(std::memory_order_relaxed) + bytes <= most;
+  const uint64_t spread = spread_.load(std::memory_order_relaxed);
+  uint64_t most = settings_.many_budget;
+  if (is_small(bytes)) {
+    if (lanes <= kTurns) most = std::min(most, kSmallShare * lanes);
+  } else {
+    const uint64_t reserved = ranges_.reserved();
+    const uint64_t needed = reserved - std::min(reserved, spread);
+    const uint64_t blocks = lanes == 0 ? 0 : std::max(bytes, kShare) * (lanes + 1);
+    most = std::min({most, blocks, std::max(needed / kPart, kShare * lanes)});
+  }
+  return spread + bytes <= most;
 }
 
 // What is left of a larger segment would serve no other block of this size: it is above the split limit.
@@ -290,13 +343,17 @@ uint64_t Pool::largest_split(uint64_t need) const {
 
 // The next segment: as large as the block if that is large, else growing slowly with what there is.
 uint64_t Pool::segment_bytes(uint64_t need) const {
+  constexpr uint64_t kLarge = 10 << 20;
+  constexpr uint64_t kFewBlocks = 3;
   const uint64_t exact = round_up(need, kPageBytes);
   if (need >= settings_.segment_exact) return exact;
   const uint64_t reserved = ranges_.reserved();
-  const double root = std::sqrt(static_cast<double>(reserved) * (4.0 * (1 << 20)));
+  const double root = std::sqrt(static_cast<double>(reserved) * (4.5 * (1 << 20)));
   uint64_t wanted = std::max(settings_.segment_min, static_cast<uint64_t>(root));
-  if (need <= 1 << 20) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
+  if (is_small(need)) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
   wanted = std::min({wanted, settings_.segment_max, largest_split(need)}) & ~(kPageBytes - 1);
+  // What is left over of a segment for several large blocks would serve no other one.
+  if (need >= kLarge && wanted >= kFewBlocks * exact) wanted -= wanted % exact;
   return std::max(exact, wanted);
 }
 

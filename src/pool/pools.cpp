@@ -149,6 +149,7 @@ void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes, Waits waits
   }
   if (!cache.order().is_idle()) pool.finish_free(cache, bytes);
   pool.trim_to_limit();
+  pool.decay(true);
 }
 
 Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits waits) {
@@ -357,7 +358,7 @@ void Pools::set_max_cached(uint64_t bytes) {
 }
 
 void Pools::decay() {
-  for_each([](Pool& pool) { pool.decay(); });
+  for_each([](Pool& pool) { pool.decay(false); });
   if (Wholes* const wholes = wholes_.load(std::memory_order_acquire)) wholes->decay();
 }
 

@@ -6,26 +6,90 @@
 
 #include "pool/marks.hpp"
 #include "pool/page_map.hpp"
+#include "pool/size_classes.hpp"
 
 namespace cupool::pool {
+
+namespace {
+
+// Cutting it for so small a block would take it from the next large one.
+bool is_much_larger(const Range* range, uint64_t bytes) { return range->bytes >= 2 * bytes; }
+
+}  // namespace
 
 // A range above the split limit serves only blocks that are themselves above it, or that leave nothing over.
 uint64_t Ranges::most_for(uint64_t bytes) const {
   return bytes > split_limit_ ? ~uint64_t{0} : std::max(split_limit_, bytes);
 }
 
-Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach reach) {
+Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach reach, order::LaneName sole) {
   Guard hold(lock_);
   // Under the lock, not before: whoever put a range here has noted its work first.
   const Epoch limit = order.limit(reach);
-  drain_locked(limit);
-  Range* range = bins_.best_fit(bytes, most_for(bytes), limit);
+  Range* const range = find_locked(bytes, order, reach, limit, sole);
   if (range == nullptr) return nullptr;
-  bins_.remove(range);
   if (limit == kAnyStamp) range->stamp = 0;
-  if (range->bytes > bytes) cut_locked(range, bytes);
+  RangeLink* const place = range->prev;
+  if (range->use == Use::kPending) {
+    range->unlink();
+  } else {
+    bins_.remove(range);
+  }
+  if (Range* rest = cut_locked(range, bytes)) {
+    rest->use = range->use;
+    if (rest->use == Use::kPending) {
+      rest->insert_after(place);
+    } else {
+      bins_.insert(rest);
+    }
+  }
   hand_out_locked(range);
   return range;
+}
+
+// Of what streams may have to wait for, the smallest that is large enough, and of equals the one that was
+// freed first, whose work is over first. What is kept apart is not merged as long as something fits: what it
+// would be merged with may be newer.
+Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit,
+                           order::LaneName sole) {
+  const uint64_t most = most_for(bytes);
+  if (reach == order::Reach::kOwn) {
+    Range* const own = best_pending_locked(bytes, limit, sole);
+    return own == nullptr || is_much_larger(own, bytes) ? nullptr : own;
+  }
+  if (reach == order::Reach::kAll && bytes > SizeClasses::kLargestKept) {
+    Range* const apart = best_pending_locked(bytes, limit);
+    Range* const free = bins_.best_fit(bytes, most, limit);
+    if (free != nullptr && (apart == nullptr || free->bytes < apart->bytes)) return free;
+    if (apart != nullptr) return apart;
+  }
+  drain_locked(limit);
+  Range* const best = bins_.best_fit(bytes, most, limit);
+  const bool is_kept =
+      best != nullptr && reach == order::Reach::kCheap && is_for_another_locked(best, bytes, order);
+  return is_kept ? nullptr : best;
+}
+
+// `sole`: only what this lane alone has worked on.
+Range* Ranges::best_pending_locked(uint64_t bytes, Epoch limit, order::LaneName sole) {
+  Range* best = nullptr;
+  const uint64_t most = most_for(bytes);
+  for (RangeLink* link = pending_.next; link != &pending_; link = link->next) {
+    Range* const range = static_cast<Range*>(link);
+    if (range->stamp > limit) break;
+    if (range->bytes < bytes || range->bytes > most) continue;
+    if (sole != order::LaneName::kNone && range->sole != sole) continue;
+    if (best == nullptr || range->bytes < best->bytes) best = range;
+  }
+  return best;
+}
+
+// Whether a range had better not be cut for a block of half its size or less, because another, which streams
+// may have to wait for, fits better: the next large block would find none.
+bool Ranges::is_for_another_locked(const Range* range, uint64_t bytes, const order::Timeline& order) {
+  if (!order.is_spread() || bytes <= SizeClasses::kLargestKept || !is_much_larger(range, bytes)) return false;
+  const Range* const other = best_pending_locked(bytes, order.reachable());
+  return other != nullptr && other->bytes < range->bytes;
 }
 
 bool Ranges::fits(uint64_t bytes) {
@@ -43,11 +107,12 @@ void Ranges::hand_out_locked(Range* range) {
   free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
 }
 
-// The upper part becomes a free range of its own. Without host memory for its record the block keeps all of
-// it.
-void Ranges::cut_locked(Range* range, uint64_t bytes) {
+// The upper part becomes a range of its own, in no list yet. Null: there is none, or no host memory for its
+// record, and the block keeps all of it.
+Range* Ranges::cut_locked(Range* range, uint64_t bytes) {
+  if (range->bytes == bytes) return nullptr;
   Range* rest = range_store_.take_as_it_is();
-  if (rest == nullptr) return;
+  if (rest == nullptr) return nullptr;
   rest->slab.store(nullptr, std::memory_order_relaxed);
   rest->tag.store(0, std::memory_order_relaxed);
   rest->use = Use::kFree;
@@ -56,20 +121,22 @@ void Ranges::cut_locked(Range* range, uint64_t bytes) {
   rest->start = range->start + bytes;
   rest->bytes = range->bytes - bytes;
   rest->stamp = range->stamp;
+  rest->sole = range->sole;
   rest->before = range;
   rest->after = range->after;
   if (rest->after != nullptr) rest->after->before = rest;
   range->after = rest;
   range->bytes = bytes;
   page_map.set(rest->start, rest);
-  bins_.insert(rest);
   tally_.add(stats::DeviceCounter::splits);
+  return rest;
 }
 
-void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order) {
+void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order, order::LaneName sole) {
   Guard hold(lock_);
   gives_.store(gives() + 1, std::memory_order_relaxed);
   range->stamp = stamp;
+  range->sole = sole;
   if (range->segment->tainted.load(std::memory_order_relaxed)) {
     // Only the driver gets it, and the driver waits.
     merge_locked(range);
@@ -100,6 +167,7 @@ void Ranges::absorb_next_locked(Range* range) {
   Range* gone = range->after;
   range->bytes += gone->bytes;
   range->stamp = std::max(range->stamp, gone->stamp);
+  if (range->sole != gone->sole) range->sole = order::LaneName::kNone;
   range->after = gone->after;
   if (gone->after != nullptr) gone->after->before = range;
   page_map.set(gone->start, nullptr);
@@ -151,7 +219,7 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch st
   if (bytes_taken == 0) {
     bins_.insert(range);
   } else {
-    if (range->bytes > bytes_taken) cut_locked(range, bytes_taken);
+    if (Range* rest = cut_locked(range, bytes_taken)) bins_.insert(rest);
     hand_out_locked(range);
   }
   return range;

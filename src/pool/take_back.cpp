@@ -11,6 +11,12 @@ namespace cupool::pool {
 
 void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order()); }
 
+// A large block: its range says in which turn it was taken. What the thread kept meanwhile was in use at most
+// that long.
+void Pool::give_large(const Entry& entry) {
+  ranges_.give(entry.range, entry.stamp, order(), order().sole_since(entry.range->stamp));
+}
+
 bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   if (size_class == kNotKept) return false;
   cache.enter();
@@ -28,7 +34,7 @@ void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
     other = cache.large().swap(entry);
     cache.exit();
   }
-  if (other.range != nullptr) give_range(other.range, other.stamp);
+  if (other.range != nullptr) give_large(other);
 }
 
 void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
@@ -51,14 +57,16 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
 // How much a thread may free before a seal is made. What is not sealed cannot serve again, so it is little of
 // what the pool has: a seal costs less than a microsecond on one stream. On several it costs more, and holds
 // up all threads that submit; there memory waits for its work to be over anyway.
-uint64_t Pool::most_unsealed() const {
+uint64_t Pool::most_unsealed(uint64_t bytes) const {
   constexpr uint64_t kFewest = 512 << 10;
   constexpr uint64_t kShare = 1024;
   constexpr uint64_t kShareOfSpread = 256;
   constexpr uint64_t kShareOfBudget = 32;
   if (!order().is_spread()) return std::max(kFewest, ranges_.reserved() / kShare);
   const uint64_t share = std::max(kFewest, ranges_.reserved() / kShareOfSpread);
-  return order().lanes_in_turns() > 2 ? std::max(share, settings_.many_budget / kShareOfBudget) : share;
+  return order().lanes_in_turns() > 2 && bytes <= SizeClasses::kLargestKept
+             ? std::max(share, settings_.many_budget / kShareOfBudget)
+             : share;
 }
 
 void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
@@ -66,7 +74,7 @@ void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   // Where a seal is a wait on the host it is made seldom.
   constexpr uint32_t kMostFreesWaiting = 1024;
   const bool is_due = order().has_context_events()
-                          ? cache.seal_is_due(bytes, kMostFrees, most_unsealed())
+                          ? cache.seal_is_due(bytes, kMostFrees, most_unsealed(bytes))
                           : cache.seal_is_due(bytes, kMostFreesWaiting, settings_.many_budget / 4);
   if (order().reuse() == order::Reuse::kCompleted && is_above_budget(bytes)) {
     order().wait_in_free();

@@ -24,7 +24,7 @@ void Pool::empty_thread_caches() {
         give_blocks(size_class, entries.data(), count);
     }
     const Entry large = cache->large().swap({});
-    if (large.range != nullptr) give_range(large.range, large.stamp);
+    if (large.range != nullptr) give_large(large);
     cache->keep_fewer_ranges();
     cache->start();
   }
@@ -105,9 +105,11 @@ uint64_t Pool::trim(uint64_t keep) {
   return release_free_segments(keep);
 }
 
-void Pool::decay() {
-  // While work is under way, in a stream that the program did not wait for, a release would wait for it.
+void Pool::decay(bool in_free) {
+  // While work is under way, in a stream that the program did not wait for, a release would wait for it. So
+  // it would for what another thread submits meanwhile, as only a free may.
   if (settings_.decay_ms == 0 || context() == nullptr || !order().is_idle()) return;
+  if (!in_free && order().has_several_threads()) return;
   const uint64_t now = stats::now_ns() / 1'000'000;
   // Often enough to be on time within a quarter, seldom enough to cost nothing; one thread does it.
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);

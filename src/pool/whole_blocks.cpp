@@ -44,8 +44,10 @@ Freed Pools::free_whole(Address address, Waits waits) {
   Wholes* wholes = wholes_.load(std::memory_order_acquire);
   driver::Context owner = nullptr;
   const bool waits_now = waits == Waits::kIfAsked && config::options().free == config::FreeMode::kSync;
-  if (waits_now) owner = owner_of_whole(address);
+  const bool decays = waits == Waits::kIfAsked && config::options().decay_ms != 0;
+  if (waits_now || decays) owner = owner_of_whole(address);
   Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address, waits == Waits::kIfAsked);
+  if (freed == Freed::kDone && decays && owner != nullptr) wholes->decay(owner);
   if (Native* const one = native(); freed == Freed::kNotOurs && one != nullptr && one->free(address))
     freed = Freed::kDone;
   if (freed == Freed::kDone && waits_now) {

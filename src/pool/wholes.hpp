@@ -71,8 +71,9 @@ class Wholes {
   uint64_t trim(uint64_t keep);
   // In place of CUPOOL_MAX_CACHED.
   void set_max_cached(uint64_t bytes) { max_cached_.store(bytes, std::memory_order_relaxed); }
-  // At a quiet moment: blocks that nobody used for CUPOOL_DECAY_MS go back.
-  void decay();
+  // At a quiet moment: blocks that nobody used for CUPOOL_DECAY_MS go back. Or, if the application frees
+  // memory of a context now, those of this one.
+  void decay(driver::Context freeing = nullptr);
   // Idle bytes of device memory of a context.
   uint64_t releasable_bytes(driver::Context context);
   // The largest idle block of a device's memory; 0 when somebody holds the lock, with `wait` for more than a

@@ -159,8 +159,11 @@ bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
   if (oldest == nullptr) return false;
   *start = oldest->by_age.begin()->second;
   const Whole& whole = table_[*start];
-  if (choice.only_old && (whole.idle_since > choice.idle_since || !whole.account->order->is_idle()))
-    return false;
+  // What another thread submits meanwhile only a free may wait for.
+  const order::Timeline& order = *whole.account->order;
+  const bool is_old = whole.idle_since <= choice.idle_since && order.is_idle() &&
+                      (choice.context != nullptr || !order.has_several_threads());
+  if (choice.only_old && !is_old) return false;
   *out = whole;
   remove_idle(*start, *out);
   leaving_.push_back(out->account->context);
@@ -213,7 +216,7 @@ uint64_t Wholes::trim(uint64_t keep) {
   return released;
 }
 
-void Wholes::decay() {
+void Wholes::decay(driver::Context freeing) {
   const uint64_t decay_ms = config::options().decay_ms;
   if (decay_ms == 0) return;
   const uint64_t now = now_ms();
@@ -221,8 +224,10 @@ void Wholes::decay() {
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);
   if (now - last < decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
   for (const bool host_visible : {false, true}) {
-    release(
-        Choice{.host_visible = host_visible, .only_old = true, .idle_since = now - std::min(now, decay_ms)});
+    release(Choice{.host_visible = host_visible,
+                   .context = freeing,
+                   .only_old = true,
+                   .idle_since = now - std::min(now, decay_ms)});
   }
 }
 

@@ -54,6 +54,9 @@ struct Parts {
   Range* take(uint64_t bytes, order::Reach reach = order::Reach::kCheap) {
     return ranges.take(bytes, time, reach);
   }
+  Range* take_own(uint64_t bytes, order::LaneName lane) {
+    return ranges.take(bytes, time, order::Reach::kOwn, lane);
+  }
   void finish() {
     driver.finish();
     time.advance();
@@ -168,16 +171,54 @@ TEST_CASE_METHOD(Parts, "a range that is not yet sealed is neither handed out no
 TEST_CASE_METHOD(Parts, "a merged range is as new as its newest part") {
   Range* const low = take(4 * kMiB);
   Range* const high = take(12 * kMiB);
-  ranges.give(low, time.open(), time);
-  const Epoch early = time.open();
-  REQUIRE(time.wait_for_all());
-  ranges.give(high, time.open(), time);
   work_in_two_lanes();
-  REQUIRE(time.cheap() == early);
-  CHECK(take(kMiB) == nullptr);
+  ranges.give(high, time.open(), time);
+  time.seal_in_free();
+  work_in_two_lanes();
+  const Epoch late = time.open();
+  ranges.give(low, late, time);
   time.seal_in_free();
   CHECK(take(kMiB) == nullptr);
-  CHECK(take(16 * kMiB, order::Reach::kAll) != nullptr);
+  Range* const merged = take(16 * kMiB, order::Reach::kAll);
+  REQUIRE(merged != nullptr);
+  CHECK(merged->stamp == late);
+}
+
+TEST_CASE_METHOD(Parts, "of ranges whose work is not over the one that was freed first serves first") {
+  std::vector<Range*> taken;
+  for (int i = 0; i < 4; ++i) taken.push_back(take(4 * kMiB));
+  for (const size_t i : {size_t{2}, size_t{0}, size_t{3}, size_t{1}}) {
+    work_in_two_lanes();
+    ranges.give(taken[i], time.open(), time);
+    time.seal_in_free();
+  }
+  for (const size_t i : {size_t{2}, size_t{0}, size_t{3}, size_t{1}})
+    CHECK(take(4 * kMiB, order::Reach::kAll) == taken[i]);
+}
+
+TEST_CASE_METHOD(Parts, "what one lane alone has used serves that lane first, and asks nothing of it") {
+  Range* const other = take(4 * kMiB);
+  Range* const own = take(4 * kMiB);
+  work_in_two_lanes();
+  ranges.give(other, time.open(), time, order::LaneName{1});
+  ranges.give(own, time.open(), time, order::LaneName{2});
+  time.seal_in_free();
+  CHECK(take(4 * kMiB) == nullptr);
+  CHECK(take_own(4 * kMiB, order::LaneName{3}) == nullptr);
+  CHECK(take_own(4 * kMiB, order::LaneName{2}) == own);
+  CHECK(take_own(4 * kMiB, order::LaneName{2}) == nullptr);
+}
+
+TEST_CASE_METHOD(Parts, "a large range is not cut for a block that another one fits better") {
+  Range* const small = take(4 * kMiB);
+  Range* const large = take(12 * kMiB);
+  ranges.give(large, time.open(), time);
+  work_in_two_lanes();
+  ranges.give(small, time.open(), time);
+  time.seal_in_free();
+  CHECK(take(4 * kMiB) == nullptr);
+  CHECK(take(4 * kMiB, order::Reach::kAll) == small);
+  CHECK(take(4 * kMiB) == large);
 }
 
 TEST_CASE_METHOD(Parts, "ranges freed out of order all come back once they are safe") {
