@@ -1,4 +1,4 @@
-"""Reads a built library with readelf and nm: what it needs and what it exports."""
+"""Reads a built library with readelf and nm: what it needs, what it exports, and which functions call themselves."""
 
 import re
 import subprocess
@@ -86,3 +86,31 @@ def dead_runtime(path):
     """Parts of the C++ runtime that nothing of ours calls."""
     symbols = "\n".join(_lines("nm", "-a", "-C", path))
     return [name for name in ("__cxa_throw", "cplus_demangle", "d_print_comp", "__verbose_terminate_handler", "std::locale") if name in symbols]
+
+
+def calls(path):
+    """What each function of an object file refers to, by symbols. The object has a section for every function and was not
+    optimised, for a tail call to itself would be a loop that no relocation tells of."""
+    found, function = {}, None
+    for line in _lines("readelf", "-rW", path):
+        section = re.search(r"^Relocation section '\.rela?\.text\.(\S+)'", line)
+        if line.startswith("Relocation section"):
+            function = section and section.group(1)
+        elif function and (target := re.match(r"[0-9a-f]+ +[0-9a-f]+ +R_\S+ +[0-9a-f]+ +([^ .@]+)", line)):
+            found.setdefault(function, set()).add(target.group(1))
+    return found
+
+
+def endless(path):
+    """The functions of an object file that come back to themselves, straight or through others of the same file."""
+    graph = calls(path)
+    found = []
+    for function in graph:
+        reached, ahead = set(), set(graph[function])
+        while ahead:
+            one = ahead.pop()
+            reached.add(one)
+            ahead |= graph.get(one, set()) - reached
+        if function in reached:
+            found.append(function)
+    return sorted(found)
