@@ -103,6 +103,23 @@ class ElfTest(harness.TestCase):
         for binary in (harness.LIBRARY, harness.BUILD / "cupool"):
             self.assertEqual([], elf.weaknesses(binary, self.machine()), binary)
 
+    def test_every_object_and_every_hook_of_ours_has_landing_pads(self):
+        self.need_no_sanitizer("a sanitized build is not the one that is installed")
+        objects = [path for folder in ("cupool", "cupool_core", "cupool_command", "glibc")
+                   for path in (harness.BUILD / "src" / (folder if folder == "glibc" else f"CMakeFiles/{folder}.dir")).rglob("*.o")]
+        self.assertGreater(len(objects), 50)
+        self.assertEqual([], elf.unmarked(objects, self.machine()))
+        self.assertEqual([], elf.without_pad(harness.LIBRARY, self.machine()))
+
+    def test_the_hardening_check_sees_a_missing_landing_pad(self):
+        flag = {"x86_64": "-fcf-protection=", "aarch64": "-mbranch-protection="}[self.machine().split("-")[0]]
+        soft = harness.compile_shared(self.scratch, "soft.so", SAMPLE, "-nostdlib", flag + "none")
+        self.assertEqual(["cuInit", "cupool_version", "dlsym"], elf.without_pad(soft, self.machine()))
+        self.assertEqual([str(soft)], elf.unmarked([soft], self.machine()))
+        hard = harness.compile_shared(self.scratch, "hard.so", SAMPLE, "-nostdlib",
+                                      flag + ("full" if flag.startswith("-f") else "bti"))
+        self.assertEqual([], elf.without_pad(hard, self.machine()) + elf.unmarked([hard], self.machine()))
+
     def test_the_library_carries_no_dead_code_of_the_runtime(self):
         self.need_no_sanitizer("a sanitized build is not the one that is installed")
         self.assertEqual([], elf.dead_runtime(harness.LIBRARY))
