@@ -1,23 +1,34 @@
 // The re-entry guard, one count per thread. While our code is inside the real driver, an entry point that the
 // driver (or a library it calls back) reaches on the same thread must act as if we were not there: it would
 // otherwise count twice, or ask for a lock that this thread holds. Thread-local, initial-exec: reading it
-// costs one load and never allocates.
+// costs one load and never allocates. Beside it, how much work the thread has submitted: who touches one
+// mostly touches the other, and their place is fetched once for both.
 #pragma once
+
+#include <cstdint>
 
 namespace cupool {
 
 class Reentry {
  public:
-  Reentry() { ++depth_; }
-  ~Reentry() { --depth_; }
+  Reentry() { ++thread_.depth; }
+  ~Reentry() { --thread_.depth; }
   Reentry(const Reentry&) = delete;
   Reentry& operator=(const Reentry&) = delete;
 
   // Whether this thread is inside a call of ours to the driver.
-  static bool inside() { return depth_ != 0; }
+  static bool inside() { return thread_.depth != 0; }
+
+  // Pieces of work that this thread has submitted. True: this is the first one.
+  static uint64_t work() { return thread_.work; }
+  static bool note_work() { return thread_.work++ == 0; }
 
  private:
-  static inline constinit thread_local int depth_ = 0;
+  struct Thread {
+    int depth;
+    uint64_t work;
+  };
+  static inline constinit thread_local Thread thread_{0, 0};
 };
 
 }  // namespace cupool

@@ -121,24 +121,6 @@ void settle_contradictions(Options& options, const Reader& reader) {
   check_pattern(options.stats_file, reader);
 }
 
-// Levenshtein's distance; `a` and `b` are cut to kMaxName characters.
-unsigned distance(std::string_view a, std::string_view b) {
-  a = a.substr(0, kMaxName);
-  b = b.substr(0, kMaxName);
-  unsigned row[kMaxName + 1];
-  for (unsigned j = 0; j <= b.size(); ++j) row[j] = j;
-  for (unsigned i = 1; i <= a.size(); ++i) {
-    unsigned diagonal = row[0];
-    row[0] = i;
-    for (unsigned j = 1; j <= b.size(); ++j) {
-      const unsigned changed = diagonal + (a[i - 1] != b[j - 1] ? 1 : 0);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
-    }
-  }
-  return row[b.size()];
-}
-
 // Whether `text` fits `pattern`; on a mismatch the last star takes one character more.
 bool matches(std::string_view pattern, std::string_view text) {
   size_t p = 0;
@@ -184,6 +166,23 @@ Options read_environment(const char* const* environment, Complain complain) {
   }
   settle_contradictions(options, reader);
   return options;
+}
+
+unsigned distance(std::string_view a, std::string_view b) {
+  a = a.substr(0, kMaxName);
+  b = b.substr(0, kMaxName);
+  unsigned row[kMaxName + 1];
+  for (unsigned j = 0; j <= b.size(); ++j) row[j] = j;
+  for (unsigned i = 1; i <= a.size(); ++i) {
+    unsigned diagonal = row[0];
+    row[0] = i;
+    for (unsigned j = 1; j <= b.size(); ++j) {
+      const unsigned changed = diagonal + (a[i - 1] != b[j - 1] ? 1 : 0);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
+    }
+  }
+  return row[b.size()];
 }
 
 const char* nearest_name(std::string_view name) {

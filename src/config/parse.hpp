@@ -16,6 +16,9 @@ using Complain = void (*)(const char* sentence);
 // over.
 Options read_environment(const char* const* environment, Complain complain);
 
+// In how many letters two names differ (Levenshtein), of as many as an option's name can have.
+unsigned distance(std::string_view a, std::string_view b);
+
 // The option whose name is nearest to `name`, or null when none is near.
 const char* nearest_name(std::string_view name);
 

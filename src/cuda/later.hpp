@@ -1,17 +1,80 @@
-// Functions of toolkits newer than 13.0, the oldest that we build with: a driver may have them whichever
-// toolkit we were built with. Where cuda.h has them too, the compiler holds the two against each other.
-// Included by cuda_api.hpp alone, after cuda.h.
+// What toolkits newer than 12.0 declare, the oldest that we build with: a driver may have it whichever
+// toolkit we were built with. Where cuda.h has it too, the compiler holds the two against each other. Of
+// structures we need no more than the name. Included by cuda_api.hpp alone, after cuda.h.
 #pragma once
 
 extern "C" {
 #pragma GCC visibility push(default)
 
+typedef struct CUgraphEdgeData_st CUgraphEdgeData;
+typedef struct CUgreenCtx_st* CUgreenCtx;
+typedef struct CUdevResourceDesc_st* CUdevResourceDesc;
+typedef struct CUdevResource_st CUdevResource;
+typedef struct CUctxCreateParams_st CUctxCreateParams;
+typedef struct CUmemDecompressParams_st CUmemDecompressParams;
+typedef struct CUmemcpyAttributes_st CUmemcpyAttributes;
+typedef struct CUDA_MEMCPY3D_BATCH_OP_st CUDA_MEMCPY3D_BATCH_OP;
+#if CUDA_VERSION < 12040
+typedef unsigned CUdevResourceType;  // an enumeration of that width
+#endif
 #if CUDA_VERSION < 13020
 typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
 #endif
 #if CUDA_VERSION < 13030
 typedef CUresult (*CUgraphRecaptureCallback)(void);  // passed on, never called
 #endif
+
+// 12.2
+CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location);
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags,
+                               CUstream hStream);
+
+// 12.3
+CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode* dependencies,
+                                     const CUgraphEdgeData* dependencyData, size_t numDependencies,
+                                     CUstreamCaptureMode mode);
+
+// 12.4
+CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags);
+CUresult cuGreenCtxDestroy(CUgreenCtx hCtx);
+CUresult cuCtxFromGreenCtx(CUcontext* pContext, CUgreenCtx hCtx);
+CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent);
+CUresult cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent);
+
+// 12.5
+CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, unsigned int flags,
+                        CUdevice dev);
+CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent);
+CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent);
+CUresult cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigned int flags, int priority);
+
+// 12.6
+CUresult cuMemBatchDecompressAsync(CUmemDecompressParams* paramsArray, size_t count, unsigned int flags,
+                                   size_t* errorIndex, CUstream stream);
+
+// 12.8
+CUresult cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
+                            CUmemcpyAttributes* attrs, size_t* attrsIdxs, size_t numAttrs, size_t* failIdx,
+                            CUstream hStream);
+CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, size_t* failIdx,
+                              unsigned long long flags, CUstream hStream);
+
+// 13.0
+CUresult cuCtxSynchronize_v2(CUcontext ctx);
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
+                               CUmemcpyAttributes* attrs, size_t* attrsIdxs, size_t numAttrs,
+                               CUstream hStream);
+CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, unsigned long long flags,
+                                 CUstream hStream);
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count, CUmemLocation* prefetchLocs,
+                                 size_t* prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags,
+                                 CUstream hStream);
+CUresult cuMemDiscardBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count, unsigned long long flags,
+                                CUstream hStream);
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
+                                           CUmemLocation* prefetchLocs, size_t* prefetchLocIdxs,
+                                           size_t numPrefetchLocs, unsigned long long flags,
+                                           CUstream hStream);
 
 // 13.1
 CUresult cuStreamGetDevResource(CUstream hStream, CUdevResource* resource, CUdevResourceType type);
@@ -30,6 +93,16 @@ CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mod
                                        CUgraphRecaptureCallback callbackFunc, void* userData);
 
 // Their per-thread forms.
+decltype(cuMemPrefetchAsync_v2) cuMemPrefetchAsync_v2_ptsz;
+decltype(cuStreamBeginCaptureToGraph) cuStreamBeginCaptureToGraph_ptsz;
+decltype(cuMemBatchDecompressAsync) cuMemBatchDecompressAsync_ptsz;
+decltype(cuMemcpyBatchAsync) cuMemcpyBatchAsync_ptsz;
+decltype(cuMemcpy3DBatchAsync) cuMemcpy3DBatchAsync_ptsz;
+decltype(cuMemcpyBatchAsync_v2) cuMemcpyBatchAsync_v2_ptsz;
+decltype(cuMemcpy3DBatchAsync_v2) cuMemcpy3DBatchAsync_v2_ptsz;
+decltype(cuMemPrefetchBatchAsync) cuMemPrefetchBatchAsync_ptsz;
+decltype(cuMemDiscardBatchAsync) cuMemDiscardBatchAsync_ptsz;
+decltype(cuMemDiscardAndPrefetchBatchAsync) cuMemDiscardAndPrefetchBatchAsync_ptsz;
 decltype(cuMemcpyWithAttributesAsync) cuMemcpyWithAttributesAsync_ptsz;
 decltype(cuMemcpy3DWithAttributesAsync) cuMemcpy3DWithAttributesAsync_ptsz;
 decltype(cuLaunchHostFunc_v2) cuLaunchHostFunc_v2_ptsz;
@@ -39,3 +112,15 @@ decltype(cuStreamBeginRecaptureToGraph) cuStreamBeginRecaptureToGraph_ptsz;
 
 #pragma GCC visibility pop
 }
+
+namespace cupool::cuda {
+
+// Errors that came after 12.0.
+inline constexpr auto kErrorContained = static_cast<CUresult>(226);
+inline constexpr auto kErrorTensorMemoryLeak = static_cast<CUresult>(721);
+#if CUDA_VERSION >= 13000
+static_assert(kErrorContained == CUDA_ERROR_CONTAINED &&
+              kErrorTensorMemoryLeak == CUDA_ERROR_TENSOR_MEMORY_LEAK);
+#endif
+
+}  // namespace cupool::cuda

@@ -79,7 +79,7 @@ FORWARD(sem_wait, BASE)
 
   .section .note.GNU-stack, "", %progbits
 #if defined(__aarch64__)
-  // This object is ready for branch target identification, as the compiler's are where the system asks for it.
+  // What the compiler says of its objects, and <cet.h> above: every place that a pointer may lead to is a landing pad.
   .section .note.gnu.property, "a"
   .balign 8
   .word 4, 16, 5

@@ -1,11 +1,32 @@
 // Ends of the process that pass the library's destructor by: _exit and _Exit (Python's os._exit, the children
 // of a fork server). They report first, if there is anything to report, without a lock: the caller may be a
-// signal handler. In a process without CUDA, and in a forked child, they do what they always did.
+// signal handler. And exit() in a second thread, which the C library lets pass the first one's destructors
+// by, to end the process amid the report. In a process without CUDA, and in a forked child, all of them do
+// what they always did.
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
+
+#include "cuda/real.hpp"
 #include "hooks/life.hpp"
 #include "report/report.hpp"
+
+namespace cupool::hooks {
+namespace {
+
+using Exit = void (*)(int);
+constinit std::atomic<Exit> real_exit{nullptr};
+constinit std::atomic<bool> exits{false};
+
+}  // namespace
+
+void find_exit() {
+  real_exit.store(reinterpret_cast<Exit>(cuda::loader_function("exit")), std::memory_order_relaxed);
+}
+
+}  // namespace cupool::hooks
 
 extern "C" {
 
@@ -15,5 +36,14 @@ extern "C" {
 }
 
 [[gnu::visibility("default")]] void _Exit(int status) { _exit(status); }
+
+[[gnu::visibility("default")]] void exit(int status) {
+  using namespace cupool::hooks;
+  if (is_alive() && exits.exchange(true)) cupool::report::finish(cupool::report::Ending::kAbrupt);
+  if (real_exit.load(std::memory_order_relaxed) == nullptr) find_exit();
+  if (const Exit leave = real_exit.load(std::memory_order_relaxed)) leave(status);
+  std::fflush(nullptr);
+  _exit(status);
+}
 
 }  // extern "C"

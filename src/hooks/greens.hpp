@@ -4,13 +4,12 @@
 // call of the driver.
 #pragma once
 
-#include <cuda.h>
-
 #include <atomic>
 #include <vector>
 
 #include "base/lock.hpp"
 #include "base/no_destroy.hpp"
+#include "cuda/cuda_api.hpp"
 
 namespace cupool::hooks {
 

@@ -90,6 +90,7 @@ void step_back_if_watched() {
 void start() {
   const CancelShield shield;
   const config::Options& options = config::options();
+  hooks::find_exit();
   report::begin({current_mode, fill_figures});
   if (options.streams == config::Streams::kFences) hooks::pools.order().distrust("CUPOOL_STREAMS=fences");
   if (options.streams == config::Streams::kExact)

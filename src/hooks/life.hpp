@@ -13,6 +13,8 @@ bool is_alive();
 bool is_forked();
 // The driver has given this process a context.
 void context_made();
+// Looks for the C library's exit(), before a signal handler may need it.
+void find_exit();
 // The last moment at which the driver still answers.
 void before_the_driver_ends();
 

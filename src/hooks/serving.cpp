@@ -24,10 +24,10 @@ constinit thread_local uint64_t thread_number = 0;
 
 // Errors after which every call in the context fails until it is destroyed.
 bool is_sticky(CUresult result) {
-  switch (result) {
+  switch (static_cast<int>(result)) {  // older headers do not name all of them
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_CONTAINED:
+    case cuda::kErrorContained:
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case CUDA_ERROR_LAUNCH_TIMEOUT:
     case CUDA_ERROR_ASSERT:
@@ -38,7 +38,7 @@ bool is_sticky(CUresult result) {
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
     case CUDA_ERROR_EXTERNAL_DEVICE:
-    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case cuda::kErrorTensorMemoryLeak:
       return true;
     default:
       return false;

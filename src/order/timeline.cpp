@@ -16,8 +16,6 @@ namespace cupool::order {
 
 using driver::kSuccess;
 
-constinit thread_local uint64_t thread_work = 0;
-
 namespace {
 
 // How long a wait on the host sleeps between two questions: shorter than most kernels of a program that

@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "base/lock.hpp"
+#include "base/reentry.hpp"
 #include "driver/driver.hpp"
 #include "order/capture_gate.hpp"
 #include "order/contexts.hpp"
@@ -36,9 +37,6 @@ enum class Reach {
 };
 // The limit of a search while no work is under way.
 inline constexpr Epoch kAnyStamp = ~Epoch{0};
-
-// Pieces of work that the calling thread has submitted.
-[[gnu::visibility("hidden")]] extern constinit thread_local uint64_t thread_work;
 
 class Timeline {
  public:
@@ -100,7 +98,7 @@ class Timeline {
   // The driver's answer to the wait that failed: what it would have said to the submission too.
   driver::Status refusal() const { return refusal_.load(std::memory_order_relaxed); }
   void after_submit(Lane lane) {
-    const bool is_first = thread_work++ == 0;
+    const bool is_first = Reentry::note_work();
     const Lane noted = noted_.load(std::memory_order_acquire);
     if (is_first || (noted != lane && noted != Lane::kMany && kNote) || !turns_.has(lane)) note(lane);
   }

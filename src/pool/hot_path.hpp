@@ -56,8 +56,8 @@ template <typename Word>
   const Holder* const holder = page_map.find(address);
   if (holder == nullptr) [[unlikely]]
     return Unkept::kNobodys;
-  const uint32_t index = holder->index_of(address);
-  if (index == holder->blocks) [[unlikely]]
+  const uint32_t index = holder->index_containing(address);
+  if (!holder->starts(index, address)) [[unlikely]]
     return Unkept::kNobodys;
   Tag* const tag = holder->tags + index;
   const uint16_t held = tag->exchange(0, std::memory_order_relaxed);

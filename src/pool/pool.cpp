@@ -9,6 +9,7 @@
 #include <cmath>
 #include <new>
 
+#include "base/reentry.hpp"
 #include "pool/budget.hpp"
 #include "pool/page_map.hpp"
 #include "report/shortage.hpp"
@@ -127,7 +128,7 @@ inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t
 order::LaneName Pool::guess_lane(uint64_t bytes) {
   const order::LaneName present = order().turns().name();
   if (!guess_lock_.try_lock()) return present;
-  const order::LaneName guess = guess_.guess(bytes, present, order::thread_work);
+  const order::LaneName guess = guess_.guess(bytes, present, Reentry::work());
   guess_lock_.unlock();
   if (guess != present) order().leave_turn_open();
   return guess;

@@ -56,7 +56,11 @@ struct Holder {
   // The block that starts at `address`, or `blocks` when none does. pre: it is in here.
   uint32_t index_of(Address address) const {
     const uint32_t index = index_containing(address);
-    return index < blocks && uint64_t{index} * bytes_of_blocks() == address - start ? index : blocks;
+    return starts(index, address) ? index : blocks;
+  }
+  // Whether that block is one, and starts at `address`.
+  bool starts(uint32_t index, Address address) const {
+    return index < blocks && uint64_t{index} * bytes_of_blocks() == address - start;
   }
   uint32_t index_containing(Address address) const {
     return static_cast<uint32_t>((((address - start) / kUnit) * reciprocal) >> 32);

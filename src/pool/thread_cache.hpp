@@ -9,6 +9,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/reentry.hpp"
 #include "order/timeline.hpp"
 #include "pool/kept_large.hpp"
 #include "pool/settings.hpp"
@@ -152,8 +153,8 @@ class alignas(128) ThreadCache {
     return ++unsealed_.frees >= most_frees || unsealed_.bytes >= most_bytes;
   }
   // Whether this thread has submitted no work since its last free.
-  void note_free() { work_at_free_ = order::thread_work; }
-  bool has_just_freed() const { return work_at_free_ == order::thread_work; }
+  void note_free() { work_at_free_ = Reentry::work(); }
+  bool has_just_freed() const { return work_at_free_ == Reentry::work(); }
 
   // When freed memory may serve again. Changes only while the pool is closed.
   order::Timeline& order() const { return *order_.load(std::memory_order_relaxed); }

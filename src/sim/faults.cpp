@@ -62,9 +62,11 @@ const Rules& all_rules() {
 
 }  // namespace
 
-Site::Site(const char* name) : name_(name), rules_(nullptr) {
-  const auto found = all_rules().find(name);
-  if (found != all_rules().end()) rules_ = found->second;
+const FaultRule* Site::look_up() {
+  const auto found = all_rules().find(name_);
+  const FaultRule* const rules = found != all_rules().end() ? found->second : nullptr;
+  rules_.store(rules, std::memory_order_release);
+  return rules;
 }
 
 }  // namespace cupool::sim

@@ -13,10 +13,10 @@
 #include <cstdint>
 
 // The site of an entry point: SIM_SITE(cuMemAlloc_v2).
-#define SIM_SITE(name)                      \
-  ([]() -> ::cupool::sim::Site& {           \
-    static ::cupool::sim::Site site(#name); \
-    return site;                            \
+#define SIM_SITE(name)                                \
+  ([]() -> ::cupool::sim::Site& {                     \
+    static constinit ::cupool::sim::Site site(#name); \
+    return site;                                      \
   }())
 
 namespace cupool::sim {
@@ -28,24 +28,31 @@ struct FaultRule {
   const FaultRule* next = nullptr;
 };
 
-// One per entry point, a function-local static: knows its name and counts its calls.
+// One per entry point, a function-local static: knows its name and counts its calls. Made by the compiler,
+// and its rules looked up at the first call: a child forked while another thread makes one would wait for
+// ever.
 class Site {
  public:
-  explicit Site(const char* name);
+  explicit constexpr Site(const char* name) : name_(name) {}
   const char* name() const { return name_; }
   // Counts this call; CUDA_SUCCESS when it may go on.
   CUresult enter();
 
  private:
+  static constexpr FaultRule kNotLookedUp{};
+  const FaultRule* look_up();
+
   const char* name_;
-  const FaultRule* rules_;
+  std::atomic<const FaultRule*> rules_{&kNotLookedUp};
   std::atomic<std::uint64_t> calls_{0};
 };
 
 inline CUresult Site::enter() {
-  if (rules_ == nullptr) return CUDA_SUCCESS;
+  const FaultRule* rules = rules_.load(std::memory_order_acquire);
+  if (rules == &kNotLookedUp) rules = look_up();
+  if (rules == nullptr) return CUDA_SUCCESS;
   const std::uint64_t n = calls_.fetch_add(1, std::memory_order_relaxed) + 1;
-  for (const FaultRule* rule = rules_; rule != nullptr; rule = rule->next) {
+  for (const FaultRule* rule = rules; rule != nullptr; rule = rule->next) {
     if (n >= rule->from && n <= rule->to) return rule->code;
   }
   return CUDA_SUCCESS;

@@ -17,21 +17,6 @@ namespace {
 
 constexpr size_t kIndent = 4;
 
-unsigned distance(std::string_view a, std::string_view b) {
-  std::vector<unsigned> row(b.size() + 1);
-  for (unsigned j = 0; j <= b.size(); ++j) row[j] = j;
-  for (unsigned i = 1; i <= a.size(); ++i) {
-    unsigned diagonal = row[0];
-    row[0] = i;
-    for (unsigned j = 1; j <= b.size(); ++j) {
-      const unsigned changed = diagonal + (a[i - 1] != b[j - 1] ? 1 : 0);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
-    }
-  }
-  return row[b.size()];
-}
-
 std::string words_of(const Flag& flag) {
   return *flag.value == '\0' ? flag.name : std::string(flag.name) + " " + flag.value;
 }
@@ -189,7 +174,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   std::string best;
   size_t least = std::max<size_t>(word.size() / 3, 1) + 1;
   for (const std::string& candidate : candidates) {
-    const size_t d = distance(word, candidate);
+    const size_t d = config::distance(word, candidate);
     if (d >= least) continue;
     least = d;
     best = candidate;

@@ -1,4 +1,4 @@
-"""Reads a built library with readelf and nm: what it needs and what it exports."""
+"""Reads a built library with readelf and nm: what it needs, what it exports, and which functions call themselves."""
 
 import re
 import subprocess
@@ -82,7 +82,62 @@ def weaknesses(path, machine):
     return found
 
 
+# The instruction that an indirect jump may lead to, and what an object says that has it wherever it needs to.
+LANDING_PADS = {"x86_64": (bytes.fromhex("f30f1efa"), "IBT"), "aarch64": (bytes.fromhex("5f2403d5"), "BTI")}
+
+
+def unmarked(objects, machine):
+    """Those of the object files that do not say that they have landing pads."""
+    _, mark = LANDING_PADS[machine.split("-")[0]]
+    return [str(path) for path in objects if not re.search(rf"Properties:.*\b{mark}\b", "\n".join(_lines("readelf", "-nW", path)))]
+
+
+def without_pad(path, machine):
+    """The exported functions that do not begin with a landing pad."""
+    pad, _ = LANDING_PADS[machine.split("-")[0]]
+    sections = [[int(word, 16) for word in found.groups()] for line in _lines("readelf", "-SW", path)
+                if (found := re.search(r"PROGBITS +([0-9a-f]+) ([0-9a-f]+) ([0-9a-f]+) 00 +AX ", line))]
+    image = path.read_bytes()
+    found = []
+    for line in _lines("nm", "-D", "--defined-only", path):
+        address, kind, name = line.split()[:3]
+        if kind not in "TW":
+            continue
+        for start, offset, size in sections:
+            if 0 <= (inside := int(address, 16) - start) < size and image[offset + inside:offset + inside + len(pad)] != pad:
+                found.append(name)
+    return sorted(found)
+
+
 def dead_runtime(path):
     """Parts of the C++ runtime that nothing of ours calls."""
     symbols = "\n".join(_lines("nm", "-a", "-C", path))
     return [name for name in ("__cxa_throw", "cplus_demangle", "d_print_comp", "__verbose_terminate_handler", "std::locale") if name in symbols]
+
+
+def calls(path):
+    """What each function of an object file refers to, by symbols. The object has a section for every function and was not
+    optimised, for a tail call to itself would be a loop that no relocation tells of."""
+    found, function = {}, None
+    for line in _lines("readelf", "-rW", path):
+        section = re.search(r"^Relocation section '\.rela?\.text\.(\S+)'", line)
+        if line.startswith("Relocation section"):
+            function = section and section.group(1)
+        elif function and (target := re.match(r"[0-9a-f]+ +[0-9a-f]+ +R_\S+ +[0-9a-f]+ +([^ .@]+)", line)):
+            found.setdefault(function, set()).add(target.group(1))
+    return found
+
+
+def endless(path):
+    """The functions of an object file that come back to themselves, straight or through others of the same file."""
+    graph = calls(path)
+    found = []
+    for function in graph:
+        reached, ahead = set(), set(graph[function])
+        while ahead:
+            one = ahead.pop()
+            reached.add(one)
+            ahead |= graph.get(one, set()) - reached
+        if function in reached:
+            found.append(function)
+    return sorted(found)

@@ -8,6 +8,18 @@ import harness
 
 SAMPLE = "int dlsym(void) { return 1; } int cuInit(void) { return 2; } int cupool_version(void) { return 3; }\n"
 
+# What the headers of glibc 2.38 and later do to programs of today's C and C++. The first declaration names the symbol, so
+# older headers that come after it change nothing.
+NEW_HEADERS = """
+extern "C" {
+long strtol(const char*, char**, int) noexcept(true) asm("__isoc23_strtol");
+unsigned long strtoul(const char*, char**, int) noexcept(true) asm("__isoc23_strtoul");
+long long strtoll(const char*, char**, int) noexcept(true) asm("__isoc23_strtoll");
+unsigned long long strtoull(const char*, char**, int) noexcept(true) asm("__isoc23_strtoull");
+}
+"""
+PARSERS = ("strtol", "strtoul", "strtoll", "strtoull")
+
 
 class ElfTest(harness.TestCase):
     def sample(self, text, *flags):
@@ -34,6 +46,29 @@ class ElfTest(harness.TestCase):
         found = " ".join(elf.too_new(library, oldest=(2, 0)))
         self.assertIn("pthread_create of glibc", found)
         self.assertIn("needs GLIBC_", found)
+
+    def with_new_headers(self, text):
+        """The object file of this text, compiled as a system with glibc 2.38 would."""
+        shim = self.scratch / "new_headers.hpp"
+        shim.write_text(NEW_HEADERS)
+        path = self.scratch / "sample.o"
+        subprocess.run([harness.COMPILER, "-x", "c++", "-", "-std=c++20", "-O0", "-fPIC", "-ffunction-sections", "-include", shim, "-c",
+                        "-o", path], input=text, text=True, check=True, capture_output=True)
+        return path
+
+    def test_no_replaced_function_calls_itself_whichever_headers_it_is_built_with(self):
+        replaced = self.with_new_headers((harness.SOURCE / "src/glibc/replace.cpp").read_text())
+        calls = elf.calls(replaced)
+        for name in PARSERS:
+            self.assertEqual({name}, calls[f"__isoc23_{name}"])
+        self.assertEqual([], elf.endless(replaced))
+
+    def test_the_elf_check_sees_a_replaced_function_that_calls_itself(self):
+        text = (harness.SOURCE / "src/glibc/replace.cpp").read_text()
+        for name in PARSERS:
+            self.assertIn(f"return plain_{name}(", text)
+            text = text.replace(f"return plain_{name}(", f"return {name}(")
+        self.assertEqual(sorted(f"__isoc23_{name}" for name in PARSERS), elf.endless(self.with_new_headers(text)))
 
     def test_the_old_32_bit_allocation_calls_are_not_exported(self):
         old = {"cuMemAlloc", "cuMemFree", "cuMemAllocPitch", "cuMemGetInfo", "cuMemGetAddressRange"}
@@ -67,6 +102,23 @@ class ElfTest(harness.TestCase):
         self.need_no_sanitizer("a sanitized build is not the one that is installed")
         for binary in (harness.LIBRARY, harness.BUILD / "cupool"):
             self.assertEqual([], elf.weaknesses(binary, self.machine()), binary)
+
+    def test_every_object_and_every_hook_of_ours_has_landing_pads(self):
+        self.need_no_sanitizer("a sanitized build is not the one that is installed")
+        objects = [path for folder in ("cupool", "cupool_core", "cupool_command", "glibc")
+                   for path in (harness.BUILD / "src" / (folder if folder == "glibc" else f"CMakeFiles/{folder}.dir")).rglob("*.o")]
+        self.assertGreater(len(objects), 50)
+        self.assertEqual([], elf.unmarked(objects, self.machine()))
+        self.assertEqual([], elf.without_pad(harness.LIBRARY, self.machine()))
+
+    def test_the_hardening_check_sees_a_missing_landing_pad(self):
+        flag = {"x86_64": "-fcf-protection=", "aarch64": "-mbranch-protection="}[self.machine().split("-")[0]]
+        soft = harness.compile_shared(self.scratch, "soft.so", SAMPLE, "-nostdlib", flag + "none")
+        self.assertEqual(["cuInit", "cupool_version", "dlsym"], elf.without_pad(soft, self.machine()))
+        self.assertEqual([str(soft)], elf.unmarked([soft], self.machine()))
+        hard = harness.compile_shared(self.scratch, "hard.so", SAMPLE, "-nostdlib",
+                                      flag + ("full" if flag.startswith("-f") else "bti"))
+        self.assertEqual([], elf.without_pad(hard, self.machine()) + elf.unmarked([hard], self.machine()))
 
     def test_the_library_carries_no_dead_code_of_the_runtime(self):
         self.need_no_sanitizer("a sanitized build is not the one that is installed")

@@ -100,6 +100,17 @@ def digest(model):
     return sum_.hexdigest()[:16]
 
 
+def tell(as_json, times, model, **more):
+    """The result of a training, as one line for people or for compare_training.py."""
+    result = {**more, "ms": statistics.median(times), "fastest": min(times), "slowest": max(times), "weights": digest(model),
+              "end_mib": DeviceMemory().used_mib(), "torch": torch.__version__}
+    if as_json:
+        print(json.dumps(result), flush=True)
+    else:
+        print(f"{result['task']}: {result['ms']:.3f} ms a step ({result['fastest']:.3f} to {result['slowest']:.3f}), "
+              f"loss {result['loss']}, weights {result['weights']}, device memory {result['end_mib'] or 0:.0f} MiB")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=TASKS)
@@ -115,14 +126,7 @@ def main():
     make_deterministic(seed=0)
     task = TASKS[options.task](small=options.smoke)
     times, loss, steps, model = train(task, device, options.rounds, options.warm_up, options.copies)
-    result = {"task": options.task, "copies": options.copies, "ms": statistics.median(times), "fastest": min(times),
-              "slowest": max(times), "steps": steps, "loss": repr(loss), "weights": digest(model),
-              "end_mib": DeviceMemory().used_mib(), "torch": torch.__version__}
-    if options.json:
-        print(json.dumps(result), flush=True)
-    else:
-        print(f"{result['task']}: {result['ms']:.3f} ms a step ({result['fastest']:.3f} to {result['slowest']:.3f}), "
-              f"loss {result['loss']}, weights {result['weights']}, device memory {result['end_mib'] or 0:.0f} MiB")
+    tell(options.json, times, model, task=options.task, copies=options.copies, steps=steps, loss=repr(loss))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,10 @@ Prints what train.py prints, so that compare_training.py can run either.
 """
 
 import argparse
-import json
-import statistics
 import time
 
 import torch
-from device_memory import DeviceMemory
-from train import digest, make_deterministic
+from train import make_deterministic, tell
 
 DEVICE = "cuda"
 
@@ -111,14 +108,7 @@ def main():
         torch.cuda.synchronize()
         if turn >= options.warm_up:
             times.append((time.perf_counter() - begin) * 1e3 / steps)
-    result = {"task": options.task, "ms": statistics.median(times), "fastest": min(times), "slowest": max(times),
-              "steps": number, "loss": repr(loss.item()), "weights": digest(model),
-              "end_mib": DeviceMemory().used_mib(), "torch": torch.__version__}
-    if options.json:
-        print(json.dumps(result), flush=True)
-    else:
-        print(f"{result['task']}: {result['ms']:.3f} ms a step ({result['fastest']:.3f} to {result['slowest']:.3f}), "
-              f"loss {result['loss']}, weights {result['weights']}, device memory {result['end_mib'] or 0:.0f} MiB")
+    tell(options.json, times, model, task=options.task, steps=number, loss=repr(loss.item()))
 
 
 if __name__ == "__main__":

@@ -128,6 +128,18 @@ class HarmTest(harness.TestCase):
                 self.assertEqual(3, done.code, done.err)
         self.assertGreater(self.report()["allocations"], 0)
 
+    def test_an_exit_amid_the_allocations_of_others_leaves_a_whole_report(self):
+        for _ in range(10):
+            self.assert_unharmed("exit-amid", code=3)
+            self.assertGreater(self.report()["allocations"], 0)
+
+    def test_threads_that_exit_at_once_end_the_program_and_leave_a_whole_report(self):
+        for _ in range(20):
+            # The simulated driver is not made for this, and would leave half a report of its own.
+            self.assert_unharmed("exit-at-once", code=3, env={"CUPOOL_SIM_REPORT": ""})
+            self.assertGreater(self.report()["allocations"], 0)
+            (self.scratch / "report.json").unlink()
+
     def test_the_first_process_of_a_container_keeps_its_report_after_a_signal(self):
         probe = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, check=False)
         if probe.returncode != 0:

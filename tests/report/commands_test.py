@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import termios
@@ -117,6 +118,23 @@ class CommandsTest(harness.TestCase):
         done.wait()
         os.close(master)
         return out.decode().replace("\r\n", "\n")
+
+    def test_zsh_completes_the_flags_of_a_verb(self):
+        zsh = shutil.which("zsh")
+        if zsh is None:
+            self.skipTest("no zsh here")
+        script = harness.SOURCE / "src/tools/completion/_cupool"
+        # In place of zsh's own helpers: what they are asked to complete, and with what.
+        shell = f"""_describe() {{ print -r -- "describe $1: ${{(P)2}}" }}
+          _arguments() {{ print -r -- "$CURRENT of $words: $@"; print -r -- "names $names" }}
+          complete() {{ local -a words=("$@"); local CURRENT=$#; source {script} }}
+          complete cupool r; complete cupool run --set lim"""
+        done = harness.run([zsh, "-f", "-c", shell], env={"PATH": f"{harness.BUILD}:{os.environ['PATH']}"})
+        self.assertEqual("", done.err)
+        verbs, flags, names = done.out.splitlines()
+        self.assertIn("describe verb: run:run a program", verbs)
+        self.assertTrue(flags.startswith("3 of run --set lim: "), flags)
+        self.assertIn(" limit ", names)
 
     def test_bash_completes_verbs_flags_and_options(self):
         script = harness.SOURCE / "src/tools/completion/cupool.bash"

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "pipes.hpp"
+
 namespace share {
 
 struct Offer {
@@ -40,22 +42,8 @@ inline constexpr unsigned char kChange = 0x55;  // the importer writes value ^ k
     if (must_result_ != CUDA_SUCCESS) share::die(#call, static_cast<int>(must_result_)); \
   } while (0)
 
-template <typename T>
-bool receive(int pipe, T* out) {
-  auto* at = reinterpret_cast<char*>(out);
-  for (size_t left = sizeof(T); left > 0;) {
-    const ssize_t got = read(pipe, at, left);
-    if (got <= 0) return false;
-    at += got;
-    left -= static_cast<size_t>(got);
-  }
-  return true;
-}
-
-template <typename T>
-void send(int pipe, const T& value) {
-  if (write(pipe, &value, sizeof value) != static_cast<ssize_t>(sizeof value)) die("write", 1);
-}
+using pipes::receive;
+using pipes::send;
 
 // How many bytes are not `value`. Mostly none is, which a comparison of the bytes with their neighbours shows
 // at once.

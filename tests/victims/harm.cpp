@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -199,6 +200,60 @@ int exit_in_handler(unsigned microseconds) {
   }
 }
 
+// ---- Ends while others are at work.
+
+constexpr int kBusyThreads = 3;
+std::atomic<int> busy{0};
+
+void* allocate_for_ever(void*) {
+  cuCtxSetCurrent(context);
+  std::vector<CUdeviceptr> blocks(32);
+  for (size_t i = 0;; ++i) {
+    CUdeviceptr& one = blocks[i % blocks.size()];
+    if (one != 0) cuMemFree(one);
+    one = 0;
+    cuMemAlloc(&one, size_t{512} << (i % 14));
+    if (i == blocks.size()) ++busy;
+  }
+}
+
+void start_busy_threads() {
+  for (int i = 0; i < kBusyThreads; ++i) {
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, allocate_for_ever, nullptr) != 0) _exit(9);
+  }
+  while (busy.load() < kBusyThreads) sched_yield();
+}
+
+// exit() while other threads allocate.
+int exit_amid_allocations() {
+  begin();
+  start_busy_threads();
+  say("ends well");
+  std::exit(3);
+}
+
+pthread_barrier_t all_there;
+void* exit_with_others(void*) {
+  cuCtxSetCurrent(context);
+  for (int i = 0; i < 50; ++i) pair(1000 + 700 * i);
+  pthread_barrier_wait(&all_there);
+  std::exit(3);
+}
+
+// Several threads call exit() at once.
+int exit_at_once() {
+  begin();
+  say("ends well");
+  pthread_barrier_init(&all_there, nullptr, kBusyThreads + 1);
+  for (int i = 0; i < kBusyThreads; ++i) {
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, exit_with_others, nullptr) != 0) _exit(9);
+  }
+  exit_with_others(nullptr);
+  return 0;
+}
+
 // ---- Nothing left.
 
 std::atomic<int> foreign{0};
@@ -360,6 +415,8 @@ int act(int count, char** arguments) {
     return small_thread_stack(std::atoi(arguments[2]), static_cast<size_t>(std::atol(arguments[3])));
   if (what == "exit-in-handler" && count > 2)
     return exit_in_handler(static_cast<unsigned>(std::atoi(arguments[2])));
+  if (what == "exit-amid") return exit_amid_allocations();
+  if (what == "exit-at-once") return exit_at_once();
   if (what == "no-keys") return no_keys();
   if (what == "late") return late_destructors();
   if (what == "small-files") return small_files();

@@ -7,10 +7,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "pipes.hpp"
 #include "waits.hpp"
 
 namespace waits {
 namespace {
+
+using pipes::receive;
+using pipes::send;
 
 constexpr size_t kBytes = 4 * kMiB;
 
@@ -45,23 +49,6 @@ Importer start_importer() {
   made.to = down[1];
   made.from = up[0];
   return made;
-}
-
-template <typename T>
-void send(int pipe, const T& value) {
-  if (write(pipe, &value, sizeof value) != static_cast<ssize_t>(sizeof value)) die("write", 1);
-}
-
-template <typename T>
-bool receive(int pipe, T* out) {
-  auto* at = reinterpret_cast<char*>(out);
-  for (size_t left = sizeof(T); left > 0;) {
-    const ssize_t got = read(pipe, at, left);
-    if (got <= 0) return false;
-    at += got;
-    left -= static_cast<size_t>(got);
-  }
-  return true;
 }
 
 unsigned count_others(const std::vector<unsigned char>& bytes, unsigned char value) {
