@@ -55,22 +55,7 @@ void Timeline::note(Lane lane) {
   Guard hold(lock_);
   if (noted_.load(std::memory_order_relaxed) != Lane::kNone) stats::count(stats::Event::lane_changes);
   note_thread_locked();
-  if (!turns_.has(lane)) turns_.change(lane);
-  if (in_use_locked() == Lane::kNone) close_idle_epoch_locked();
-  if (kNote) add_noted_locked(lane);
-}
-
-// What was freed while no work was under way is over, and stays so: the work that begins now belongs to a new
-// epoch.
-void Timeline::close_idle_epoch_locked() {
-  const Epoch epoch = open_.load(std::memory_order_relaxed);
-  open_.store(epoch + 1, std::memory_order_release);
-  complete_locked(epoch);
-}
-
-void Timeline::leave_turn_open() {
-  Guard hold(lock_);
-  if (turns_.name() != LaneName::kNone) turns_.leave_open();
+  add_noted_locked(lane);
 }
 
 // A thread submits or frees. Where streams wait for values in memory, one thread may have to submit what
@@ -161,7 +146,6 @@ void Timeline::complete_locked(Epoch epoch) {
   completed_.store(epoch, std::memory_order_release);
   ordered_.store(std::max(epoch, ordered_.load(std::memory_order_relaxed)), std::memory_order_release);
   sealed_.store(std::max(epoch, sealed_.load(std::memory_order_relaxed)), std::memory_order_release);
-  if (demands_.highest() <= epoch) demand_.store(0, std::memory_order_release);
   refresh_locked();
 }
 
@@ -180,22 +164,22 @@ void Timeline::advance() {
 
 // ---- Hand-outs that lean on a seal.
 
-void Timeline::demand_locked(Epoch stamp, LaneName sole) {
-  if (stamp <= completed_.load(std::memory_order_relaxed) || !demands_.add(stamp, sole)) return;
-  if (sole == LaneName::kNone) lean_.store(stamp, std::memory_order_release);
-  demand_.store(++demands_made_, std::memory_order_release);
+void Timeline::raise_lean(Epoch stamp) {
+  Epoch lean = lean_.load(std::memory_order_relaxed);
+  while (lean < stamp && !lean_.compare_exchange_weak(lean, stamp, std::memory_order_seq_cst)) {
+  }
 }
 
-void Timeline::lean_on_seal(Epoch stamp, LaneName sole) {
-  const bool was_asked = stamp <= lean_.load(std::memory_order_acquire);
-  if (was_asked && reuse() != Reuse::kOrder && !is_touched_directly()) return;
-  {
+// The word is raised first and the mode read then; distrust() does it the other way round. So one of the two
+// sees the other, and nothing stays without its order.
+void Timeline::lean_on_seal(Epoch stamp) {
+  raise_lean(stamp);
+  if (reuse() == Reuse::kOrder) {
     Guard hold(lock_);
-    demand_locked(stamp, sole);
-    if (sole != LaneName::kNone) turns_.note_use();
-    if (reuse() == Reuse::kOrder) order_locked(stamp);
+    order_locked(stamp);
+  } else if (is_touched_directly()) {
+    wait_for(stamp);
   }
-  if (is_touched_directly()) wait_for(stamp);
 }
 
 // The first submission of a lane since something was handed out that may be used there. Nothing need be done
@@ -204,16 +188,11 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   bool has_seal = false;
   {
     Guard hold(lock_);
-    const uint64_t demand = demand_.load(std::memory_order_relaxed);
-    if (demand == 0) return true;
+    const Epoch lean = lean_.load(std::memory_order_acquire);
+    if (lean <= completed_.load(std::memory_order_relaxed)) return true;
     // What goes into a capture is not work; the launch of its graph is.
     if (gate_.is_capturing() && driver_.is_capturing(stream)) return true;
-    const Epoch asked = demands_.of(turns_.find(lane));
-    if (asked <= completed_.load(std::memory_order_relaxed) || waited_.covers(lane, asked)) {
-      waited_.set(lane, demand, asked);
-      return true;
-    }
-    if (const Seal* const seal = seals_.covering(asked)) {
+    if (const Seal* const seal = seals_.covering(lean)) {
       has_seal = true;
       const Lane before = blind_ ? Lane::kMany : seals_.lanes_up_to(seal->epoch);
       if (before != Lane::kNone && before != lane) {
@@ -227,7 +206,7 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
           lanes_.store(std::max<size_t>(2, waited_.count()), std::memory_order_relaxed);
       }
       // Only now: another thread that finds this note submits to the stream at once.
-      waited_.set(lane, demand, seal->epoch);
+      waited_.set(lane, seal->epoch);
     }
   }
   // A driver that has failed keeps no seal.
@@ -288,11 +267,7 @@ bool Timeline::wait_for(Epoch epoch) {
 }
 
 bool Timeline::settle() {
-  Epoch newest = ordered();
-  {
-    Guard hold(lock_);
-    newest = std::max(newest, demands_.highest());
-  }
+  const Epoch newest = std::max(lean_.load(std::memory_order_acquire), ordered());
   return newest <= completed_.load(std::memory_order_acquire) || !kLeaves || wait_for(newest);
 }
 
@@ -340,7 +315,6 @@ void Timeline::end_wait(Epoch epoch, bool succeeded) {
 void Timeline::destroy_stream(Lane lane) {
   Guard hold(lock_);
   if (kDropWaited) waited_.drop(lane);
-  turns_.destroy(lane);
   if (!kRename) return;
   seals_.rename(lane);
   if (noted_.load(std::memory_order_relaxed) == lane) add_noted_locked(Lane::kMany);
@@ -354,14 +328,14 @@ void Timeline::distrust() {
   blind_ = true;
   if (reuse() == Reuse::kLean) reuse_.store(Reuse::kOrder, std::memory_order_seq_cst);
   refresh_locked();
-  order_locked(demands_.highest());
+  order_locked(lean_.load(std::memory_order_seq_cst));
 }
 
 void Timeline::use_completed_only() {
   Guard hold(lock_);
   reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
   // What is ordered, but not over, is not handed out any more; what of it was, counts as leant on.
-  demand_locked(ordered(), LaneName::kNone);
+  raise_lean(ordered());
   ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
   refresh_locked();
 }
@@ -375,7 +349,7 @@ void Timeline::expect_direct_access() {
 // What only this context was told to wait for so far, all are told.
 void Timeline::order_everywhere() {
   Guard hold(lock_);
-  const Epoch newest = std::max(demands_.highest(), ordered());
+  const Epoch newest = std::max(lean_.load(std::memory_order_seq_cst), ordered());
   ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
   order_locked(newest);
 }
@@ -399,7 +373,6 @@ void Timeline::end() {
   sealed_.store(epoch, std::memory_order_release);
   ordered_.store(epoch, std::memory_order_release);
   completed_.store(epoch, std::memory_order_release);
-  demand_.store(0, std::memory_order_release);
   context_.store(nullptr, std::memory_order_release);
   refresh_locked();
 }

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <new>
 
-#include "base/reentry.hpp"
 #include "pool/budget.hpp"
 #include "pool/page_map.hpp"
 #include "report/shortage.hpp"
@@ -109,12 +108,12 @@ void Pool::merge_large(ThreadCache& cache) {
   cache.enter();
   const Entry large = cache.large().swap({});
   cache.exit();
-  if (large.range != nullptr) give_large(large);
+  if (large.range != nullptr) give_range(large.range, large.stamp);
 }
 
 inline Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
   search->how = how;
-  return ranges_.take(bytes, order(), search->reach, search->lane);
+  return ranges_.take(bytes, order(), search->reach);
 }
 
 // A range of `bytes`: one that may be handed out, or one that can be made so.
@@ -122,16 +121,6 @@ inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t
   merge_large(cache);
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   return make_range(cache, size_class, bytes, search);
-}
-
-// Another thread that is at it loses nothing but its own guess.
-order::LaneName Pool::guess_lane(uint64_t bytes) {
-  const order::LaneName present = order().turns().name();
-  if (!guess_lock_.try_lock()) return present;
-  const order::LaneName guess = guess_.guess(bytes, present, Reentry::work());
-  guess_lock_.unlock();
-  if (guess != present) order().leave_turn_open();
-  return guess;
 }
 
 bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search) {
@@ -143,7 +132,6 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
     search->how = How::kAfterWait;
     return true;
   }
-  if (size_class == kNotKept && order().is_spread()) search->lane = guess_lane(sizes_.rounded(bytes));
   Range* range = find_range(cache, size_class, sizes_.rounded(bytes), search);
   if (range == nullptr) return false;
   // Without host memory for the rest's record a block may have been left larger than its class.
@@ -157,14 +145,6 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
     cache.exit();
   }
   *out = {range->start, range, range->stamp, range->tags};
-  if (size_class == kNotKept) {
-    // Its old work asks a wait of all lanes but the one that did it.
-    if (order().is_spread() && range->sole != order::LaneName::kNone) {
-      order().lean_on(range->stamp, range->sole);
-      out->stamp = 0;
-    }
-    range->stamp = order().turns().now();
-  }
   return true;
 }
 
@@ -250,7 +230,7 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
     order().advance();
     if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     if (order().is_spread()) {
-      if (Range* range = make_range_for_lane(cache, size_class, bytes, search)) return range;
+      if (Range* range = make_range_between_lanes(cache, size_class, bytes, search)) return range;
     }
   }
   cache.enter();
@@ -271,17 +251,16 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   return grow(bytes, search);
 }
 
-// Several lanes are at work, and nothing is over: what the block's own lane did, else more memory, within
-// limits, else what a lane has to wait for.
-Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
-  if (Range* range = take_own_range(bytes, search)) return range;
+// Several lanes are at work, and nothing is over: more memory, within limits, else what a lane has to wait
+// for.
+Range* Pool::make_range_between_lanes(ThreadCache& cache, unsigned size_class, uint64_t bytes,
+                                      Search* search) {
   // Is there something that only time keeps from us? Of small ranges there may be, in other threads' hands.
   const bool fits = is_small(bytes) || ranges_.fits(bytes);
   if (fits && may_spread(bytes)) {
     if (!is_small(bytes)) {
       empty_thread_caches();
       if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
-      if (Range* range = take_own_range(bytes, search)) return range;
     }
     const uint64_t segment = is_small(bytes) ? segment_bytes(bytes) : round_up(bytes, kPageBytes);
     if (Range* range = add_segment(segment, bytes, search)) {
@@ -294,14 +273,6 @@ Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64
   if (!order().reach()) return nullptr;
   search->reach = order::Reach::kAll;
   return take_kept_range(cache, size_class, bytes, search);
-}
-
-Range* Pool::take_own_range(uint64_t bytes, Search* search) {
-  if (search->lane == order::LaneName::kNone || !order().reach()) return nullptr;
-  search->reach = order::Reach::kOwn;
-  Range* const range = take_range(bytes, How::kAfterWait, search);
-  if (range == nullptr) search->reach = order::Reach::kCheap;
-  return range;
 }
 
 // Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint low.

@@ -9,7 +9,6 @@
 
 #include "driver/driver.hpp"
 #include "order/lane.hpp"
-#include "order/turns.hpp"
 
 namespace cupool::pool {
 
@@ -98,13 +97,12 @@ struct alignas(64) Range : Holder, RangeLink {
   uint64_t bytes = 0;
   std::atomic<Slab*> slab{nullptr};      // not null: a slab
   std::atomic<uint64_t> large_asked{0};  // of a block whose tag cannot tell
-  Epoch stamp = 0;                       // free: when its last block was freed; a large block: its turn
+  Epoch stamp = 0;                       // free: when its last block was freed
   Segment* segment = nullptr;
-  Range* before = nullptr;                        // neighbours in the segment
-  Range* after = nullptr;                         // among idle records: the next one
-  Tag tag{0};                                     // of the one block
-  uint16_t bin = 0;                               // free: where bins.hpp has put it
-  order::LaneName sole = order::LaneName::kNone;  // free: the lane that alone worked on its last block
+  Range* before = nullptr;  // neighbours in the segment
+  Range* after = nullptr;   // among idle records: the next one
+  Tag tag{0};               // of the one block
+  uint16_t bin = 0;         // free: where bins.hpp has put it
   Use use = Use::kFree;
 
   // Whose block, and in which record, never changes.
@@ -120,7 +118,6 @@ struct alignas(64) Range : Holder, RangeLink {
     size_class.store(0, std::memory_order_relaxed);
     use = Use::kFree;
     stamp = 0;
-    sole = order::LaneName::kNone;
     segment = nullptr;
     before = after = nullptr;
     prev = next = nullptr;

@@ -11,12 +11,6 @@ namespace cupool::pool {
 
 void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order()); }
 
-// A large block: its range says in which turn it was taken. What the thread kept meanwhile was in use at most
-// that long.
-void Pool::give_large(const Entry& entry) {
-  ranges_.give(entry.range, entry.stamp, order(), order().sole_since(entry.range->stamp));
-}
-
 bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   if (size_class == kNotKept) return false;
   cache.enter();
@@ -34,7 +28,7 @@ void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
     other = cache.large().swap(entry);
     cache.exit();
   }
-  if (other.range != nullptr) give_large(other);
+  if (other.range != nullptr) give_range(other.range, other.stamp);
 }
 
 void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {

@@ -150,6 +150,9 @@ void ask_identity(CUdeviceptr block, size_t bytes) {
   const bool block_same = number_of(block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID) ==
                           number_of(block + bytes - 1, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID);
   say("MEMORY_BLOCK_ID at both ends", CUDA_SUCCESS, block_same ? "same" : "different");
+  // The driver puts small ones into one block of its own, or not, as they come.
+  constexpr size_t kOwnBlock = 2 << 20;
+  if (bytes < kOwnBlock) return;
   CUdeviceptr other = 0;
   MUST(cuMemAlloc(&other, bytes));
   const bool shared = number_of(block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID) ==

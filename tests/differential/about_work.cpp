@@ -146,12 +146,8 @@ void bad_operands() {
     say("cuMemcpyBatchAsync of " + std::to_string(bytes),
         cuMemcpyBatchAsync(to, from, sizes, 2, &attributes, &first, 1, stream));
   }
-  set_place("operand in a capture: ");
-  CUgraph graph = nullptr;
-  MUST(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-  say("cuMemsetD8Async one byte more", cuMemsetD8Async(p, 1, 4609, stream));
-  cuStreamEndCapture(stream, &graph);
-  if (graph != nullptr) MUST(cuGraphDestroy(graph));
+  // In a capture an operand that is a byte too long is refused or taken as the driver's memory happens to
+  // lie: there is nothing to hold the pool's answer against.
   MUST(cuStreamSynchronize(stream));
   MUST(cuMemFree(p));
   MUST(cuMemFree(good));

@@ -26,7 +26,6 @@
  *   WITH_OVERLAP       programmatic launches
  *   WITH_PASS          a thread may hand its block to the other one
  *   WITH_OLD_DRIVER    no events of contexts: a free that would seal waits on the host
- *   WITH_SOLE          a block that was taken and freed within one lane's turn asks nothing of that lane
  * WITHOUT_x takes one rule out, and the search must then find a violation. Four variants say why the rules are no
  * simpler: LEAN_OF_THREAD (a word for each thread: breaks blocks that are passed on), OVERLAP_BARRIER (a programmatic launch
  * makes the context wait for an event recorded there: waits for new work), SEAL_LATE (an allocation seals), WAIT_LATE (EXACT:
@@ -43,27 +42,14 @@ bool idle;
 #else
 bool idle = true;
 #endif
-byte met[LANES + 1];      /* the newest demand that the lane has met */
-byte waited[LANES + 1];   /* under the lock: the newest seal that it has waited for, or need not */
+byte waited[LANES + 1];
 byte stamp[BLOCKS + 1];
-byte demands_made;
 #ifdef LEAN_OF_THREAD
-byte lean_of[PROGRAMS], demand_of[PROGRAMS];
+byte lean_of[PROGRAMS];
 #define LEAN lean_of[ME]
-#define DEMAND demand_of[ME]
 #else
-byte lean;                /* the highest stamp that every lane was asked to wait for */
-byte demand;              /* the number of what was last asked; 0: all of it is over */
+byte lean;
 #define LEAN lean
-#define DEMAND demand
-#endif
-#ifdef WITH_SOLE
-byte others[LANES + 1];   /* what all lanes but this one were asked to wait for */
-byte turn, turn_lane;
-byte taken_in[BLOCKS + 1], sole[BLOCKS + 1];
-#define SOLE(block) sole[block]
-#else
-#define SOLE(block) NONE
 #endif
 #ifdef CAN_DOUBT
 byte ordered;
@@ -147,14 +133,6 @@ inline seal(epoch, how, is_free) {
   epoch = 0
 }
 
-#ifdef WITH_SOLE
-#define HIGHEST LARGER(lean, LARGER(others[1], others[2]))
-#define ASKED(lane) LARGER(lean, ((lane) == 1 -> others[2] : others[1]))
-#else
-#define HIGHEST LEAN
-#define ASKED(lane) LEAN
-#endif
-
 /* Several words in one step: who sees only the first of them is the more careful. */
 inline complete(epoch) {
   if
@@ -166,51 +144,10 @@ inline complete(epoch) {
 #ifdef CAN_DOUBT
     ordered = LARGER(ordered, completed);
 #endif
-#ifndef LEAN_OF_THREAD
-    if :: HIGHEST <= completed -> demand = 0 :: else fi;
-#endif
     refresh()
   :: else
   fi
 }
-
-/* What was freed while nothing was in use is over. Only as often as there are epochs to close: to leave it out is the more
- * careful. */
-inline close_idle_epoch() {
-  d_step { lanes_up_to(EPOCHS, s); s = UNITE(s, noted) }
-  if
-#ifdef WITHOUT_IDLE_EPOCH
-  :: open <= EPOCHS && !BLIND ->
-#else
-  :: s == NONE && open <= EPOCHS && !BLIND ->
-#endif
-    e = open;
-    open = e + 1;
-    d_step { complete(e); e = 0 }
-  :: true
-  fi;
-  s = 0
-}
-
-#ifdef WITH_SOLE
-inline leave_open() {
-#ifdef WITHOUT_TURN_LANE_FIRST
-  turn++;
-  turn_lane = NONE
-#else
-  turn_lane = NONE;
-  turn++
-#endif
-}
-
-inline change_turn(handle) {
-  if :: turn_lane != NONE -> leave_open() :: else fi;
-  turn_lane = handle
-}
-#define TURN_OF(handle) (turn_lane == handle)
-#else
-#define TURN_OF(handle) true
-#endif
 
 #ifdef CAN_DOUBT
 inline order(epoch) {
@@ -286,16 +223,15 @@ inline seal_in_free() {
 
 inline before_submit(handle) {
 #ifndef WITHOUT_LEAN
-  l = DEMAND;
+  l = LEAN;
   if
-  :: l != 0 && l > met[handle] ->
+  :: l > completed && l > waited[handle] ->
     lock();
     d_step {
-      l = DEMAND;
-      n = ASKED(handle);
+      l = LEAN;
       if
-      :: l != 0 && n > completed && n > waited[handle] ->
-        covering(n, e);
+      :: l > completed ->
+        covering(l, e);
         assert(e != 0);
 #ifdef WITHOUT_ALL_LANES
         s = lanes[e];
@@ -303,21 +239,20 @@ inline before_submit(handle) {
         lanes_up_to(e, s)
 #endif
       :: else
-      fi;
-      n = 0
+      fi
     }
     if
-    :: e == 0 -> met[handle] = l
+    :: e == 0
     :: e != 0 && s != NONE && s != handle ->
       s = 0;
 #ifdef WITHOUT_WAIT_FIRST
-      d_step { met[handle] = l; waited[handle] = e }
+      waited[handle] = e;
       stream_wait(handle, e)
 #else
       stream_wait(handle, e);
-      d_step { met[handle] = l; waited[handle] = e }
+      waited[handle] = e
 #endif
-    :: else -> d_step { s = 0; met[handle] = l; waited[handle] = e }
+    :: else -> d_step { s = 0; waited[handle] = e }
     fi;
     e = 0;
     unlock()
@@ -332,12 +267,8 @@ inline before_submit(handle) {
 inline after_submit(handle) {
 #ifndef WITHOUT_NOTE
   if
-  :: (noted != handle && noted != MANY) || !TURN_OF(handle) ->
+  :: noted != handle && noted != MANY ->
     lock();
-#ifdef WITH_SOLE
-    if :: turn_lane != handle -> change_turn(handle) :: else fi;
-#endif
-    close_idle_epoch();
     add_noted(handle);
     unlock()
   :: else
@@ -358,14 +289,14 @@ inline launch(handle, overlapping, block, what) {
   /* It is ordered neither by its stream nor by a wait that leads back to it. */
 #ifdef OVERLAP_BARRIER
   if
-  :: overlapping && demand != 0 ->
+  :: overlapping && lean > completed ->
     lock();
     if :: open <= EPOCHS -> seal(e, IN_FREE, false); context_wait(sealed) :: else -> overlapping = false fi;
     unlock()
   :: else
   fi;
 #elif !defined(WITHOUT_DROP_OVERLAP)
-  if :: overlapping && demand != 0 -> overlapping = false :: else fi;
+  if :: overlapping && lean > completed -> overlapping = false :: else fi;
 #endif
 #endif
 #ifdef CAN_DOUBT
@@ -393,49 +324,32 @@ inline launch(handle, overlapping, block, what) {
 
 /* ---- Allocation and free. */
 
-/* Under the lock: `to` is asked of all lanes, or of all but one. */
-inline add_demand(to, lane) {
-  d_step {
-    if
-#ifndef WITHOUT_LEAN_LARGER
-    :: to <= LEAN || to <= completed
+inline raise_lean(to) {
+#ifdef WITHOUT_LEAN_LARGER
+  l = LARGER(LEAN, to);
+  LEAN = l;
+  l = 0
+#else
+  d_step { LEAN = LARGER(LEAN, to) }
 #endif
-#ifdef WITH_SOLE
-    :: to > lean && to > completed && lane != NONE ->
-      if :: to > others[lane] -> others[lane] = to; demands_made++; demand = demands_made :: else fi
-#endif
-    :: else -> LEAN = to; demands_made++; DEMAND = demands_made
-    fi
-  }
 }
 
-/* Before a sealed block is handed out. */
-inline lean_on(to, lane) {
-  if
+/* Before a sealed block is handed out. The word is raised first and the mode read then; distrust() does it the other way
+ * round. */
+inline lean_on(to) {
 #ifdef WITH_DOUBT
-  :: to <= LEAN && !fences
+#ifdef WITHOUT_LEAN_BEFORE_MODE
+  ok = fences;
+  raise_lean(to);
 #else
-  :: to <= LEAN
+  raise_lean(to);
+  ok = fences;
 #endif
-  :: else ->
-#ifdef WITH_DOUBT
-#ifdef WITHOUT_MODE_LOCKED
-    ok = fences;
-    lock();
+  if :: ok -> lock(); order(to); unlock() :: else fi;
+  ok = true
 #else
-    lock();
-    ok = fences;
+  raise_lean(to)
 #endif
-    add_demand(to, lane);
-    if :: ok -> order(to) :: else fi;
-    unlock();
-    ok = true
-#else
-    lock();
-    add_demand(to, lane);
-    unlock()
-#endif
-  fi
 }
 
 #ifdef EXACT
@@ -509,7 +423,7 @@ inline allocate() {
     if
     :: !ok && stamp[b] <= LIMIT ->
       ok = true;
-      if :: stamp[b] > ORDERED -> lean_on(stamp[b], SOLE(b)) :: else fi
+      if :: stamp[b] > ORDERED -> lean_on(stamp[b]) :: else fi
 #ifdef SEAL_LATE
     :: !ok && stamp[b] > sealed && open <= EPOCHS -> lock(); if :: open <= EPOCHS -> seal(e, IN_FREE, false) :: else fi; unlock()
 #endif
@@ -517,11 +431,6 @@ inline allocate() {
     fi
   :: else
   fi;
-#ifdef WITH_SOLE
-  /* Another lane may be expected to use it. */
-  if :: turn_lane != NONE && b != 0 && ok -> lock(); if :: turn_lane != NONE -> leave_open() :: else fi; unlock() :: true fi;
-  taken_in[b] = turn;
-#endif
   d_step {
     if :: b == 0 :: b != 0 && ok -> held = b; lives++ :: b != 0 && !ok -> taken[b] = false fi;
     ok = false;
@@ -556,14 +465,6 @@ inline release_for_growth() {
 #endif
 
 inline put_away() {
-#ifdef WITH_SOLE
-  l = turn_lane;
-#ifndef WITHOUT_TURN_NUMBER
-  if :: turn == taken_in[held] :: else -> l = NONE fi;
-#endif
-  sole[held] = l;
-  l = 0;
-#endif
   s = open;
   d_step {
     stamp[held] = s;
@@ -669,17 +570,7 @@ inline wait(handle) {
 inline destroy_stream() {
   lock();
 #ifndef WITHOUT_DROP_WAITED
-  d_step { met[DESTROY_LANE] = 0; waited[DESTROY_LANE] = 0 }
-#endif
-#if defined(WITH_SOLE) && !defined(WITHOUT_DROP_NAME)
-  /* The next stream with this handle has another name. */
-  d_step {
-    lean = LARGER(lean, others[DESTROY_LANE]);
-    others[DESTROY_LANE] = 0;
-    for (k : 1 .. BLOCKS) { if :: sole[k] == DESTROY_LANE -> sole[k] = NONE :: else fi }
-    k = 0
-  }
-  if :: turn_lane == DESTROY_LANE -> leave_open() :: else fi;
+  waited[DESTROY_LANE] = 0;
 #endif
 #ifndef WITHOUT_RENAME
   d_step {
@@ -718,7 +609,7 @@ inline distrust() {
   fences = true;
   refresh();
 #ifndef WITHOUT_DOUBT_SETTLES
-  l = HIGHEST;
+  l = lean;
   order(l);
 #endif
   l = 0;

@@ -19,6 +19,8 @@ class Waits(harness.TestCase):
     def assert_ends(self, *cases):
         seeds = range(1, 1 + (SEEDS if harness.DRIVER == "sim" else 1))
         for case in cases:
+            if not waits.modes_of(case):
+                self.skipTest(f"{case} hangs bare on a GPU")
             for mode in [None, *waits.modes_of(case)]:
                 if mode == "old driver" and harness.DRIVER != "sim":
                     continue

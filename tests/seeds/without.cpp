@@ -17,8 +17,6 @@ bool kRename = true;
 bool kDropWaited = true;
 bool kDropOverlap = true;
 bool kThreadLanes = true;
-bool kTurn = true;
-bool kDropName = true;
 bool kSealInFree = true;
 bool kLeaves = true;
 
@@ -37,8 +35,6 @@ constexpr Rule kRules[] = {{"fence", &kFence},
                            {"drop_waited", &kDropWaited},
                            {"drop_overlap", &kDropOverlap},
                            {"thread_lanes", &kThreadLanes},
-                           {"turn", &kTurn},
-                           {"drop_name", &kDropName},
                            {"seal_in_free", &kSealInFree},
                            {"leaves", &kLeaves}};
 
