@@ -55,7 +55,7 @@ int report_findings() {
 }
 
 __attribute__((destructor)) void at_exit() {
-  if (!armed || driver_life.load() != Life::kRunning) return;
+  if (!armed || driver_life.load() != Life::kRunning || StateMutex::is_here()) return;
   int code = 0;
   {
     const Inside lock;

@@ -29,15 +29,24 @@ class StateMutex {
  public:
   void lock() {
     callers_.fetch_add(1);
-    mutex_.lock();
+    lock_again();
     callers_.fetch_sub(1);
   }
   // For a thread in the list of those that wait.
-  void lock_again() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
+  void lock_again() {
+    is_here_ = true;
+    mutex_.lock();
+  }
+  void unlock() {
+    mutex_.unlock();
+    is_here_ = false;
+  }
   bool has_callers() const { return callers_.load() != 0; }
+  // Whether this thread has it, or is about to: then a signal handler has interrupted it, and must not ask.
+  static bool is_here() { return is_here_; }
 
  private:
+  static inline constinit thread_local volatile bool is_here_ = false;
   std::mutex mutex_;
   std::atomic<int> callers_{0};
 };

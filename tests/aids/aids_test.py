@@ -54,6 +54,7 @@ class AidsTest(harness.TestCase):
         return reports
 
     def test_a_bad_free_is_told_with_the_function_that_made_it(self):
+        self.need_no_sanitizer("a sanitized program carries its lines, and is told with them")
         for report, said, culprit in zip(self.bad_frees(AIDS),
                                          (r"double free of 0x\w+, a block of 1000 bytes; freed again here:",
                                           r"an interior pointer: it is 100 bytes inside a block of 1000 bytes at 0x\w+; freed here:",
@@ -64,6 +65,7 @@ class AidsTest(harness.TestCase):
 
     def test_the_command_that_a_bad_free_names_finds_its_line(self):
         self.need_native()
+        self.need_no_sanitizer("a sanitized program carries its lines, and is told with them")
         for report in self.bad_frees(AIDS):
             command = re.search(r"#0 .*; for the line: (addr2line .*)$", report, re.MULTILINE).group(1)
             found = subprocess.run(command.split(), capture_output=True, text=True, check=True).stdout

@@ -10,6 +10,7 @@ import stat
 import subprocess
 
 import harness
+import sanitizer
 
 HARM = harness.victim("harm")
 REFUSING = r"""
@@ -145,8 +146,8 @@ class HarmTest(harness.TestCase):
         if probe.returncode != 0:
             self.skipTest("no process namespaces here")
         report = self.scratch / "report.json"
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(harness.BUILD / "sim"), **self.full()}
-        script = f"LD_PRELOAD={harness.LIBRARY} exec {HARM} wait"
+        environment = {**os.environ, **sanitizer.options(), "LD_LIBRARY_PATH": str(harness.BUILD / "sim"), **self.full()}
+        script = f"LD_PRELOAD='{harness.preloaded(harness.LIBRARY)}' exec {HARM} wait"
         with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", script], env=environment, stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
             self.assertEqual(b"ready\n", child.stdout.readline())
@@ -281,7 +282,7 @@ class HarmTest(harness.TestCase):
         def left():
             return {name for name in os.listdir("/tmp") if name.startswith("cupool-doctor-")}
         before = left()
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(harness.BUILD / "sim")}
+        environment = {**os.environ, **sanitizer.options(), "LD_LIBRARY_PATH": str(harness.BUILD / "sim")}
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with subprocess.Popen([harness.BUILD / "cupool", "doctor", "--", HARM, "wait"], env=environment, stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
