@@ -21,8 +21,10 @@ using driver::kSuccess;
 
 namespace {
 
+// So many lanes take turns; more are at work side by side.
+constexpr size_t kTurns = 2;
+
 // Small blocks get small segments, which they share.
-constexpr size_t kTurns = 2;  // so many lanes take turns; more are at work side by side
 bool is_small(uint64_t bytes) { return bytes <= SizeClasses::kLargestKept; }
 
 }  // namespace
