@@ -68,6 +68,9 @@ class LoadsTest(harness.TestCase):
         self.assertEqual(("fences", "an entry point that cupool does not know was handed out", 1),
                          self.unknown("tomorrow_linked"))
 
+    def test_a_capture_that_a_newer_function_began_is_left_alone(self):
+        self.assertEqual("fences", self.unknown("tomorrow", "capture")[0])
+
     def test_a_private_table_that_cupool_does_not_know_ends_lanes(self):
         self.assertEqual(("fences", "a private table that cupool does not know was handed out", 1),
                          self.unknown("tomorrow", "table"))
