@@ -21,12 +21,13 @@ EXIT_CODE = 66
 #   for leaks takes longer than the process itself. ASAN_OPTIONS=detect_leaks=1 from outside asks for it.
 # - Link order: `cupool run` puts the library in front of everything, the runtime too. That is harmless: the library has
 #   none of the functions that the runtime replaces but dlsym's kin, and those it passes on.
+# - Threads that are left: a program that hangs, or that exits amid the work of others, has them.
 # - The runtime must leave signals and failed allocations to the program as they were.
 COMMON = f"exitcode={EXIT_CODE}:allocator_may_return_null=1:handle_abort=0"
 OPTIONS = {
     "ASAN_OPTIONS": f"{COMMON}:detect_leaks=0:verify_asan_link_order=0",
     "UBSAN_OPTIONS": "print_stacktrace=1",
-    "TSAN_OPTIONS": COMMON,
+    "TSAN_OPTIONS": f"{COMMON}:report_thread_leaks=0",
 }
 
 SAID = re.compile(r"(ERROR: AddressSanitizer|WARNING: ThreadSanitizer|FATAL: ThreadSanitizer|runtime error: )")

@@ -1,11 +1,13 @@
 // A driver for unit tests, scripted by the test: memory is only numbers, events are done when the test says
-// so. It keeps account of what it was asked, so that tests can say what a promise costs.
+// so. It keeps account of what it was asked, so that tests can say what a promise costs. Its memory may be
+// asked for by several threads at once, as a driver's may.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -35,6 +37,7 @@ class FakeDriver : public driver::Driver {
   uint64_t reserved = 0, peak = 0;
 
   driver::Status allocate(size_t bytes, driver::Address* out) override {
+    const std::lock_guard<std::mutex> hold(memory_lock_);
     const uint64_t taken = (bytes + kStep - 1) / kStep * kStep;
     if (bytes > capacity || reserved + taken > capacity) return driver::kOutOfMemory;
     // The lowest gap, so that address space is reused as the real driver does.
@@ -51,6 +54,7 @@ class FakeDriver : public driver::Driver {
     return driver::kSuccess;
   }
   driver::Status release(driver::Address start) override {
+    const std::lock_guard<std::mutex> hold(memory_lock_);
     const auto found = memory_.find(start);
     if (found == memory_.end()) return driver::kInvalidValue;
     if (fail_release != driver::kSuccess) return fail_release;
@@ -61,6 +65,7 @@ class FakeDriver : public driver::Driver {
   }
   driver::Status release_in(driver::Context, driver::Address start) override { return release(start); }
   driver::Status memory(size_t* free, size_t* total) override {
+    const std::lock_guard<std::mutex> hold(memory_lock_);
     *free = capacity - reserved;
     *total = capacity;
     return driver::kSuccess;
@@ -112,6 +117,7 @@ class FakeDriver : public driver::Driver {
  private:
   static constexpr driver::Address kBase = 0x7f0000000000;
 
+  std::mutex memory_lock_;
   std::map<driver::Address, uint64_t> memory_;
   std::vector<driver::Event> pending_;  // in the order of their records
   uintptr_t events_ = 0;
