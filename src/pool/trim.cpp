@@ -109,7 +109,7 @@ void Pool::decay(bool in_free) {
   // While work is under way, in a stream that the program did not wait for, a release would wait for it. So
   // it would for what another thread submits meanwhile, as only a free may.
   if (settings_.decay_ms == 0 || context() == nullptr || !order().is_idle()) return;
-  if (!in_free && order().has_several_threads()) return;
+  if (in_free != order().has_several_threads()) return;
   const uint64_t now = stats::now_ns() / 1'000'000;
   // Often enough to be on time within a quarter, seldom enough to cost nothing; one thread does it.
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);

@@ -47,13 +47,12 @@ Freed Pools::free_whole(Address address, Waits waits) {
   const bool decays = waits == Waits::kIfAsked && config::options().decay_ms != 0;
   if (waits_now || decays) owner = owner_of_whole(address);
   Freed freed = wholes == nullptr ? Freed::kNotOurs : wholes->free(address, waits == Waits::kIfAsked);
-  if (freed == Freed::kDone && decays && owner != nullptr) wholes->decay(owner);
+  order::Timeline* const order = owner == nullptr ? nullptr : order_.of(owner);
+  if (freed == Freed::kDone && decays && order != nullptr && order->has_several_threads())
+    wholes->decay(owner);
   if (Native* const one = native(); freed == Freed::kNotOurs && one != nullptr && one->free(address))
     freed = Freed::kDone;
-  if (freed == Freed::kDone && waits_now) {
-    order::Timeline* const order = owner == nullptr ? nullptr : order_.of(owner);
-    if (order != nullptr) order->wait_for_all();
-  }
+  if (freed == Freed::kDone && waits_now && order != nullptr) order->wait_for_all();
   return freed;
 }
 
