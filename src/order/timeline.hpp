@@ -149,8 +149,6 @@ class Timeline {
   size_t lanes_in_turns() const { return lanes_.load(std::memory_order_relaxed); }
   // Whether streams wait for values in memory, which only later submissions may bring.
   bool has_gates() const { return contexts_.has_gates(); }
-  // Whether nothing was submitted since the last seal.
-  bool is_covered() const { return noted_.load(std::memory_order_acquire) == Lane::kNone; }
   // Whether more than one thread was seen to submit work, or to free.
   bool has_several_threads() const { return several_threads_.load(std::memory_order_relaxed); }
 

@@ -21,9 +21,6 @@ using driver::kSuccess;
 
 namespace {
 
-// So many lanes take turns; more are at work side by side.
-constexpr size_t kTurns = 2;
-
 // Small blocks get small segments, which they share.
 bool is_small(uint64_t bytes) { return bytes <= SizeClasses::kLargestKept; }
 
@@ -266,9 +263,7 @@ Range* Pool::make_range_between_lanes(ThreadCache& cache, unsigned size_class, u
     }
     const uint64_t segment = is_small(bytes) ? segment_bytes(bytes) : round_up(bytes, kPageBytes);
     if (Range* range = add_segment(segment, bytes, search)) {
-      // Side by side they use what else is in the segment at once.
-      const bool is_many = order().lanes_in_turns() > kTurns && is_small(bytes);
-      spread_.fetch_add(is_many ? bytes : segment, std::memory_order_relaxed);
+      spread_.fetch_add(segment, std::memory_order_relaxed);
       return range;
     }
   }
@@ -296,6 +291,7 @@ bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
   constexpr uint64_t kPart = 3;
+  constexpr size_t kTurns = 2;  // so many lanes take turns; more are at work side by side
   const size_t lanes = order().lanes_in_turns();
   const uint64_t spread = spread_.load(std::memory_order_relaxed);
   uint64_t most = settings_.many_budget;

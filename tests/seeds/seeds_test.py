@@ -35,8 +35,7 @@ class Seeds(harness.TestCase):
         self.expect_none(runs.fault_jobs(0, fewer(224, least=2 * len(runs.FAULTS))))
 
     def test_the_oracle_stays_silent_where_each_rule_matters(self):
-        for scene in ("streams", "destroyed", "waited", "older", "both", "renamed", "threads", "wait", "ordered",
-                      "others"):
+        for scene in ("streams", "destroyed", "waited", "older", "threads", "wait", "ordered", "others"):
             self.expect_none(runs.scene_jobs(scene, fewer(SCENE_SEEDS), ""))
 
     def test_seeded_runs_without_the_fence_are_caught(self):
