@@ -1,8 +1,8 @@
 // The re-entry guard, one count per thread. While our code is inside the real driver, an entry point that the
 // driver (or a library it calls back) reaches on the same thread must act as if we were not there: it would
 // otherwise count twice, or ask for a lock that this thread holds. Thread-local, initial-exec: reading it
-// costs one load and never allocates. Beside it, how much work the thread has submitted: who touches one
-// mostly touches the other, and their place is fetched once for both.
+// costs one load and never allocates. Beside it, how much work the thread has submitted: code that touches
+// one mostly touches the other, and their place is fetched once for both.
 #pragma once
 
 #include <cstdint>

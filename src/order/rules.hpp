@@ -20,6 +20,8 @@ CUPOOL_RULE(kRename);       // without: a destroyed stream's lane stays noted, i
 CUPOOL_RULE(kDropWaited);   // without: a destroyed stream's waits count for the next one with its handle
 CUPOOL_RULE(kDropOverlap);  // without: a programmatic launch may jump over the wait
 CUPOOL_RULE(kThreadLanes);  // without: all threads' default streams count as one lane
+CUPOOL_RULE(kTurn);         // without: it stays the turn of the lane that was given work first
+CUPOOL_RULE(kDropName);     // without: a destroyed stream's name goes to the next one with its handle
 CUPOOL_RULE(kSealInFree);   // without: work may wait for an event that was recorded outside a free
 CUPOOL_RULE(kLeaves);       // without: memory leaves the process before its old work is over
 

@@ -55,7 +55,22 @@ void Timeline::note(Lane lane) {
   Guard hold(lock_);
   if (noted_.load(std::memory_order_relaxed) != Lane::kNone) stats::count(stats::Event::lane_changes);
   note_thread_locked();
-  add_noted_locked(lane);
+  if (!turns_.has(lane)) turns_.change(lane);
+  if (in_use_locked() == Lane::kNone) close_idle_epoch_locked();
+  if (kNote) add_noted_locked(lane);
+}
+
+// What was freed while no work was under way is over, and stays so: the work that begins now belongs to a new
+// epoch.
+void Timeline::close_idle_epoch_locked() {
+  const Epoch epoch = open_.load(std::memory_order_relaxed);
+  open_.store(epoch + 1, std::memory_order_release);
+  complete_locked(epoch);
+}
+
+void Timeline::leave_turn_open() {
+  Guard hold(lock_);
+  if (turns_.name() != LaneName::kNone) turns_.leave_open();
 }
 
 // A thread submits or frees. Where streams wait for values in memory, one thread may have to submit what
@@ -146,6 +161,7 @@ void Timeline::complete_locked(Epoch epoch) {
   completed_.store(epoch, std::memory_order_release);
   ordered_.store(std::max(epoch, ordered_.load(std::memory_order_relaxed)), std::memory_order_release);
   sealed_.store(std::max(epoch, sealed_.load(std::memory_order_relaxed)), std::memory_order_release);
+  if (demands_.highest() <= epoch) demand_.store(0, std::memory_order_release);
   refresh_locked();
 }
 
@@ -170,10 +186,30 @@ void Timeline::raise_lean(Epoch stamp) {
   }
 }
 
-// The word is raised first and the mode read then; distrust() does it the other way round. So one of the two
-// sees the other, and nothing stays without its order.
-void Timeline::lean_on_seal(Epoch stamp) {
-  raise_lean(stamp);
+// A lane that reads the new number looks under the lock what is asked of it.
+void Timeline::demand_of_others(Epoch stamp, LaneName sole) {
+  Guard hold(lock_);
+  turns_.note_use();
+  if (stamp <= completed_.load(std::memory_order_relaxed)) return;
+  const Demands::Result result = demands_.add(stamp, sole);
+  if (result.displaced > completed_.load(std::memory_order_relaxed)) raise_lean(result.displaced);
+  if (result.added == Demands::Added::kNew) demand_.store(++demands_made_, std::memory_order_release);
+}
+
+Epoch Timeline::newest_leant_on_locked() const {
+  return std::max(lean_.load(std::memory_order_seq_cst), demands_.highest());
+}
+
+// What is asked is published first and the mode read then; distrust() does it the other way round. So one of
+// the two sees the other, and nothing stays without its order.
+void Timeline::lean_on_seal(Epoch stamp, LaneName sole) {
+  if (stamp > lean_.load(std::memory_order_acquire)) {
+    if (sole == LaneName::kNone) {
+      raise_lean(stamp);
+    } else {
+      demand_of_others(stamp, sole);
+    }
+  }
   if (reuse() == Reuse::kOrder) {
     Guard hold(lock_);
     order_locked(stamp);
@@ -188,11 +224,15 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   bool has_seal = false;
   {
     Guard hold(lock_);
-    const Epoch lean = lean_.load(std::memory_order_acquire);
-    if (lean <= completed_.load(std::memory_order_relaxed)) return true;
+    const uint64_t demand = demand_.load(std::memory_order_relaxed);
+    const Epoch asked = std::max(lean_.load(std::memory_order_acquire), demands_.of(turns_.find(lane)));
     // What goes into a capture is not work; the launch of its graph is.
     if (gate_.is_capturing() && driver_.is_capturing(stream)) return true;
-    if (const Seal* const seal = seals_.covering(lean)) {
+    if (asked <= completed_.load(std::memory_order_relaxed) || waited_.has(lane, asked, 0)) {
+      waited_.set(lane, asked, demand);
+      return true;
+    }
+    if (const Seal* const seal = seals_.covering(asked)) {
       has_seal = true;
       const Lane before = blind_ ? Lane::kMany : seals_.lanes_up_to(seal->epoch);
       if (before != Lane::kNone && before != lane) {
@@ -206,7 +246,7 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
           lanes_.store(std::max<size_t>(2, waited_.count()), std::memory_order_relaxed);
       }
       // Only now: another thread that finds this note submits to the stream at once.
-      waited_.set(lane, seal->epoch);
+      waited_.set(lane, seal->epoch, demand);
     }
   }
   // A driver that has failed keeps no seal.
@@ -267,7 +307,11 @@ bool Timeline::wait_for(Epoch epoch) {
 }
 
 bool Timeline::settle() {
-  const Epoch newest = std::max(lean_.load(std::memory_order_acquire), ordered());
+  Epoch newest = ordered();
+  {
+    Guard hold(lock_);
+    newest = std::max(newest, newest_leant_on_locked());
+  }
   return newest <= completed_.load(std::memory_order_acquire) || !kLeaves || wait_for(newest);
 }
 
@@ -315,6 +359,7 @@ void Timeline::end_wait(Epoch epoch, bool succeeded) {
 void Timeline::destroy_stream(Lane lane) {
   Guard hold(lock_);
   if (kDropWaited) waited_.drop(lane);
+  turns_.destroy(lane);
   if (!kRename) return;
   seals_.rename(lane);
   if (noted_.load(std::memory_order_relaxed) == lane) add_noted_locked(Lane::kMany);
@@ -328,7 +373,7 @@ void Timeline::distrust() {
   blind_ = true;
   if (reuse() == Reuse::kLean) reuse_.store(Reuse::kOrder, std::memory_order_seq_cst);
   refresh_locked();
-  order_locked(lean_.load(std::memory_order_seq_cst));
+  order_locked(newest_leant_on_locked());
 }
 
 void Timeline::use_completed_only() {
@@ -349,7 +394,7 @@ void Timeline::expect_direct_access() {
 // What only this context was told to wait for so far, all are told.
 void Timeline::order_everywhere() {
   Guard hold(lock_);
-  const Epoch newest = std::max(lean_.load(std::memory_order_seq_cst), ordered());
+  const Epoch newest = std::max(newest_leant_on_locked(), ordered());
   ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
   order_locked(newest);
 }
@@ -373,6 +418,7 @@ void Timeline::end() {
   sealed_.store(epoch, std::memory_order_release);
   ordered_.store(epoch, std::memory_order_release);
   completed_.store(epoch, std::memory_order_release);
+  demand_.store(0, std::memory_order_release);
   context_.store(nullptr, std::memory_order_release);
   refresh_locked();
 }

@@ -13,9 +13,11 @@
 #include "driver/driver.hpp"
 #include "order/capture_gate.hpp"
 #include "order/contexts.hpp"
+#include "order/demands.hpp"
 #include "order/lane.hpp"
 #include "order/rules.hpp"
 #include "order/seals.hpp"
+#include "order/turns.hpp"
 #include "order/waited_lanes.hpp"
 
 namespace cupool::order {
@@ -30,6 +32,7 @@ enum class Reuse {
 // How far a search for a block goes.
 enum class Reach {
   kCheap,  // what costs streams that overlap nothing
+  kOwn,    // what costs one lane nothing, for all its old work is there
   kAll,    // what streams may have to wait for
 };
 // The limit of a search while no work is under way.
@@ -66,9 +69,17 @@ class Timeline {
   // Whether work is under way in several lanes, so that cheap() and reachable() differ.
   bool is_spread() const { return !is_idle() && !one_lane_.load(std::memory_order_acquire); }
   // Before a block is handed out that cheap() or reachable() allowed: the submissions that may use it must
-  // come after its old work. `stamp` is 0 if that was so because no work was under way.
-  void lean_on(Epoch stamp) {
-    if (stamp > ordered()) lean_on_seal(stamp);
+  // come after its old work, which is all in the lane `sole`, if that is one. `stamp` is 0 if that was so
+  // because no work was under way.
+  void lean_on(Epoch stamp, LaneName sole = LaneName::kNone) {
+    if (stamp > ordered()) lean_on_seal(stamp, sole);
+  }
+  const Turns& turns() const { return turns_; }
+  // Before a block is handed out that another lane is expected to use than the one whose turn it is.
+  void leave_turn_open();
+  // The lane that alone was given work since a block was taken in turn `taken`, if all work is seen.
+  LaneName sole_since(uint64_t taken) const {
+    return reuse() == Reuse::kLean ? turns_.sole_since(taken) : LaneName::kNone;
   }
 
   // Around every call that submits work to `lane`, which is `stream`. False: the work must not be submitted,
@@ -78,20 +89,23 @@ class Timeline {
   }
   // Whether there is nothing to do before.
   bool may_submit(Lane lane) const {
+    const uint64_t demand = demand_.load(std::memory_order_acquire);
     const Epoch lean = lean_.load(std::memory_order_acquire);
-    return lean <= completed_.load(std::memory_order_acquire) || waited_.has(lane, lean) || !kLean;
+    const bool is_over = lean <= completed_.load(std::memory_order_acquire);
+    return (is_over && demand == 0) || waited_.has(lane, is_over ? 0 : lean, demand) || !kLean;
   }
   // Whether hand-outs lean on work that is not over: a launch that may start before its predecessor has
   // ended would jump over the stream's wait.
   bool is_leaning() const {
-    return lean_.load(std::memory_order_acquire) > completed_.load(std::memory_order_acquire);
+    return demand_.load(std::memory_order_acquire) != 0 ||
+           lean_.load(std::memory_order_acquire) > completed_.load(std::memory_order_acquire);
   }
   // The driver's answer to the wait that failed: what it would have said to the submission too.
   driver::Status refusal() const { return refusal_.load(std::memory_order_relaxed); }
   void after_submit(Lane lane) {
     const bool is_first = Reentry::note_work();
     const Lane noted = noted_.load(std::memory_order_acquire);
-    if ((is_first || (noted != lane && noted != Lane::kMany)) && kNote) note(lane);
+    if (is_first || (noted != lane && noted != Lane::kMany && kNote) || !turns_.has(lane)) note(lane);
   }
 
   // ---- Inside a free, which the driver would have made wait for all work of the context.
@@ -165,7 +179,9 @@ class Timeline {
   Epoch ordered() const { return kFence ? ordered_.load(std::memory_order_acquire) : kAnyStamp; }
 
   void raise_lean(Epoch stamp);
-  void lean_on_seal(Epoch stamp);
+  void demand_of_others(Epoch stamp, LaneName sole);
+  Epoch newest_leant_on_locked() const CUPOOL_REQUIRES(lock_);
+  void lean_on_seal(Epoch stamp, LaneName sole);
   bool wait_for_lean(Lane lane, driver::Stream stream);
   void note(Lane lane);
   void note_thread_locked() CUPOOL_REQUIRES(lock_);
@@ -175,6 +191,7 @@ class Timeline {
   void poll_locked() CUPOOL_REQUIRES(lock_);
   void complete_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
   Epoch open_next_locked() CUPOOL_REQUIRES(lock_);
+  void close_idle_epoch_locked() CUPOOL_REQUIRES(lock_);
   void add_noted_locked(Lane lanes) CUPOOL_REQUIRES(lock_);
   void refresh_locked() CUPOOL_REQUIRES(lock_);
   Lane in_use_locked() const CUPOOL_REQUIRES(lock_);
@@ -183,12 +200,14 @@ class Timeline {
   std::atomic<Epoch> completed_{0};  // the highest epoch whose work is over
   std::atomic<Epoch> ordered_{0};    // the same, or that all later work of the context was told to wait for
   std::atomic<Epoch> sealed_{0};     // the highest epoch with an event that work may wait for
-  std::atomic<Epoch> lean_{0};       // the highest stamp that was handed out before it was ordered
+  std::atomic<Epoch> lean_{0};       // the highest stamp that every lane is asked to wait for
+  std::atomic<uint64_t> demand_{0};  // number of the newest in `demands_`; 0: all those are over
   std::atomic<Lane> noted_{Lane::kNone};  // lanes given work since the last seal
   std::atomic<bool> idle_{true};
   std::atomic<bool> one_lane_{true};  // what is under way is in one lane, and all of it is seen
   std::atomic<Reuse> reuse_{Reuse::kLean};
   WaitedLanes waited_;
+  Turns turns_;
 
   driver::Driver& driver_;
   CaptureGate& gate_;
@@ -204,6 +223,8 @@ class Timeline {
   bool failed_ CUPOOL_GUARDED_BY(lock_) = false;  // the driver does not answer for its events any more
   const void* thread_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // names the thread that was noted first
   uint32_t stream_waits_ CUPOOL_GUARDED_BY(lock_) = 0;
+  uint64_t demands_made_ CUPOOL_GUARDED_BY(lock_) = 0;
+  Demands demands_ CUPOOL_GUARDED_BY(lock_);
   Seals seals_ CUPOOL_GUARDED_BY(lock_);
 };
 

@@ -1,6 +1,7 @@
-// Which lanes have waited for which seal. Written under the timeline's lock, read without it before every
-// submission. A lane that is not found has to ask again under the lock: forgetting one costs a call, never
-// correctness, so the table is small and two lanes that share a slot push each other out.
+// Which lanes have done what was asked of them: waited for a seal, or found that they need not. Written under
+// the timeline's lock, read without it before every submission. A lane that is not found has to ask again
+// under the lock: forgetting one costs a call, never correctness, so the table is small, and of more lanes
+// than share a set one pushes another out.
 #pragma once
 
 #include <array>
@@ -13,38 +14,42 @@ namespace cupool::order {
 
 class WaitedLanes {
  public:
-  // Whether all later work of `lane` comes after the seal of `epoch`. The lane is read again after the epoch:
-  // a slot that changed hands in between is not taken for the lane's own. If it came back to the lane
-  // meanwhile, the lane has waited anew, for a seal that is no older.
-  bool has(Lane lane, Epoch epoch) const {
-    const Slot& slot = slots_[index(lane)];
-    if (slot.lane.load(std::memory_order_acquire) != lane) return false;
-    const Epoch waited = slot.epoch.load(std::memory_order_acquire);
-    return waited >= epoch && slot.lane.load(std::memory_order_acquire) == lane;
+  // Whether all later work of `lane` comes after the seal of `epoch`, and it has met the demands up to number
+  // `demand`. The lane is read again after both: a slot that changed hands in between is not taken for the
+  // lane's own. If it came back to the lane meanwhile, the lane has asked anew, for what is no older.
+  bool has(Lane lane, Epoch epoch, uint64_t demand) const {
+    for (const Slot& slot : sets_[index(lane)]) {
+      if (slot.lane.load(std::memory_order_acquire) != lane) continue;
+      const bool has = slot.epoch.load(std::memory_order_acquire) >= epoch &&
+                       slot.met.load(std::memory_order_acquire) >= demand;
+      return has && slot.lane.load(std::memory_order_acquire) == lane;
+    }
+    return false;
   }
 
-  // Under the timeline's lock, after the wait.
-  void set(Lane lane, Epoch epoch) {
-    Slot& slot = slots_[index(lane)];
-    const Lane before = slot.lane.load(std::memory_order_relaxed);
-    if (before != lane) {
-      slot.epoch.store(0, std::memory_order_release);
-      slot.lane.store(lane, std::memory_order_release);
-      if (before == Lane::kNone) ++count_;
+  // ---- Under the timeline's lock.
+
+  // After the wait, if there is one.
+  void set(Lane lane, Epoch epoch, uint64_t demand) {
+    Set& set = sets_[index(lane)];
+    Slot* slot = find(set, lane);
+    if (slot == nullptr) {
+      slot = make_place(set);
+      slot->lane.store(lane, std::memory_order_release);
     }
-    slot.epoch.store(epoch, std::memory_order_release);
+    if (epoch > slot->epoch.load(std::memory_order_relaxed))
+      slot->epoch.store(epoch, std::memory_order_release);
+    slot->met.store(demand, std::memory_order_release);
   }
   void drop(Lane lane) {
-    Slot& slot = slots_[index(lane)];
-    if (slot.lane.load(std::memory_order_relaxed) != lane) return;
-    slot.epoch.store(0, std::memory_order_release);
-    slot.lane.store(Lane::kNone, std::memory_order_release);
+    Slot* const slot = find(sets_[index(lane)], lane);
+    if (slot == nullptr) return;
+    clear(*slot);
     --count_;
   }
   void drop_all() {
-    for (Slot& slot : slots_) {
-      slot.epoch.store(0, std::memory_order_release);
-      slot.lane.store(Lane::kNone, std::memory_order_release);
+    for (Set& set : sets_) {
+      for (Slot& slot : set) clear(slot);
     }
     count_ = 0;
   }
@@ -52,19 +57,42 @@ class WaitedLanes {
   size_t count() const { return count_; }
 
  private:
-  static constexpr size_t kSlots = 64;
   struct Slot {
     std::atomic<Lane> lane{Lane::kNone};
     std::atomic<Epoch> epoch{0};
+    std::atomic<uint64_t> met{0};
   };
+  using Set = std::array<Slot, 4>;
+  static constexpr int kSetBits = 5;
 
+  static void clear(Slot& slot) {
+    slot.epoch.store(0, std::memory_order_release);
+    slot.met.store(0, std::memory_order_release);
+    slot.lane.store(Lane::kNone, std::memory_order_release);
+  }
+  // Handles differ in few bits, which a multiplication brings to the top.
   static size_t index(Lane lane) {
-    const auto bits = static_cast<uint64_t>(lane) >> 3;
-    return (bits ^ bits >> 6 ^ bits >> 13) % kSlots;
+    return static_cast<uint64_t>(lane) * 0x9e3779b97f4a7c15 >> (64 - kSetBits);
+  }
+  static Slot* find(Set& set, Lane lane) {
+    for (Slot& slot : set) {
+      if (slot.lane.load(std::memory_order_relaxed) == lane) return &slot;
+    }
+    return nullptr;
+  }
+  Slot* make_place(Set& set) {
+    if (Slot* const free = find(set, Lane::kNone)) {
+      ++count_;
+      return free;
+    }
+    Slot* const slot = &set[next_++ % set.size()];
+    clear(*slot);
+    return slot;
   }
 
-  std::array<Slot, kSlots> slots_{};
+  std::array<Set, size_t{1} << kSetBits> sets_{};
   size_t count_ = 0;
+  size_t next_ = 0;  // which slot of a full set goes
 };
 
 }  // namespace cupool::order

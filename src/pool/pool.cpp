@@ -9,6 +9,7 @@
 #include <cmath>
 #include <new>
 
+#include "base/reentry.hpp"
 #include "pool/budget.hpp"
 #include "pool/page_map.hpp"
 #include "report/shortage.hpp"
@@ -107,12 +108,12 @@ void Pool::merge_large(ThreadCache& cache) {
   cache.enter();
   const Entry large = cache.large().swap({});
   cache.exit();
-  if (large.range != nullptr) give_range(large.range, large.stamp);
+  if (large.range != nullptr) give_large(large);
 }
 
 inline Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
   search->how = how;
-  return ranges_.take(bytes, order(), search->reach);
+  return ranges_.take(bytes, order(), search->reach, search->lane);
 }
 
 // A range of `bytes`: one that may be handed out, or one that can be made so.
@@ -122,11 +123,22 @@ inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t
   return make_range(cache, size_class, bytes, search);
 }
 
+// Another thread that is at it loses nothing but its own guess.
+order::LaneName Pool::guess_lane(uint64_t bytes) {
+  const order::LaneName present = order().turns().name();
+  if (!guess_lock_.try_lock()) return present;
+  const order::LaneName guess = guess_.guess(bytes, present, Reentry::work());
+  guess_lock_.unlock();
+  if (guess != present) order().leave_turn_open();
+  return guess;
+}
+
 bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out, Search* search) {
   if (bytes > stats::kMostBytes) {
     search->status = kOutOfMemory;
     return false;
   }
+  if (size_class == kNotKept && order().turns().now() != 0) search->lane = guess_lane(sizes_.rounded(bytes));
   if (take_after_wait(cache, size_class, out)) {
     search->how = How::kAfterWait;
     return true;
@@ -144,6 +156,13 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
     cache.exit();
   }
   *out = {range->start, range, range->stamp, range->tags};
+  // The old work of a large block asks a wait of all lanes but the one that did it.
+  if (size_class == kNotKept && order().is_spread() && range->sole != order::LaneName::kNone) {
+    order().lean_on(range->stamp, range->sole);
+    out->stamp = 0;
+  }
+  // Also of a block that was left larger than its class: the free goes by what the range says.
+  range->stamp = order().turns().now();
   return true;
 }
 
@@ -229,7 +248,7 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
     order().advance();
     if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     if (order().is_spread()) {
-      if (Range* range = make_range_between_lanes(cache, size_class, bytes, search)) return range;
+      if (Range* range = make_range_for_lane(cache, size_class, bytes, search)) return range;
     }
   }
   cache.enter();
@@ -250,16 +269,17 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   return grow(bytes, search);
 }
 
-// Several lanes are at work, and nothing is over: more memory, within limits, else what a lane has to wait
-// for.
-Range* Pool::make_range_between_lanes(ThreadCache& cache, unsigned size_class, uint64_t bytes,
-                                      Search* search) {
+// Several lanes are at work, and nothing is over: what the block's own lane did, else more memory, within
+// limits, else what a lane has to wait for.
+Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
+  if (Range* range = take_own_range(bytes, search)) return range;
   // Is there something that only time keeps from us? Of small ranges there may be, in other threads' hands.
   const bool fits = is_small(bytes) || ranges_.fits(bytes);
   if (fits && may_spread(bytes)) {
     if (!is_small(bytes)) {
       empty_thread_caches();
       if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
+      if (Range* range = take_own_range(bytes, search)) return range;
     }
     const uint64_t segment = is_small(bytes) ? segment_bytes(bytes) : round_up(bytes, kPageBytes);
     if (Range* range = add_segment(segment, bytes, search)) {
@@ -270,6 +290,14 @@ Range* Pool::make_range_between_lanes(ThreadCache& cache, unsigned size_class, u
   if (!order().reach()) return nullptr;
   search->reach = order::Reach::kAll;
   return take_kept_range(cache, size_class, bytes, search);
+}
+
+Range* Pool::take_own_range(uint64_t bytes, Search* search) {
+  if (search->lane == order::LaneName::kNone || !order().reach()) return nullptr;
+  search->reach = order::Reach::kOwn;
+  Range* const range = take_range(bytes, How::kAfterWait, search);
+  if (range == nullptr) search->reach = order::Reach::kCheap;
+  return range;
 }
 
 // Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint low.
@@ -284,9 +312,9 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
 
 // Where streams overlap, memory whose work is not over may lie idle while more is taken, so that they need
 // not wait for each other. For streams that take turns about as much as a cache that is divided by streams
-// would take: of small blocks a segment of 2 MiB for each, of larger ones a block for each, and one that is
-// on its way between them. More streams work side by side, far ahead of the device, and get for small blocks
-// all that the user allows.
+// would take: of small blocks a segment of 2 MiB for each, of larger ones a block for each, and one
+// that is on its way between them. More streams work
+// side by side, far ahead of the device, and get for small blocks all that the user allows.
 bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
@@ -322,8 +350,11 @@ uint64_t Pool::segment_bytes(uint64_t need) const {
   uint64_t wanted = std::max(settings_.segment_min, static_cast<uint64_t>(root));
   if (is_small(need)) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
   wanted = std::min({wanted, settings_.segment_max, largest_split(need)}) & ~(kPageBytes - 1);
-  // What is left over of a segment for several large blocks would serve no other one.
-  if (need >= kLarge && wanted >= kFewBlocks * exact) wanted -= wanted % exact;
+  // What is left over of a segment for several large blocks would serve no other one. Where streams take
+  // turns the next block may be one that was only not to be had in this moment: then not for many.
+  if (need >= kLarge && wanted >= kFewBlocks * exact) {
+    wanted = order().turns().now() != 0 ? kFewBlocks * exact : wanted - wanted % exact;
+  }
   return std::max(exact, wanted);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
+#include "order/lane_guess.hpp"
 #include "order/timeline.hpp"
 #include "pool/marks.hpp"
 #include "pool/ranges.hpp"
@@ -178,6 +179,7 @@ class Pool {
     Status status = driver::kSuccess;
     How how = How::kThread;
     order::Reach reach = order::Reach::kCheap;
+    order::LaneName lane = order::LaneName::kNone;  // that will use it, if several are at work
   };
 
   static bool is_held(const Range& range);
@@ -203,7 +205,8 @@ class Pool {
   Range* take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
-  Range* make_range_between_lanes(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
+  Range* make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
+  Range* take_own_range(uint64_t bytes, Search* search);
   Range* take_range(uint64_t bytes, How how, Search* search);
   Range* grow(uint64_t bytes, Search* search);
   static bool enter_pages(Address start, uint64_t bytes);
@@ -215,6 +218,8 @@ class Pool {
   bool is_above_budget(uint64_t bytes);
   uint64_t release_for_growth(ThreadCache& cache);
   void give_range(Range* range, Epoch stamp);
+  void give_large(const Entry& entry);
+  order::LaneName guess_lane(uint64_t bytes);
   void take_back_large(ThreadCache& cache, const Entry& entry);
   void merge_large(ThreadCache& cache);
   // All that threads keep: it died with the context.
@@ -239,6 +244,8 @@ class Pool {
   Slabs slabs_;
   Ranges ranges_;
 
+  Lock guess_lock_;
+  order::LaneGuess guess_ CUPOOL_GUARDED_BY(guess_lock_);
   Lock marks_lock_;
   Marks marks_ CUPOOL_GUARDED_BY(marks_lock_);
   std::atomic<uint32_t> tainted_segments_{0};

@@ -9,6 +9,7 @@
 
 #include "driver/driver.hpp"
 #include "order/lane.hpp"
+#include "order/turns.hpp"
 
 namespace cupool::pool {
 
@@ -97,12 +98,13 @@ struct alignas(64) Range : Holder, RangeLink {
   uint64_t bytes = 0;
   std::atomic<Slab*> slab{nullptr};      // not null: a slab
   std::atomic<uint64_t> large_asked{0};  // of a block whose tag cannot tell
-  Epoch stamp = 0;                       // free: when its last block was freed
+  Epoch stamp = 0;                       // free: when its last block was freed; a large block: its turn
   Segment* segment = nullptr;
-  Range* before = nullptr;  // neighbours in the segment
-  Range* after = nullptr;   // among idle records: the next one
-  Tag tag{0};               // of the one block
-  uint16_t bin = 0;         // free: where bins.hpp has put it
+  Range* before = nullptr;                        // neighbours in the segment
+  Range* after = nullptr;                         // among idle records: the next one
+  Tag tag{0};                                     // of the one block
+  uint16_t bin = 0;                               // free: where bins.hpp has put it
+  order::LaneName sole = order::LaneName::kNone;  // free: the lane that alone worked on its last block
   Use use = Use::kFree;
 
   // Whose block, and in which record, never changes.
@@ -118,6 +120,7 @@ struct alignas(64) Range : Holder, RangeLink {
     size_class.store(0, std::memory_order_relaxed);
     use = Use::kFree;
     stamp = 0;
+    sole = order::LaneName::kNone;
     segment = nullptr;
     before = after = nullptr;
     prev = next = nullptr;

@@ -22,11 +22,11 @@ uint64_t Ranges::most_for(uint64_t bytes) const {
   return bytes > split_limit_ ? ~uint64_t{0} : std::max(split_limit_, bytes);
 }
 
-Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach reach) {
+Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach reach, order::LaneName sole) {
   Guard hold(lock_);
   // Under the lock, not before: whoever put a range here has noted its work first.
   const Epoch limit = order.limit(reach);
-  Range* const range = find_locked(bytes, order, reach, limit);
+  Range* const range = find_locked(bytes, order, reach, limit, sole);
   if (range == nullptr) return nullptr;
   if (limit == kAnyStamp) range->stamp = 0;
   RangeLink* const place = range->prev;
@@ -35,7 +35,8 @@ Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach r
   } else {
     bins_.remove(range);
   }
-  if (Range* rest = cut_locked(range, bytes)) {
+  Range* const rest = is_worth_cutting(range, bytes, order) ? cut_locked(range, bytes) : nullptr;
+  if (rest != nullptr) {
     rest->use = range->use;
     if (rest->use == Use::kPending) {
       rest->insert_after(place);
@@ -47,11 +48,24 @@ Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach r
   return range;
 }
 
+// Where streams overlap, what is left over stays apart from its neighbours for long. A little of it is better
+// left with a large block: batches of slightly different sizes then fit into each other's place.
+bool Ranges::is_worth_cutting(const Range* range, uint64_t bytes, const order::Timeline& order) {
+  constexpr uint64_t kLarge = 10 << 20;
+  constexpr uint64_t kPart = 12;
+  return bytes < kLarge || !order.is_spread() || range->bytes - bytes > bytes / kPart;
+}
+
 // Of what streams may have to wait for, the smallest that is large enough, and of equals the one that was
 // freed first, whose work is over first. What is kept apart is not merged as long as something fits: what it
 // would be merged with may be newer.
-Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit) {
+Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit,
+                           order::LaneName sole) {
   const uint64_t most = most_for(bytes);
+  if (reach == order::Reach::kOwn) {
+    Range* const own = best_pending_locked(bytes, limit, sole);
+    return own == nullptr || is_much_larger(own, bytes) ? nullptr : own;
+  }
   if (reach == order::Reach::kAll && bytes > SizeClasses::kLargestKept) {
     Range* const apart = best_pending_locked(bytes, limit);
     Range* const free = bins_.best_fit(bytes, most, limit);
@@ -65,13 +79,15 @@ Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::
   return is_kept ? nullptr : best;
 }
 
-Range* Ranges::best_pending_locked(uint64_t bytes, Epoch limit) {
+// `sole`: only what this lane alone has worked on.
+Range* Ranges::best_pending_locked(uint64_t bytes, Epoch limit, order::LaneName sole) {
   Range* best = nullptr;
   const uint64_t most = most_for(bytes);
   for (RangeLink* link = pending_.next; link != &pending_; link = link->next) {
     Range* const range = static_cast<Range*>(link);
     if (range->stamp > limit) break;
     if (range->bytes < bytes || range->bytes > most) continue;
+    if (sole != order::LaneName::kNone && range->sole != sole) continue;
     if (best == nullptr || range->bytes < best->bytes) best = range;
   }
   return best;
@@ -114,6 +130,7 @@ Range* Ranges::cut_locked(Range* range, uint64_t bytes) {
   rest->start = range->start + bytes;
   rest->bytes = range->bytes - bytes;
   rest->stamp = range->stamp;
+  rest->sole = range->sole;
   rest->before = range;
   rest->after = range->after;
   if (rest->after != nullptr) rest->after->before = rest;
@@ -124,10 +141,11 @@ Range* Ranges::cut_locked(Range* range, uint64_t bytes) {
   return rest;
 }
 
-void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order) {
+void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order, order::LaneName sole) {
   Guard hold(lock_);
   gives_.store(gives() + 1, std::memory_order_relaxed);
   range->stamp = stamp;
+  range->sole = sole;
   if (range->segment->tainted.load(std::memory_order_relaxed)) {
     // Only the driver gets it, and the driver waits.
     merge_locked(range);
@@ -158,6 +176,7 @@ void Ranges::absorb_next_locked(Range* range) {
   Range* gone = range->after;
   range->bytes += gone->bytes;
   range->stamp = std::max(range->stamp, gone->stamp);
+  if (range->sole != gone->sole) range->sole = order::LaneName::kNone;
   range->after = gone->after;
   if (gone->after != nullptr) gone->after->before = range;
   page_map.set(gone->start, nullptr);

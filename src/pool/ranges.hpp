@@ -32,12 +32,15 @@ class Ranges {
 
   // The best fit of `bytes`, cut to size, that may be handed out now; null when there is none. Its stamp is 0
   // if no work was under way. pre: bytes is a multiple of a granule.
-  Range* take(uint64_t bytes, const order::Timeline& order, order::Reach reach);
+  // kOwn: only what the lane `sole` alone has worked on.
+  Range* take(uint64_t bytes, const order::Timeline& order, order::Reach reach,
+              order::LaneName sole = order::LaneName::kNone);
   // Whether time alone stands in the way: some range would fit if its stamp were safe.
   bool fits(uint64_t bytes);
   // Back from its owner. Merged at once if it could be handed out at once, else kept apart until it can: a
   // fresh stamp must not make a large old range wait.
-  void give(Range* range, Epoch stamp, const order::Timeline& order);
+  void give(Range* range, Epoch stamp, const order::Timeline& order,
+            order::LaneName sole = order::LaneName::kNone);
   // A new segment of the driver's, already in the page map, whose first `bytes_taken` bytes are handed out at
   // once (0: none). Null: no host memory; nothing was entered.
   Range* add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch stamp = 0);
@@ -75,9 +78,11 @@ class Ranges {
   Segment* detach_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
   void merge_locked(Range* range) CUPOOL_REQUIRES(lock_);
   void drain_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
-  Range* find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit)
+  Range* find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit,
+                     order::LaneName sole) CUPOOL_REQUIRES(lock_);
+  Range* best_pending_locked(uint64_t bytes, Epoch limit, order::LaneName sole = order::LaneName::kNone)
       CUPOOL_REQUIRES(lock_);
-  Range* best_pending_locked(uint64_t bytes, Epoch limit) CUPOOL_REQUIRES(lock_);
+  static bool is_worth_cutting(const Range* range, uint64_t bytes, const order::Timeline& order);
   bool is_for_another_locked(const Range* range, uint64_t bytes, const order::Timeline& order)
       CUPOOL_REQUIRES(lock_);
   Range* cut_locked(Range* range, uint64_t bytes) CUPOOL_REQUIRES(lock_);

@@ -11,6 +11,12 @@ namespace cupool::pool {
 
 void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order()); }
 
+// A large block: its range says in which turn it was taken. What the thread kept meanwhile was in use at most
+// that long.
+void Pool::give_large(const Entry& entry) {
+  ranges_.give(entry.range, entry.stamp, order(), order().sole_since(entry.range->stamp));
+}
+
 bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   if (size_class == kNotKept) return false;
   cache.enter();
@@ -28,7 +34,7 @@ void Pool::take_back_large(ThreadCache& cache, const Entry& entry) {
     other = cache.large().swap(entry);
     cache.exit();
   }
-  if (other.range != nullptr) give_range(other.range, other.stamp);
+  if (other.range != nullptr) give_large(other);
 }
 
 void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
@@ -56,11 +62,12 @@ uint64_t Pool::most_unsealed(uint64_t bytes) const {
   constexpr uint64_t kShare = 1024;
   constexpr uint64_t kShareOfSpread = 256;
   constexpr uint64_t kShareOfBudget = 32;
+  constexpr uint64_t kFewOfThreads = 4 << 20;
   if (!order().is_spread()) return std::max(kFewest, ranges_.reserved() / kShare);
   const uint64_t share = std::max(kFewest, ranges_.reserved() / kShareOfSpread);
-  return order().lanes_in_turns() > 2 && bytes <= SizeClasses::kLargestKept
-             ? std::max(share, settings_.many_budget / kShareOfBudget)
-             : share;
+  if (bytes > SizeClasses::kLargestKept) return share;
+  if (order().lanes_in_turns() > 2) return std::max(share, settings_.many_budget / kShareOfBudget);
+  return order().has_several_threads() ? std::max(share, kFewOfThreads) : share;
 }
 
 void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {

@@ -24,7 +24,7 @@ void Pool::empty_thread_caches() {
         give_blocks(size_class, entries.data(), count);
     }
     const Entry large = cache->large().swap({});
-    if (large.range != nullptr) give_range(large.range, large.stamp);
+    if (large.range != nullptr) give_large(large);
     cache->keep_fewer_ranges();
     cache->start();
   }

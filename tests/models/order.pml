@@ -26,6 +26,7 @@
  *   WITH_OVERLAP       programmatic launches
  *   WITH_PASS          a thread may hand its block to the other one
  *   WITH_OLD_DRIVER    no events of contexts: a free that would seal waits on the host
+ *   WITH_SOLE          a block that was taken and freed within one lane's turn asks nothing of that lane
  * WITHOUT_x takes one rule out, and the search must then find a violation. Four variants say why the rules are no
  * simpler: LEAN_OF_THREAD (a word for each thread: breaks blocks that are passed on), OVERLAP_BARRIER (a programmatic launch
  * makes the context wait for an event recorded there: waits for new work), SEAL_LATE (an allocation seals), WAIT_LATE (EXACT:
@@ -42,14 +43,29 @@ bool idle;
 #else
 bool idle = true;
 #endif
-byte waited[LANES + 1];
+byte waited[LANES + 1];   /* the newest seal that the lane has waited for, or need not */
 byte stamp[BLOCKS + 1];
 #ifdef LEAN_OF_THREAD
 byte lean_of[PROGRAMS];
 #define LEAN lean_of[ME]
 #else
-byte lean;
+byte lean;                /* the highest stamp that every lane is asked to wait for */
 #define LEAN lean
+#endif
+#ifdef WITH_SOLE
+byte others[LANES + 1];   /* what all lanes but this one are asked to wait for */
+byte demand;              /* the number of the newest of these; 0: all of them are over */
+byte demands_made;
+byte met[LANES + 1];      /* the newest that the lane has met */
+byte turn, turn_lane;
+byte taken_in[BLOCKS + 1], sole[BLOCKS + 1];
+#define DEMAND demand
+#define MET(lane) met[lane]
+#define SOLE(block) sole[block]
+#else
+#define DEMAND 0
+#define MET(lane) 0
+#define SOLE(block) NONE
 #endif
 #ifdef CAN_DOUBT
 byte ordered;
@@ -133,6 +149,17 @@ inline seal(epoch, how, is_free) {
   epoch = 0
 }
 
+#ifdef WITH_SOLE
+#define OTHERS LARGER(others[1], others[2])
+#define HIGHEST LARGER(lean, OTHERS)
+#define ASKED(lane) LARGER(lean, ((lane) == 1 -> others[2] : others[1]))
+#define NOTE_WAITED(lane, epoch, number) d_step { waited[lane] = LARGER(waited[lane], epoch); met[lane] = number }
+#else
+#define HIGHEST LEAN
+#define ASKED(lane) LEAN
+#define NOTE_WAITED(lane, epoch, number) waited[lane] = LARGER(waited[lane], epoch)
+#endif
+
 /* Several words in one step: who sees only the first of them is the more careful. */
 inline complete(epoch) {
   if
@@ -144,10 +171,51 @@ inline complete(epoch) {
 #ifdef CAN_DOUBT
     ordered = LARGER(ordered, completed);
 #endif
+#ifdef WITH_SOLE
+    if :: OTHERS <= completed -> demand = 0 :: else fi;
+#endif
     refresh()
   :: else
   fi
 }
+
+/* What was freed while nothing was in use is over. Only as often as there are epochs to close: to leave it out is the more
+ * careful. */
+inline close_idle_epoch() {
+  d_step { lanes_up_to(EPOCHS, s); s = UNITE(s, noted) }
+  if
+#ifdef WITHOUT_IDLE_EPOCH
+  :: open <= EPOCHS && !BLIND ->
+#else
+  :: s == NONE && open <= EPOCHS && !BLIND ->
+#endif
+    e = open;
+    open = e + 1;
+    d_step { complete(e); e = 0 }
+  :: true
+  fi;
+  s = 0
+}
+
+#ifdef WITH_SOLE
+inline leave_open() {
+#ifdef WITHOUT_TURN_LANE_FIRST
+  turn++;
+  turn_lane = NONE
+#else
+  turn_lane = NONE;
+  turn++
+#endif
+}
+
+inline change_turn(handle) {
+  if :: turn_lane != NONE -> leave_open() :: else fi;
+  turn_lane = handle
+}
+#define TURN_OF(handle) (turn_lane == handle)
+#else
+#define TURN_OF(handle) true
+#endif
 
 #ifdef CAN_DOUBT
 inline order(epoch) {
@@ -223,15 +291,17 @@ inline seal_in_free() {
 
 inline before_submit(handle) {
 #ifndef WITHOUT_LEAN
+  n = DEMAND;
   l = LEAN;
   if
-  :: l > completed && l > waited[handle] ->
+  :: (l > completed && l > waited[handle]) || n > MET(handle) ->
     lock();
     d_step {
-      l = LEAN;
+      l = DEMAND;
+      n = ASKED(handle);
       if
-      :: l > completed ->
-        covering(l, e);
+      :: n > completed && n > waited[handle] ->
+        covering(n, e);
         assert(e != 0);
 #ifdef WITHOUT_ALL_LANES
         s = lanes[e];
@@ -242,23 +312,23 @@ inline before_submit(handle) {
       fi
     }
     if
-    :: e == 0
+    :: e == 0 -> NOTE_WAITED(handle, n, l)
     :: e != 0 && s != NONE && s != handle ->
       s = 0;
 #ifdef WITHOUT_WAIT_FIRST
-      waited[handle] = e;
+      NOTE_WAITED(handle, e, l);
       stream_wait(handle, e)
 #else
       stream_wait(handle, e);
-      waited[handle] = e
+      NOTE_WAITED(handle, e, l)
 #endif
-    :: else -> d_step { s = 0; waited[handle] = e }
+    :: else -> s = 0; NOTE_WAITED(handle, e, l)
     fi;
     e = 0;
     unlock()
   :: else
   fi;
-  l = 0
+  d_step { l = 0; n = 0 }
 #else
   skip
 #endif
@@ -267,8 +337,12 @@ inline before_submit(handle) {
 inline after_submit(handle) {
 #ifndef WITHOUT_NOTE
   if
-  :: noted != handle && noted != MANY ->
+  :: (noted != handle && noted != MANY) || !TURN_OF(handle) ->
     lock();
+#ifdef WITH_SOLE
+    if :: turn_lane != handle -> change_turn(handle) :: else fi;
+#endif
+    close_idle_epoch();
     add_noted(handle);
     unlock()
   :: else
@@ -289,14 +363,14 @@ inline launch(handle, overlapping, block, what) {
   /* It is ordered neither by its stream nor by a wait that leads back to it. */
 #ifdef OVERLAP_BARRIER
   if
-  :: overlapping && lean > completed ->
+  :: overlapping && (lean > completed || DEMAND != 0) ->
     lock();
     if :: open <= EPOCHS -> seal(e, IN_FREE, false); context_wait(sealed) :: else -> overlapping = false fi;
     unlock()
   :: else
   fi;
 #elif !defined(WITHOUT_DROP_OVERLAP)
-  if :: overlapping && lean > completed -> overlapping = false :: else fi;
+  if :: overlapping && (lean > completed || DEMAND != 0) -> overlapping = false :: else fi;
 #endif
 #endif
 #ifdef CAN_DOUBT
@@ -334,21 +408,39 @@ inline raise_lean(to) {
 #endif
 }
 
-/* Before a sealed block is handed out. The word is raised first and the mode read then; distrust() does it the other way
- * round. */
-inline lean_on(to) {
-#ifdef WITH_DOUBT
-#ifdef WITHOUT_LEAN_BEFORE_MODE
+#ifdef WITH_SOLE
+/* `to` is asked of all lanes but one. */
+inline demand_of_others(to, lane) {
+  lock();
+  if
+  :: to > completed && to > others[lane] ->
+    d_step { others[lane] = to; demands_made++; demand = demands_made }
+  :: else
+  fi;
+  unlock()
+}
+#endif
+
+/* Before a sealed block is handed out. What is asked is published first and the mode read then; distrust() does it the other
+ * way round. */
+inline lean_on(to, lane) {
+#if defined(WITH_DOUBT) && defined(WITHOUT_LEAN_BEFORE_MODE)
   ok = fences;
-  raise_lean(to);
-#else
-  raise_lean(to);
+#endif
+  if
+  :: to <= LEAN
+#ifdef WITH_SOLE
+  :: to > LEAN && lane != NONE -> demand_of_others(to, lane)
+#endif
+  :: else -> raise_lean(to)
+  fi
+#ifdef WITH_DOUBT
+  ;
+#ifndef WITHOUT_LEAN_BEFORE_MODE
   ok = fences;
 #endif
   if :: ok -> lock(); order(to); unlock() :: else fi;
   ok = true
-#else
-  raise_lean(to)
 #endif
 }
 
@@ -423,7 +515,7 @@ inline allocate() {
     if
     :: !ok && stamp[b] <= LIMIT ->
       ok = true;
-      if :: stamp[b] > ORDERED -> lean_on(stamp[b]) :: else fi
+      if :: stamp[b] > ORDERED -> lean_on(stamp[b], SOLE(b)) :: else fi
 #ifdef SEAL_LATE
     :: !ok && stamp[b] > sealed && open <= EPOCHS -> lock(); if :: open <= EPOCHS -> seal(e, IN_FREE, false) :: else fi; unlock()
 #endif
@@ -431,6 +523,11 @@ inline allocate() {
     fi
   :: else
   fi;
+#ifdef WITH_SOLE
+  /* Another lane may be expected to use it. */
+  if :: turn_lane != NONE && b != 0 && ok -> lock(); if :: turn_lane != NONE -> leave_open() :: else fi; unlock() :: true fi;
+  taken_in[b] = turn;
+#endif
   d_step {
     if :: b == 0 :: b != 0 && ok -> held = b; lives++ :: b != 0 && !ok -> taken[b] = false fi;
     ok = false;
@@ -465,6 +562,14 @@ inline release_for_growth() {
 #endif
 
 inline put_away() {
+#ifdef WITH_SOLE
+  l = turn_lane;
+#ifndef WITHOUT_TURN_NUMBER
+  if :: turn == taken_in[held] :: else -> l = NONE fi;
+#endif
+  sole[held] = l;
+  l = 0;
+#endif
   s = open;
   d_step {
     stamp[held] = s;
@@ -571,6 +676,19 @@ inline destroy_stream() {
   lock();
 #ifndef WITHOUT_DROP_WAITED
   waited[DESTROY_LANE] = 0;
+#ifdef WITH_SOLE
+  met[DESTROY_LANE] = 0;
+#endif
+#endif
+#if defined(WITH_SOLE) && !defined(WITHOUT_DROP_NAME)
+  /* The next stream with this handle has another name. */
+  d_step {
+    lean = LARGER(lean, others[DESTROY_LANE]);
+    others[DESTROY_LANE] = 0;
+    for (k : 1 .. BLOCKS) { if :: sole[k] == DESTROY_LANE -> sole[k] = NONE :: else fi }
+    k = 0
+  }
+  if :: turn_lane == DESTROY_LANE -> leave_open() :: else fi;
 #endif
 #ifndef WITHOUT_RENAME
   d_step {
@@ -609,7 +727,7 @@ inline distrust() {
   fences = true;
   refresh();
 #ifndef WITHOUT_DOUBT_SETTLES
-  l = lean;
+  l = HIGHEST;
   order(l);
 #endif
   l = 0;

@@ -1,7 +1,7 @@
 /* What a program may do with blocks and streams, and what the GPU does meanwhile. */
 
 active [PROGRAMS] proctype Program() {
-  byte e, k, l, s, b, h, i, held;
+  byte e, k, l, n, s, b, h, i, held;
   bool p, ok;
 #ifdef WITH_FLAG
   bool owing; /* the work that sets the flag is still to come */
@@ -101,6 +101,11 @@ active proctype Gpu() {
     freed_any = 3;
     freed_by[0] = (PROGRAMS == 1 -> 3 : 1);
     freed_by[PROGRAMS - 1] = 3;
+#endif
+#ifdef WITH_SOLE
+    sole[1] = 1;
+    sole[2] = 2;
+    turn_lane = 2;
 #endif
     k = 0;
     open = 3;

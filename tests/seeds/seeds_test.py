@@ -77,6 +77,12 @@ class Seeds(harness.TestCase):
     def test_without_forgetting_its_waits_at_destruction_a_handle_that_comes_back_is_caught(self):
         self.expect_caught(runs.scene_jobs("waited", SCENE_SEEDS, "drop_waited"))
 
+    def test_a_block_of_two_streams_taken_for_one_streams_own_is_caught(self):
+        self.expect_caught(runs.scene_jobs("both", SCENE_SEEDS, "turn"))
+
+    def test_a_block_of_a_destroyed_streams_own_given_to_its_handles_next_is_caught(self):
+        self.expect_caught(runs.scene_jobs("renamed", SCENE_SEEDS, "drop_name"))
+
     def test_without_a_lane_for_each_thread_two_default_streams_are_caught(self):
         self.expect_caught(runs.scene_jobs("threads", SCENE_SEEDS, "thread_lanes"))
 

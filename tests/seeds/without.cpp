@@ -17,6 +17,8 @@ bool kRename = true;
 bool kDropWaited = true;
 bool kDropOverlap = true;
 bool kThreadLanes = true;
+bool kTurn = true;
+bool kDropName = true;
 bool kSealInFree = true;
 bool kLeaves = true;
 
@@ -35,6 +37,8 @@ constexpr Rule kRules[] = {{"fence", &kFence},
                            {"drop_waited", &kDropWaited},
                            {"drop_overlap", &kDropOverlap},
                            {"thread_lanes", &kThreadLanes},
+                           {"turn", &kTurn},
+                           {"drop_name", &kDropName},
                            {"seal_in_free", &kSealInFree},
                            {"leaves", &kLeaves}};
 

@@ -54,6 +54,9 @@ struct Parts {
   Range* take(uint64_t bytes, order::Reach reach = order::Reach::kCheap) {
     return ranges.take(bytes, time, reach);
   }
+  Range* take_own(uint64_t bytes, order::LaneName lane) {
+    return ranges.take(bytes, time, order::Reach::kOwn, lane);
+  }
   void finish() {
     driver.finish();
     time.advance();
@@ -193,13 +196,23 @@ TEST_CASE_METHOD(Parts, "of ranges whose work is not over the one that was freed
     CHECK(take(4 * kMiB, order::Reach::kAll) == taken[i]);
 }
 
+TEST_CASE_METHOD(Parts, "what one lane alone has used serves that lane first, and asks nothing of it") {
+  Range* const other = take(4 * kMiB);
+  Range* const own = take(4 * kMiB);
+  work_in_two_lanes();
+  ranges.give(other, time.open(), time, order::LaneName{1});
+  ranges.give(own, time.open(), time, order::LaneName{2});
+  time.seal_in_free();
+  CHECK(take(4 * kMiB) == nullptr);
+  CHECK(take_own(4 * kMiB, order::LaneName{3}) == nullptr);
+  CHECK(take_own(4 * kMiB, order::LaneName{2}) == own);
+  CHECK(take_own(4 * kMiB, order::LaneName{2}) == nullptr);
+}
+
 TEST_CASE_METHOD(Parts, "a large range is not cut for a block that another one fits better") {
   Range* const small = take(4 * kMiB);
   Range* const large = take(12 * kMiB);
-  work_in_two_lanes();
   ranges.give(large, time.open(), time);
-  time.seal_in_free();
-  finish();
   work_in_two_lanes();
   ranges.give(small, time.open(), time);
   time.seal_in_free();

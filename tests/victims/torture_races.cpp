@@ -1,6 +1,6 @@
 // Victim: short programs, each valid, each the one case that a rule of order/ is there for. The oracle
 // judges: what runs when does not matter, only what is ordered. Usage: torture_races
-// streams|destroyed|waited|older|threads|wait|ordered|others
+// streams|destroyed|waited|older|both|renamed|threads|wait|ordered|others
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -98,6 +98,57 @@ void older(victim::Device& device) {
   }
   device.free(first);
   device.free(second);
+}
+
+void order_after(CUstream stream, CUstream earlier) {
+  CUevent done = nullptr;
+  VICTIM_CHECK(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+  VICTIM_CHECK(cuEventRecord(done, earlier));
+  VICTIM_CHECK(cuStreamWaitEvent(stream, done, 0));
+  VICTIM_CHECK(cuEventDestroy(done));
+}
+
+// Two streams are at work. A block is used on one and then on the other, freed, and given to the first again.
+void both(victim::Device& device) {
+  CUstream const one = nullptr;  // the one that was given work first in this process
+  CUstream const other = make_stream();
+  for (unsigned value = 1; value < 5; ++value) {
+    device.spin(30000, other);
+    device.spin(1, one);
+    CUdeviceptr p = device.alloc(kBytes);
+    device.fill(p, kBytes, value, one);
+    order_after(other, one);
+    device.spin(30000, other);
+    device.check(p, kBytes, value, other);
+    device.free(p);
+    p = device.alloc(kBytes);
+    device.fill(p, kBytes, 100 + value, one);
+    device.check(p, kBytes, 100 + value, one);
+    device.free(p);
+  }
+}
+
+// Two streams are at work. A block is used on one of them alone and freed, that one is destroyed with work
+// queued, and its handle comes back.
+void renamed(victim::Device& device) {
+  CUstream const other = make_stream();
+  CUstream stream = make_stream();
+  for (unsigned value = 1; value < 5; ++value) {
+    device.spin(60000, other);
+    device.spin(30000, stream);
+    CUdeviceptr p = device.alloc(kBytes);
+    const CUdeviceptr newer = device.alloc(kBytes);  // else the thread would keep the other one to itself
+    device.fill(p, kBytes, value, stream);
+    device.free(p);
+    VICTIM_CHECK(cuStreamDestroy(stream));
+    stream = make_stream();
+    device.spin(1, stream);
+    p = device.alloc(kBytes);
+    device.fill(p, kBytes, 100 + value, stream);
+    device.check(p, kBytes, 100 + value, stream);
+    device.free(p);
+    device.free(newer);
+  }
 }
 
 // A stream-ordered free waits for nothing, and what is given next must not wait for another stream's work.
@@ -209,8 +260,9 @@ int main(int argc, char** argv) {
     void (*play)(victim::Device&);
   };
   constexpr Scene kScenes[] = {{"streams", streams}, {"destroyed", destroyed}, {"waited", waited},
-                               {"older", older},     {"threads", threads},     {"wait", wait},
-                               {"ordered", ordered}, {"others", others}};
+                               {"older", older},     {"both", both},           {"renamed", renamed},
+                               {"threads", threads}, {"wait", wait},           {"ordered", ordered},
+                               {"others", others}};
   for (const Scene& scene : kScenes) {
     if (argc != 2 || std::strcmp(argv[1], scene.name) != 0) continue;
     victim::Device device(victim::linked_api());

@@ -1,0 +1,176 @@
+// A block that one lane alone has used asks nothing of that lane: turns, demands, and the guess which lane
+// comes next.
+#include "order/lane_guess.hpp"
+#include "order_world.hpp"
+
+using namespace cupool;
+using namespace cupool::test;
+using order::Epoch;
+using order::Lane;
+using order::LaneGuess;
+using order::LaneName;
+
+namespace {
+
+constexpr LaneName kNobody = LaneName::kNone;
+
+}  // namespace
+
+TEST_CASE_METHOD(OrderWorld, "a block that was taken and freed in one lane's turn is that lane's own") {
+  app.work(kT);
+  app.work(kS);
+  const uint64_t taken = time.turns().now();
+  app.work(kS);
+  app.work(kS);
+  CHECK(time.sole_since(taken) != kNobody);
+  CHECK(time.sole_since(taken) == time.turns().name());
+}
+
+TEST_CASE_METHOD(OrderWorld, "work in another lane between its allocation and its free makes it nobody's") {
+  app.work(kS);
+  const uint64_t taken = time.turns().now();
+  app.work(kT);
+  CHECK(time.sole_since(taken) == kNobody);
+  app.work(kS);
+  CHECK(time.sole_since(taken) == kNobody);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a seal or a wait of the program ends no turn") {
+  app.work(kS);
+  const uint64_t taken = time.turns().now();
+  app.free_and_seal();
+  app.work(kS);
+  app.wait(Lane::kMany, true);
+  app.work(kS);
+  CHECK(time.sole_since(taken) != kNobody);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a turn that was left open is that of the lane that is given work next") {
+  app.work(kS);
+  const LaneName before = time.turns().name();
+  time.leave_turn_open();
+  const uint64_t taken = time.turns().now();
+  CHECK(time.sole_since(taken) == kNobody);
+  app.work(kT);
+  CHECK(time.sole_since(taken) != kNobody);
+  CHECK(time.sole_since(taken) != before);
+}
+
+TEST_CASE_METHOD(OrderWorld, "where work may be unseen no block is a lane's own") {
+  app.work(kS);
+  const uint64_t taken = time.turns().now();
+  time.distrust();
+  CHECK(time.sole_since(taken) == kNobody);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a lane waits for what others did alone, and not for its own") {
+  app.work(kT);
+  app.work(kS);
+  const LaneName own = time.turns().name();
+  const Epoch stamp = app.free_and_seal();
+  time.lean_on(stamp, own);
+  CHECK(time.is_leaning());
+  app.work(kS);
+  CHECK(driver.waits == 0);
+  app.work(kT);
+  REQUIRE(driver.waits == 1);
+  CHECK(driver.stream_waits[0].stream == stream_of(kT));
+}
+
+TEST_CASE_METHOD(OrderWorld, "a lane that need not wait for its own waits for an older block that is not") {
+  app.work(kT);
+  const Epoch older = app.free_and_seal();
+  app.work(kS);
+  const LaneName own = time.turns().name();
+  const Epoch newer = app.free_and_seal();
+  time.lean_on(newer, own);
+  app.work(kS);
+  REQUIRE(driver.waits == 0);
+  time.lean_on(older);
+  app.work(kS);
+  CHECK(driver.waits == 1);
+}
+
+TEST_CASE_METHOD(OrderWorld,
+                 "a stream that comes back under a destroyed one's handle has nothing of its own") {
+  app.work(kT);
+  app.work(kS);
+  const uint64_t taken = time.turns().now();
+  const LaneName own = time.turns().name();
+  const Epoch stamp = app.free_and_seal();
+  time.destroy_stream(kS);
+  CHECK(time.sole_since(taken) == kNobody);
+  time.lean_on(stamp, own);
+  app.work(kS);
+  CHECK(driver.waits == 1);
+  CHECK(time.turns().name() != own);
+}
+
+TEST_CASE_METHOD(OrderWorld, "what more lanes did alone than can be told apart is asked of everyone") {
+  std::vector<std::pair<Epoch, LaneName>> blocks;
+  for (uint64_t i = 1; i <= 6; ++i) {
+    app.work(Lane{0x1000 * i});
+    const LaneName name = time.turns().name();
+    blocks.emplace_back(app.free_and_seal(), name);
+  }
+  for (const auto& [stamp, name] : blocks) time.lean_on(stamp, name);
+  // The last one leant on is the newest, so all others are older and are waited for with it.
+  app.work(Lane{0x1000 * 6});
+  CHECK(driver.waits == 1);
+  app.work(Lane{0x1000});
+  CHECK(driver.waits == 2);
+}
+
+TEST_CASE_METHOD(OrderWorld, "when all that was asked for is over no lane asks any more") {
+  app.work(kT);
+  app.work(kS);
+  time.lean_on(app.free_and_seal(), time.turns().name());
+  app.finish();
+  CHECK_FALSE(time.is_leaning());
+  app.work(kT);
+  CHECK(driver.waits == 0);
+}
+
+TEST_CASE_METHOD(OrderWorld, "lanes that take over all the time to no use are not watched any longer") {
+  for (int i = 0; i < 5000; ++i) app.work(i % 2 == 0 ? kS : kT);
+  const uint64_t taken = time.turns().now();
+  app.work(kS);
+  app.work(kS);
+  CHECK(time.sole_since(taken) == kNobody);
+}
+
+TEST_CASE("a program that repeats itself is foreseen, also where it changes streams") {
+  constexpr LaneName kMain{1}, kSide{2};
+  constexpr uint64_t kBytes = 64 << 20;
+  LaneGuess guesses;
+  uint64_t work = 0;
+  LaneName present = kMain;
+  int wrong = 0;
+  for (int step = 0; step < 20; ++step) {
+    // Two blocks for the side stream, then five for the main one.
+    for (int i = 0; i < 7; ++i) {
+      const LaneName next = i < 2 ? kSide : kMain;
+      if (guesses.guess(kBytes, present, work) != next && step > 2) ++wrong;
+      present = next;
+      ++work;
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("blocks that are asked for together are foreseen together") {
+  constexpr LaneName kMain{1}, kSide{2};
+  LaneGuess guesses;
+  uint64_t work = 0;
+  int wrong = 0;
+  for (int step = 0; step < 20; ++step) {
+    for (const LaneName next : {kSide, kMain}) {
+      const LaneName present = next == kSide ? kMain : kSide;
+      for (uint64_t i = 1; i <= 3; ++i) {
+        if (guesses.guess(i << 20, present, work) != next && step > 2) ++wrong;
+      }
+      ++work;
+    }
+  }
+  CHECK(wrong == 0);
+}
