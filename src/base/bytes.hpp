@@ -13,6 +13,9 @@ inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 inline constexpr uint64_t kUnlimited = UINT64_MAX;
 
+// pre: step is a power of two.
+inline constexpr uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) & ~(step - 1); }
+
 // An amount of memory, or a part of a whole that is not known yet when it is parsed (a device's memory).
 struct Size {
   uint64_t bytes = 0;  // with `percent`: hundredths of a percent

@@ -117,7 +117,7 @@ class Within {
 // `then(stream)` runs after the write is submitted. pre: the block's context is current.
 template <typename Then>
 void write_over(driver::Context owner, CUdeviceptr block, size_t bytes, int value, Then&& then) {
-  order::Timeline* const order = pools.timeline_of(owner);
+  order::Timeline* const order = memory.timeline_of(owner);
   CUstream const stream = fill_streams.get(owner);
   if (order == nullptr || stream == nullptr) return;
   const order::Lane lane = lane_of(stream);
@@ -154,7 +154,7 @@ void block_given(CUdeviceptr block, size_t bytes, First first) {
   if (config::options().check) history().note_allocation(block, bytes);
   const int value = new_value.load(std::memory_order_relaxed);
   // A capture that began between the write and what orders it would forbid that.
-  if (value == kNone || !pools.order().gate().enter()) return;
+  if (value == kNone || !memory.order().gate().enter()) return;
   const driver::Context owner = current_context();
   write_over(owner, block, bytes, value, [&](CUstream stream) {
     if (first == First::kHost) {
@@ -163,7 +163,7 @@ void block_given(CUdeviceptr block, size_t bytes, First first) {
       order_context_after(owner, stream);
     }
   });
-  pools.order().gate().leave();
+  memory.order().gate().leave();
 }
 
 // A free waits for all work, as the driver's does: then the write cannot come too early. The block's next
@@ -171,9 +171,9 @@ void block_given(CUdeviceptr block, size_t bytes, First first) {
 void block_returns(CUdeviceptr block) {
   if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);
-  pool::Pool::Held held;
-  if (value == kNone || !pools.find(block, &held) || held.start != block) return;
-  order::Timeline* const order = pools.timeline_of(held.context);
+  memory::Held held;
+  if (value == kNone || !memory.find(block, &held) || held.start != block) return;
+  order::Timeline* const order = memory.timeline_of(held.context);
   if (order == nullptr || !order->wait_for_all()) return;
   const Within within(held.context);
   write_over(held.context, block, held.bytes, value, [](CUstream) {});
@@ -183,8 +183,8 @@ void block_returns(CUdeviceptr block) {
 void block_returns_on(CUdeviceptr block, CUstream stream) {
   if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);
-  pool::Pool::Held held;
-  if (value == kNone || !pools.find(block, &held) || held.start != block) return;
+  memory::Held held;
+  if (value == kNone || !memory.find(block, &held) || held.start != block) return;
   submit(stream, [&] {
     return cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), held.bytes, stream);
   });

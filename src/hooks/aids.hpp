@@ -7,7 +7,7 @@
 #include <atomic>
 
 #include "cuda/real.hpp"
-#include "pool/pools.hpp"
+#include "memory/memory.hpp"
 
 namespace cupool::hooks {
 

@@ -6,9 +6,9 @@ namespace cupool::hooks {
 Whose look_up(CUdeviceptr address, Block* out) {
   // What others sealed is opened even where the pool itself does not serve.
   if (Reentry::inside()) return Whose::kDrivers;
-  if (is_serving() && pools.owns(address)) {
-    pool::Pool::Held held;
-    if (!pools.find(address, &held)) return Whose::kNobodys;
+  if (is_serving() && memory.owns(address)) {
+    memory::Held held;
+    if (!memory.find(address, &held)) return Whose::kNobodys;
     *out = {held.start, held.bytes, held.segment, held.segment_number, held.whole, false};
     return Whose::kBlock;
   }

@@ -28,10 +28,10 @@ Whose look_up(CUdeviceptr address, Block* out);
 // not know.
 inline constexpr CUdeviceptr kUnknownAddress = 1;
 
-// Calls `f(pool::Mark&)` for the block that holds `address`.
+// Calls `f(memory::Mark&)` for the block that holds `address`.
 template <typename F>
 void with_mark(CUdeviceptr address, F&& f) {
-  if (!imports.with_mark(address, f)) pools.with_mark(address, f);
+  if (!imports.with_mark(address, f)) memory.with_mark(address, f);
 }
 
 }  // namespace cupool::hooks

@@ -14,7 +14,7 @@
 using cupool::driver::kInvalidValue;
 using cupool::driver::kNotSupported;
 using cupool::driver::kSuccess;
-using cupool::hooks::pools;
+using cupool::hooks::memory;
 using cupool::stats::Reading;
 
 const char* cupool_name(void) { return "cupool"; }
@@ -47,32 +47,32 @@ void cupool_write_stats(void) { cupool::report::dump(); }
 
 void cupool_reset_peaks(void) {
   for (int i = 0; i < cupool::stats::kMostDevices; ++i) cupool::stats::device(i).reset_peaks();
-  if (pools.native() != nullptr) pools.native()->reset_peaks();
+  if (memory.native() != nullptr) memory.native()->reset_peaks();
 }
 
-size_t cupool_trim(size_t bytes) { return cupool::hooks::is_serving() ? pools.trim(bytes) : 0; }
+size_t cupool_trim(size_t bytes) { return cupool::hooks::is_serving() ? memory.trim(bytes) : 0; }
 
 size_t cupool_empty_cache(void) { return cupool_trim(0); }
 
-void cupool_set_max_cached(size_t bytes) { pools.set_max_cached(bytes); }
+void cupool_set_max_cached(size_t bytes) { memory.set_max_cached(bytes); }
 
 int cupool_record_stream(uint64_t pointer, void* stream) {
-  cupool::pool::Pool::Held held;
-  if (!cupool::hooks::is_serving() || !pools.find(pointer, &held)) return kInvalidValue;
+  cupool::memory::Held held;
+  if (!cupool::hooks::is_serving() || !memory.find(pointer, &held)) return kInvalidValue;
   const CUstream named =
       cupool::hooks::named(static_cast<CUstream>(stream), cupool::hooks::DefaultStream::kLegacy);
-  if (cupool::order::Timeline* const order = pools.timeline_of(held.context))
+  if (cupool::order::Timeline* const order = memory.timeline_of(held.context))
     order->after_submit(cupool::hooks::lane_of(named));
   return kSuccess;
 }
 
 int cupool_export_pool(int* descriptor) {
   if (descriptor == nullptr) return kInvalidValue;
-  if (!cupool::hooks::is_serving() || pools.native() == nullptr) return kNotSupported;
+  if (!cupool::hooks::is_serving() || memory.native() == nullptr) return kNotSupported;
   if (cupool::config::options().native_handle != cupool::config::NativeHandle::kFd) return kNotSupported;
   const cupool::driver::Context context = cupool::hooks::current_context();
   return context == nullptr ? cupool::driver::kInvalidContext
-                            : pools.native()->export_pool(context, descriptor);
+                            : memory.native()->export_pool(context, descriptor);
 }
 
 int cupool_import_pool(int descriptor, void** pool) {
@@ -82,23 +82,23 @@ int cupool_import_pool(int descriptor, void** pool) {
   if (S_ISREG(what.st_mode) || S_ISDIR(what.st_mode) || S_ISFIFO(what.st_mode) || S_ISSOCK(what.st_mode)) {
     return kInvalidValue;
   }
-  if (!cupool::hooks::is_serving() || pools.native() == nullptr) return kNotSupported;
-  return pools.native()->import_pool(descriptor, reinterpret_cast<cupool::driver::MemoryPool*>(pool));
+  if (!cupool::hooks::is_serving() || memory.native() == nullptr) return kNotSupported;
+  return memory.native()->import_pool(descriptor, reinterpret_cast<cupool::driver::MemoryPool*>(pool));
 }
 
 int cupool_export_pointer(uint64_t pointer, void* data, size_t size) {
   if (data == nullptr || size != CUPOOL_POINTER_BYTES) return kInvalidValue;
-  if (!cupool::hooks::is_serving() || pools.native() == nullptr) return kNotSupported;
-  return pools.native()->export_pointer(pointer, data);
+  if (!cupool::hooks::is_serving() || memory.native() == nullptr) return kNotSupported;
+  return memory.native()->export_pointer(pointer, data);
 }
 
 int cupool_import_pointer(void* pool, const void* data, size_t size, uint64_t* pointer) {
   if (pool == nullptr || data == nullptr || size != CUPOOL_POINTER_BYTES || pointer == nullptr)
     return kInvalidValue;
-  if (!cupool::hooks::is_serving() || pools.native() == nullptr) return kNotSupported;
+  if (!cupool::hooks::is_serving() || memory.native() == nullptr) return kNotSupported;
   cupool::driver::Address address = 0;
   const auto source = reinterpret_cast<cupool::driver::MemoryPool>(pool);
-  const cupool::driver::Status status = pools.native()->import_pointer(source, data, &address);
+  const cupool::driver::Status status = memory.native()->import_pointer(source, data, &address);
   *pointer = address;
   return status;
 }

@@ -23,7 +23,7 @@ template <typename Ended>
 void remove(Ended&& ended) {
   Guard hold(lock);
   const size_t gone = std::erase_if(list.value, ended);
-  for (size_t i = 0; i < gone; ++i) pools.order().gate().end_capture();
+  for (size_t i = 0; i < gone; ++i) memory.order().gate().end_capture();
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ void capture_begins(CUstream stream) {
   const driver::Context context = current_context();
   Guard hold(lock);
   list.value.push_back({lane_of(stream), context});
-  pools.order().gate().begin_capture();
+  memory.order().gate().begin_capture();
 }
 
 void capture_was_refused(CUstream stream) {
@@ -42,7 +42,7 @@ void capture_was_refused(CUstream stream) {
                                   [&](const Capture& capture) { return capture.lane == lane; });
   if (found == list.value.rend()) return;
   list.value.erase(std::next(found).base());
-  pools.order().gate().end_capture();
+  memory.order().gate().end_capture();
 }
 
 void capture_ended(CUstream stream) {

@@ -20,7 +20,7 @@ using cupool::cuda::real;
 using cupool::driver::Context;
 using cupool::hooks::forward;
 using cupool::hooks::is_serving;
-using cupool::hooks::pools;
+using cupool::hooks::memory;
 using cupool::stats::Event;
 
 namespace {
@@ -54,7 +54,7 @@ Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
 
 // The native pool makes its streams before the program can end one of its own: see Native::prepare().
 void prepare_native() {
-  if (is_serving() && pools.serves_native()) pools.native()->prepare(cupool::hooks::current_context());
+  if (is_serving() && memory.serves_native()) memory.native()->prepare(cupool::hooks::current_context());
 }
 
 // The call leaves a context in `context`, if it succeeds.
@@ -65,7 +65,7 @@ CUresult gets(CUcontext* context, Call&& call) {
   if (result == CUDA_SUCCESS && !cupool::Reentry::inside()) cupool::hooks::context_made();
   if (result == CUDA_SUCCESS && context != nullptr && is_serving()) {
     live.add(*context);
-    pools.order().join(ours(*context));
+    memory.order().join(ours(*context));
   }
   prepare_native();
   return result;
@@ -85,7 +85,7 @@ uint64_t drop(CUcontext context) {
   if (!is_serving() || context == nullptr) return 0;
   cupool::hooks::captures_ended_with(ours(context));
   cupool::hooks::forget_fill_stream(ours(context));
-  const uint64_t ending = pools.begin_end(ours(context));
+  const uint64_t ending = memory.begin_end(ours(context));
   cupool::hooks::imports.forget(context);
   return ending;
 }
@@ -93,7 +93,7 @@ uint64_t drop(CUcontext context) {
 // `gone` false: the driver refused. Whoever remembers the context asks anew first.
 void end_with(CUcontext context, uint64_t ending, bool gone) {
   cupool::hooks::forget_current_contexts();
-  if (is_serving() && context != nullptr) pools.closed(ours(context), ending, gone);
+  if (is_serving() && context != nullptr) memory.closed(ours(context), ending, gone);
 }
 
 // How often each context was attached to: as often, detaching does not end it.
@@ -145,9 +145,9 @@ CUresult releases(CUdevice device, Call&& call) {
   const Primaries one_at_a_time;
   CUcontext const context = primary(device);
   // Afterwards the driver may know nothing of its pool any more.
-  if (cupool::pool::Native* const native = pools.native()) native->usage(device);
+  if (cupool::native::NativePool* const native = memory.native()) native->usage(device);
   // Until it is dropped the driver may give its addresses to somebody else.
-  const cupool::pool::Ending ending;
+  const cupool::memory::ContextEnding ending;
   const auto taken = live.take(context);
   const CUresult result = call();
   if (context != nullptr && !primary_is_active(device)) {
@@ -167,7 +167,7 @@ bool is_primary(CUcontext context, CUdevice device) {
 template <typename Call>
 CUresult destroys(CUcontext context, Call&& call) {
   // A primary context is not ended like this: the driver may refuse, and then nothing must be lost.
-  if (int device = 0; is_serving() && context != nullptr && pools.device_of(ours(context), &device) &&
+  if (int device = 0; is_serving() && context != nullptr && memory.device_of(ours(context), &device) &&
                       is_primary(context, device))
     return releases(device, call);
   const auto taken = live.take(context);
@@ -185,7 +185,7 @@ CUresult resets(CUdevice device, Call&& call) {
   CUcontext const context = is_serving() ? primary(device) : nullptr;
   for (CUcontext part : cupool::hooks::greens.remove_all(device)) {
     live.take(part);
-    pools.close(ours(part));
+    memory.close(ours(part));
   }
   const auto taken = live.take(context);
   const uint64_t ending = drop(context);
@@ -283,7 +283,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-  if (is_serving()) pools.order().connect("peer access was enabled");
+  if (is_serving()) memory.order().connect("peer access was enabled");
   return forward(Event::peer_changes, real.cuCtxEnablePeerAccess, peer, flags);
 }
 
@@ -292,7 +292,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer) {
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {
-  if (is_serving()) pools.order().distrust("a green context was created");
+  if (is_serving()) memory.order().distrust("a green context was created");
   const Primaries one_at_a_time;
   const CUresult result = forward(real.cuGreenCtxCreate, context, resources, device, flags);
   if (result == CUDA_SUCCESS && context != nullptr && is_serving())
@@ -309,7 +309,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   live.take(reinterpret_cast<CUcontext>(green));
   if (context != nullptr) {
     live.take(context);
-    pools.close(ours(context));
+    memory.close(ours(context));
   }
   return releases(device, call);
 }

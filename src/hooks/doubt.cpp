@@ -9,7 +9,7 @@
 namespace cupool::hooks {
 
 void doubt(const char* reason) {
-  pools.order().distrust(reason);
+  memory.order().distrust(reason);
   stop_remembering_contexts();
   cuda::live.distrust_notes();
 }

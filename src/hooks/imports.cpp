@@ -66,7 +66,7 @@ CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const driver::Han
   }
   Block* block = block_at(start);
   if (block == nullptr || block->start != start || block->context != context) {
-    blocks_.push_back({start, place.bytes, mapping->start, context, 0, {pool::next_life()}});
+    blocks_.push_back({start, place.bytes, mapping->start, context, 0, {allocator::next_life()}});
     block = &blocks_.back();
   }
   ++block->opens;

@@ -8,11 +8,11 @@
 #include <atomic>
 #include <vector>
 
+#include "allocator/marks.hpp"
 #include "base/lock.hpp"
 #include "base/no_destroy.hpp"
 #include "cuda/real.hpp"
 #include "driver/sealed_handle.hpp"
-#include "pool/marks.hpp"
 
 namespace cupool::hooks {
 
@@ -59,7 +59,7 @@ class Imports {
     CUdeviceptr mapping;  // its start
     CUcontext context;
     unsigned opens;
-    pool::Mark mark;
+    allocator::Mark mark;
   };
 
   Mapping* mapping_of(CUcontext context, const driver::Handle& segment) CUPOOL_REQUIRES(lock_);

@@ -19,9 +19,9 @@ using cupool::hooks::forward;
 using cupool::hooks::imports;
 using cupool::hooks::kUnknownAddress;
 using cupool::hooks::look_up;
-using cupool::hooks::pools;
+using cupool::hooks::memory;
 using cupool::hooks::Whose;
-using cupool::pool::Taint;
+using cupool::memory::Taint;
 using cupool::stats::Event;
 
 namespace {
@@ -71,9 +71,9 @@ SegmentHandles* segment_handles() {
 }
 
 CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
-  if (!pools.taint(pointer, Taint::kExported))
+  if (!memory.taint(pointer, Taint::kExported))
     return cupool::host::is_short() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
-  pools.settle(pointer);
+  memory.settle(pointer);
   if (block.whole) return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
   SegmentHandles* const handles = segment_handles();
   if (handles == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -40,7 +40,7 @@ void forget_everything() {
   hooks::forget_loads_after_fork();
   hooks::forget_aids_after_fork();
   hooks::forget_names_after_fork();
-  hooks::pools.forget_after_fork();
+  hooks::memory.forget_after_fork();
   hooks::forget_captures_after_fork();
   hooks::imports.forget_after_fork();
   hooks::greens.forget_after_fork();
@@ -51,9 +51,9 @@ void forget_everything() {
 report::Mode current_mode() {
   const config::Options& options = config::options();
   if (options.backend == config::Backend::kOff) return {"off", ""};
-  if (hooks::pools.serves_native()) return {"native", ""};
-  const char* const reason = hooks::pools.order().reason();
-  switch (hooks::pools.order().reuse()) {
+  if (hooks::memory.serves_native()) return {"native", ""};
+  const char* const reason = hooks::memory.order().reason();
+  switch (hooks::memory.order().reuse()) {
     case order::Reuse::kLean:
       return {"lanes", ""};
     case order::Reuse::kOrder:
@@ -66,8 +66,8 @@ report::Mode current_mode() {
 
 void fill_figures(int device, stats::Reading reading, stats::DeviceSums* sums) {
   const bool may_wait = reading != stats::Reading::kNoLock;
-  sums->largest_free_range = hooks::pools.largest_free(device, may_wait);
-  pool::Native* const native = hooks::pools.native();
+  sums->largest_free_range = hooks::memory.largest_free(device, may_wait);
+  native::NativePool* const native = hooks::memory.native();
   if (native == nullptr || !may_wait) return;
   // An exit from a signal handler may have interrupted this very thread inside the driver.
   if (reading == stats::Reading::kPatient && (Reentry::inside() || !native->can_be_asked())) return;
@@ -83,7 +83,7 @@ void step_back_if_watched() {
   const char* const tool = config::watching_tool();
   if (tool == nullptr) return;
   log::line("%s is watching: every block is a driver allocation of its own", tool);
-  hooks::pools.use_whole_allocations();
+  hooks::memory.use_whole_allocations();
 }
 
 // From now on this process uses CUDA, and the pool serves it.
@@ -92,13 +92,13 @@ void start() {
   const config::Options& options = config::options();
   hooks::find_exit();
   report::begin({current_mode, fill_figures});
-  if (options.streams == config::Streams::kFences) hooks::pools.order().distrust("CUPOOL_STREAMS=fences");
+  if (options.streams == config::Streams::kFences) hooks::memory.order().distrust("CUPOOL_STREAMS=fences");
   if (options.streams == config::Streams::kExact)
-    hooks::pools.order().use_completed_only("CUPOOL_STREAMS=exact");
+    hooks::memory.order().use_completed_only("CUPOOL_STREAMS=exact");
   hooks::set_up_aids();
   hooks::look_for_networks();
   hooks::look_for_unknown_names();
-  if (!options.split) hooks::pools.use_whole_allocations();
+  if (!options.split) hooks::memory.use_whole_allocations();
   const bool native_first = options.backend == config::Backend::kNative;
   if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);
   if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
@@ -136,9 +136,9 @@ void hooks::context_made() {
 }
 
 void hooks::before_the_driver_ends() {
-  // It refuses allocations then, and says nothing of its pools.
+  // It refuses allocations then, and says nothing of its memory.
   stop_remembering_contexts();
-  pool::Native* const native = pools.native();
+  native::NativePool* const native = memory.native();
   for (int device = 0; native != nullptr && device < stats::kMostDevices; ++device) native->usage(device);
 }
 

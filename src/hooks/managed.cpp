@@ -10,10 +10,10 @@
 using cupool::cuda::real;
 using cupool::hooks::DefaultStream;
 using cupool::hooks::forward;
+using cupool::hooks::memory;
 using cupool::hooks::named;
-using cupool::hooks::pools;
 using cupool::hooks::submit;
-using cupool::pool::Taint;
+using cupool::memory::Taint;
 using cupool::stats::Counter;
 
 namespace {
@@ -29,7 +29,7 @@ cupool::driver::Driver* source_of(unsigned flags) {
 CUresult allocate(CUdeviceptr* pointer, size_t bytes, cupool::driver::Driver& source,
                   cupool::driver::Context context) {
   cupool::driver::Address address = 0;
-  const auto result = cupool::hooks::to_result(pools.allocate_whole(context, source, bytes, &address));
+  const auto result = cupool::hooks::to_result(memory.allocate_whole(context, source, bytes, &address));
   if (result != CUDA_SUCCESS) return result;
   if (cupool::hooks::watches_blocks())
     cupool::hooks::block_given(address, bytes, cupool::hooks::First::kHost);
@@ -39,7 +39,7 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes, cupool::driver::Driver& so
 
 // A call on pages that succeeded leaves its mark on every block in the range.
 CUresult marked(CUresult result, Taint reason, CUdeviceptr pointer, size_t bytes) {
-  if (result == CUDA_SUCCESS && cupool::hooks::is_serving()) pools.taint(pointer, reason, bytes);
+  if (result == CUDA_SUCCESS && cupool::hooks::is_serving()) memory.taint(pointer, reason, bytes);
   return result;
 }
 
@@ -68,7 +68,7 @@ CUresult attach(CUstream stream, CUdeviceptr pointer, Call&& call) {
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
   cupool::driver::Driver* const source = source_of(flags);
   if (pointer != nullptr && bytes != 0 && source != nullptr && cupool::hooks::serves_allocation() &&
-      cupool::config::options().managed && !pools.order().is_capturing()) {
+      cupool::config::options().managed && !memory.order().is_capturing()) {
     if (const cupool::driver::Context context = cupool::hooks::current_context()) {
       const CUresult result = allocate(pointer, bytes, *source, context);
       if (result == CUDA_SUCCESS) cupool::stats::count(Counter::managed_allocations);

@@ -7,17 +7,17 @@
 #include "hooks/permission.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
-#include "pool/hot_path.hpp"
+#include "memory/hot_path.hpp"
 
 using cupool::cuda::real;
 using cupool::hooks::DefaultStream;
 using cupool::hooks::forward;
+using cupool::hooks::memory;
 using cupool::hooks::named;
-using cupool::hooks::pools;
 using cupool::hooks::submit;
 using cupool::hooks::with_room;
-using cupool::pool::Freed;
-using cupool::pool::Kept;
+using cupool::memory::Freed;
+using cupool::memory::Kept;
 using cupool::stats::Counter;
 
 namespace {
@@ -66,8 +66,8 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   }
   if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_INVALID_VALUE;
   if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns_on(pointer, stream);
-  cupool::pool::Native* const native = pools.native();
-  if (native != nullptr && native->owns(pointer)) {
+  cupool::native::NativePool* const native = memory.native();
+  if (native != nullptr && native->has_block(pointer)) {
     return submit(stream, [&] {
       return native->free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream))
                  ? CUDA_SUCCESS
@@ -77,7 +77,7 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   CUresult result = CUDA_SUCCESS;
   {
     const cupool::Reentry guard;
-    result = answer(pools.free(pointer, cupool::pool::Waits::kNever));
+    result = answer(memory.free(pointer, cupool::memory::Waits::kNever));
   }
   if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
   return result;
@@ -85,7 +85,7 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
 
 bool is_ours(CUdeviceptr pointer) {
   if (!cupool::hooks::is_serving()) return false;
-  return pools.owns(pointer) || (pools.native() != nullptr && pools.native()->owns(pointer));
+  return memory.owns(pointer) || (memory.native() != nullptr && memory.native()->has_block(pointer));
 }
 
 // What cuMemAlloc_v2 does, for blocks that other entry points hand out too.
@@ -93,10 +93,10 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
   if (cupool::hooks::loads_are_pending()) [[unlikely]]
     cupool::hooks::look_at_loads();
   if (pointer != nullptr && bytes != 0 && cupool::hooks::serves_allocation() &&
-      !pools.order().is_capturing()) {
+      !memory.order().is_capturing()) {
     if (const cupool::driver::Context context = cupool::hooks::current_context()) {
       cupool::driver::Address address;
-      const cupool::driver::Status status = pools.allocate_carefully(context, bytes, &address);
+      const cupool::driver::Status status = memory.allocate_slow(context, bytes, &address);
       if (status == cupool::driver::kSuccess) [[likely]] {
         if (cupool::hooks::watches_blocks()) [[unlikely]]
           cupool::hooks::block_given(address, bytes, cupool::hooks::First::kWork);
@@ -114,14 +114,15 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
 CUresult free_elsewhere(CUdeviceptr pointer) {
   if (!is_ours(pointer)) return forward(Counter::forwarded_frees, real.cuMemFree_v2, pointer);
   const CUresult allowed = ask_capture();
-  return allowed == CUDA_SUCCESS ? answer(pools.free(pointer)) : allowed;
+  return allowed == CUDA_SUCCESS ? answer(memory.free(pointer)) : allowed;
 }
 
 // The thread keeps no such block.
 [[gnu::noinline]] CUresult allocate_missed(CUdeviceptr* pointer, cupool::driver::Context context,
                                            size_t bytes) {
   cupool::driver::Address address = 0;  // as the driver does, if it fails
-  const CUresult result = cupool::hooks::to_result(pools.allocate_missed(context, bytes, &address));
+  const CUresult result =
+      cupool::hooks::to_result(memory.allocate_slow(context, bytes, &address, Kept::kNone));
   *pointer = address;
   count_failure(result, Counter::failed_allocations);
   return result;
@@ -148,12 +149,12 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   count_failure(result, Counter::failed_frees);
   return result;
 }
-[[gnu::noinline]] CUresult finish_free(CUdeviceptr pointer, cupool::pool::Unkept why, uint64_t asked) {
+[[gnu::noinline]] CUresult finish_free(CUdeviceptr pointer, cupool::memory::Unkept why, uint64_t asked) {
   if (!cupool::hooks::thread_may_call()) {
-    pools.refuse_free(pointer, why, asked);
+    memory.refuse_free(pointer, why, asked);
     return refuse_free(pointer);
   }
-  return finish_free(pointer, pools.finish_free(pointer, why, asked));
+  return finish_free(pointer, memory.finish_free(pointer, why, asked));
 }
 
 // A free that is more than that, or that the pool has no part in.
@@ -161,16 +162,16 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   Freed freed = Freed::kNotOurs;
   // The driver frees without a current context too. An address of ours never reaches it: it may be a whole
   // segment's.
-  if (cupool::hooks::is_serving() && !pools.order().is_capturing()) {
+  if (cupool::hooks::is_serving() && !memory.order().is_capturing()) {
     if (!cupool::hooks::thread_may_call()) return refuse_free(pointer);
     if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns(pointer);
-    freed = pools.free(pointer);
+    freed = memory.free(pointer);
   }
   return finish_free(pointer, freed);
 }
 
 // Whether a block has only to be handed out, or taken back.
-bool is_plain() { return cupool::hooks::serves_plainly() && !pools.order().is_capturing(); }
+bool is_plain() { return cupool::hooks::serves_plainly() && !memory.order().is_capturing(); }
 
 }  // namespace
 
@@ -178,7 +179,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   if (pointer != nullptr && is_plain()) [[likely]] {
     const cupool::driver::Context context = cupool::hooks::known_current_context();
     if (context != nullptr) [[likely]] {
-      const Kept kept = pools.allocate_kept(context, bytes, pointer);
+      const Kept kept = memory.allocate_kept(context, bytes, pointer);
       if (kept == Kept::kTaken) [[likely]]
         return CUDA_SUCCESS;
       if (kept == Kept::kNone) return allocate_missed(pointer, context, bytes);
@@ -191,8 +192,8 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
   if (!is_plain()) [[unlikely]]
     return free_slowly(pointer);
   uint64_t asked = 0;
-  const cupool::pool::Unkept why = pools.free_kept(pointer, &asked);
-  return why == cupool::pool::Unkept::kNot ? CUDA_SUCCESS : finish_free(pointer, why, asked);
+  const cupool::memory::Unkept why = memory.free_kept(pointer, &asked);
+  return why == cupool::memory::Unkept::kNot ? CUDA_SUCCESS : finish_free(pointer, why, asked);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height,
@@ -219,10 +220,10 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
-  if (cupool::hooks::is_serving()) pools.release_idle_managed(cupool::hooks::current_context());
+  if (cupool::hooks::is_serving()) memory.release_idle_managed(cupool::hooks::current_context());
   const CUresult result = forward(Counter::pointer_questions, real.cuMemGetInfo_v2, free, total);
   if (result == CUDA_SUCCESS && free != nullptr && cupool::hooks::is_serving()) {
-    *free += pools.releasable_bytes(cupool::hooks::current_context());
+    *free += memory.releasable_bytes(cupool::hooks::current_context());
   }
   return result;
 }

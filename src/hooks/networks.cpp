@@ -59,7 +59,7 @@ void use_completed_only(const char* reason) {
   static constinit std::atomic<bool> done{false};
   if (done.exchange(true, std::memory_order_relaxed)) return;
   log::detail("%s: memory is reused only when its work is over", reason);
-  pools.order().expect_direct_access(reason);
+  memory.order().expect_direct_access(reason);
 }
 
 }  // namespace

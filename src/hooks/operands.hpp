@@ -112,7 +112,7 @@ bool for_each_operand(Visit&& visit, const Args&... args) {
 // Whether an operand is plainly good: a block of the pool has it, or no memory of ours is near. False: look.
 inline bool is_plainly_good(CUdeviceptr address, uint64_t bytes) {
   const auto sight = pool::page_map.look(address, bytes);
-  if (sight == pool::PageMap::Sight::kNotOurs) return !pools.has_wholes() && !imports.any();
+  if (sight == pool::PageMap::Sight::kNotOurs) return !memory.has_wholes() && !imports.any();
   return sight == pool::PageMap::Sight::kHeld;
 }
 

@@ -13,11 +13,11 @@ using cupool::hooks::Block;
 using cupool::hooks::forward;
 using cupool::hooks::kUnknownAddress;
 using cupool::hooks::look_up;
-using cupool::hooks::pools;
+using cupool::hooks::memory;
 using cupool::hooks::Whose;
 using cupool::hooks::with_mark;
-using cupool::pool::Mark;
-using cupool::pool::Taint;
+using cupool::memory::Mark;
+using cupool::memory::Taint;
 using cupool::stats::Counter;
 
 namespace {
@@ -62,9 +62,9 @@ void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, con
 // Whoever takes these may reach the memory for as long as it exists.
 void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
   if (attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS) return;
-  if (!block.imported) pools.taint(pointer, Taint::kPeerTokens);
+  if (!block.imported) memory.taint(pointer, Taint::kPeerTokens);
   cupool::hooks::note_direct_access();
-  pools.settle(pointer);
+  memory.settle(pointer);
 }
 
 // The driver knows the attribute of a segment only. Once a block of it wants synchronous copies all of them
@@ -75,9 +75,9 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
   unsigned before = 0;
   CUresult result;
   if (wanted != 0) {
-    if (!block.imported) pools.taint(pointer, Taint::kSyncMemops);
+    if (!block.imported) memory.taint(pointer, Taint::kSyncMemops);
     cupool::hooks::note_direct_access();
-    pools.settle(pointer);
+    memory.settle(pointer);
   }
   if (wanted != 0 || block.whole) {
     result = forward(real.cuPointerSetAttribute, value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
@@ -153,9 +153,9 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t
   Whose whose = look_up(pointer, &block);
   if (whose == Whose::kBlock && bytes > block.start + block.bytes - pointer) whose = Whose::kNobodys;
   if (whose == Whose::kBlock && !block.imported && bytes != 0) {
-    pools.taint(pointer, Taint::kDmaBuf);
+    memory.taint(pointer, Taint::kDmaBuf);
     cupool::hooks::note_direct_access();
-    pools.settle(pointer);
+    memory.settle(pointer);
   }
   const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
   return forward(real.cuMemGetHandleForAddressRange, handle, asked, bytes, type, flags);

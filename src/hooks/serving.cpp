@@ -60,7 +60,7 @@ bool has_ended(CUcontext context) {
 
 }  // namespace
 
-constinit NoDestroy<pool::Pools> detail::pools(&cuda_driver);
+constinit NoDestroy<memory::Memory> detail::memory(&cuda_driver);
 constinit std::atomic<bool> detail::serving{false};
 constinit std::atomic<bool> detail::serving_plainly{false};
 
@@ -87,25 +87,26 @@ order::Lane lane_of_this_thread() {
 }
 
 order::Timeline* find_timeline(CUstream stream) {
-  if (!pools.order().any()) return nullptr;
+  if (!memory.order().any()) return nullptr;
   if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
-    return pools.timeline_of(current_context());
+    return memory.timeline_of(current_context());
   const Reentry guard;
   CUcontext context = nullptr;
   if (cuda::real.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return nullptr;
   if (greens.any()) context = greens.owner(context);
-  return pools.timeline_of(reinterpret_cast<driver::Context>(context));
+  return memory.timeline_of(reinterpret_cast<driver::Context>(context));
 }
 
 bool is_capturing(CUstream stream) {
-  return pools.driver().is_capturing(reinterpret_cast<driver::Stream>(stream));
+  return memory.driver().is_capturing(reinterpret_cast<driver::Stream>(stream));
 }
 
 void start_native(bool first) {
   static constinit cuda::CudaNativeDriver native_driver;
-  auto* const native = new (std::nothrow) pool::Native(cuda_driver, native_driver, pools.order());
+  auto* const native =
+      new (std::nothrow) native::NativePool(cuda_driver, native_driver, memory.order(), memory.in_flight());
   if (native == nullptr) return;
-  pools.use_native(native, first ? pool::Pools::NativeUse::kFirst : pool::Pools::NativeUse::kLast);
+  memory.use_native(native, first ? memory::Memory::NativeUse::kFirst : memory::Memory::NativeUse::kLast);
 }
 
 void note_failure(CUresult result) {
@@ -122,7 +123,7 @@ void note_failure(CUresult result) {
     log::line("error %d ended this context; cupool steps aside and the driver answers for it",
               static_cast<int>(result));
   }
-  for (CUcontext context : contexts) pools.fail(reinterpret_cast<driver::Context>(context));
+  for (CUcontext context : contexts) memory.fail(reinterpret_cast<driver::Context>(context));
 }
 
 }  // namespace cupool::hooks

@@ -9,20 +9,20 @@
 #include "cuda/real.hpp"
 #include "hooks/current.hpp"
 #include "hooks/greens.hpp"
+#include "memory/memory.hpp"
 #include "order/lane.hpp"
-#include "pool/pools.hpp"
 
 namespace cupool::hooks {
 
 namespace detail {
 // Hidden in the declaration too, or every hook would look up where they are.
-[[gnu::visibility("hidden")]] extern constinit NoDestroy<pool::Pools> pools;
+[[gnu::visibility("hidden")]] extern constinit NoDestroy<memory::Memory> memory;
 [[gnu::visibility("hidden")]] extern constinit std::atomic<bool> serving;
 [[gnu::visibility("hidden")]] extern constinit std::atomic<bool> serving_plainly;
 bool start_serving();
 }  // namespace detail
 
-inline constexpr pool::Pools& pools = detail::pools.value;
+inline constexpr memory::Memory& memory = detail::memory.value;
 
 // Whether the pool serves this call: not when the user switched it off, not in a forked child, not when the
 // driver itself called back into us.
@@ -53,7 +53,7 @@ inline order::Lane lane_of(CUstream stream) {
 // memory of ours.
 order::Timeline* find_timeline(CUstream stream);
 inline order::Timeline* timeline_of(CUstream stream) {
-  if (order::Timeline* const only = pools.order().only()) [[likely]]
+  if (order::Timeline* const only = memory.order().only()) [[likely]]
     return only;
   return find_timeline(stream);
 }
@@ -76,7 +76,7 @@ template <typename Call>
 CUresult with_room(Call&& call) {
   const CUresult result = call();
   if (result != CUDA_ERROR_OUT_OF_MEMORY || !is_serving()) return result;
-  return pools.release_everything() == 0 ? result : call();
+  return memory.release_everything() == 0 ? result : call();
 }
 
 }  // namespace cupool::hooks

@@ -12,8 +12,8 @@ using cupool::hooks::DefaultStream;
 using cupool::hooks::forward;
 using cupool::hooks::is_serving;
 using cupool::hooks::lane_of;
+using cupool::hooks::memory;
 using cupool::hooks::named;
-using cupool::hooks::pools;
 using cupool::hooks::timeline_of;
 using cupool::order::Lane;
 using cupool::order::Timeline;
@@ -28,13 +28,13 @@ CUresult waits(Timeline* order, Lane lane, Call&& call) {
   const cupool::order::Epoch epoch = order->begin_wait(lane);
   const CUresult result = call();
   order->end_wait(epoch, result == CUDA_SUCCESS);
-  if (result == CUDA_SUCCESS && cupool::config::options().decay_ms != 0) pools.decay();
+  if (result == CUDA_SUCCESS && cupool::config::options().decay_ms != 0) memory.decay();
   return result;
 }
 
 template <typename Call>
 CUresult waits_for_context(cupool::driver::Context context, Call&& call) {
-  return waits(is_serving() ? pools.timeline_of(context) : nullptr, Lane::kMany, call);
+  return waits(is_serving() ? memory.timeline_of(context) : nullptr, Lane::kMany, call);
 }
 
 template <typename Call>
@@ -59,7 +59,7 @@ template <typename Call>
 CUresult destroys(CUstream stream, Call&& call) {
   if (is_serving() && stream != nullptr) {
     cupool::cuda::live.remove(stream);
-    if (pools.order().is_capturing()) cupool::hooks::capture_ended(stream);
+    if (memory.order().is_capturing()) cupool::hooks::capture_ended(stream);
     if (Timeline* const order = timeline_of(stream)) order->destroy_stream(lane_of(stream));
   }
   return call();

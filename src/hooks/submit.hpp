@@ -122,7 +122,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   // more is done than two loads before the call and one after it.
   static CUresult call(Args... args) {
     const CUstream stream = stream_of(args...);
-    order::Timeline* const order = pools.order().only();
+    order::Timeline* const order = memory.order().only();
     if (order != nullptr && is_serving() && stream != CU_STREAM_PER_THREAD && !is_special(*order, args...) &&
         for_each_operand<kShape>(is_plainly_good, args...)) [[likely]] {
       const order::Lane lane = order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
@@ -136,7 +136,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   static constexpr Shape kShape = shape_of(Self::kPlain);
 
   [[gnu::noinline]] static CUresult call_with_care(Args... args) {
-    if constexpr (kIsGate) pools.order().note_gate();
+    if constexpr (kIsGate) memory.order().note_gate();
     if constexpr (kIsConfig) {
       return call_in_turn(args...);
     } else {

@@ -10,10 +10,10 @@
 #include <new>
 
 #include "base/reentry.hpp"
-#include "pool/budget.hpp"
 #include "pool/page_map.hpp"
 #include "report/shortage.hpp"
 #include "stats/device.hpp"
+#include "upstream/retry.hpp"
 
 namespace cupool::pool {
 
@@ -28,14 +28,15 @@ bool is_small(uint64_t bytes) { return bytes <= SizeClasses::kLargestKept; }
 }  // namespace
 
 Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
-           order::Timeline& order)
+           order::Timeline& order, InFlight& in_flight)
     : context_(context),
       device_(device),
       stats_(stats::device(device)),
       device_bytes_(device_bytes),
-      driver_(driver),
       order_(&order),
       settings_(Settings::from(config::options(), device_bytes)),
+      upstream_(driver, device, settings_.limit),
+      in_flight_(in_flight),
       sizes_(settings_.min_block, settings_.small_limit, settings_.large_round),
       slabs_(sizes_),
       ranges_(this, stats_) {
@@ -67,7 +68,7 @@ Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes,
 
 void Pool::note_failure(uint64_t bytes) {
   stats_.count(stats::DeviceCounter::out_of_memory);
-  // More than there ever was is no shortage.
+  // A request larger than the device is not reported as a shortage.
   if (bytes <= device_bytes_ && report::shortage_is_due()) report_shortage(bytes);
 }
 
@@ -359,32 +360,42 @@ uint64_t Pool::segment_bytes(uint64_t need) const {
 }
 
 Range* Pool::grow(uint64_t bytes, Search* search) {
-  if (Range* range = add_segment(segment_bytes(bytes), bytes, search)) return range;
-  if (search->status != kOutOfMemory) return nullptr;
+  Range* range = add_segment(segment_bytes(bytes), bytes, search);
+  if (search->status != kOutOfMemory) return range;
   stats_.count(stats::DeviceCounter::out_of_memory_retries);
-  if (Range* range = add_segment(round_up(bytes, kPageBytes), bytes, search)) return range;
-  for (int i = 0; i < kMostTries && !order().is_capturing() && search->status == kOutOfMemory; ++i) {
-    order().wait_for_all();
+  const uint64_t exact = round_up(bytes, kPageBytes);
+  if ((range = add_segment(exact, bytes, search)) != nullptr) return range;
+  uint64_t gives = ~uint64_t{0};
+  uint64_t segments = 0;
+  const auto make_room = [&] {
+    if (order().is_capturing() || search->status != kOutOfMemory) return false;
     empty_thread_caches();
-    const uint64_t gives = ranges_.gives();
-    const uint64_t segments = allocated_segments_.load(std::memory_order_relaxed);
-    if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
-    release_free_segments(0);
-    wait_for_releases();
-    if (Range* range = add_segment(round_up(bytes, kPageBytes), bytes, search)) return range;
     // It was for nothing only if no other thread gave or took anything meanwhile: what it freed, or what it
     // got of ours, was not to be had in that moment.
+    if (gives == ranges_.gives() && segments == allocated_segments_.load(std::memory_order_relaxed))
+      return false;
+    order().wait_for_all();
     empty_thread_caches();
-    if (gives == ranges_.gives() && segments == allocated_segments_.load(std::memory_order_relaxed)) break;
-  }
-  return nullptr;
+    gives = ranges_.gives();
+    segments = allocated_segments_.load(std::memory_order_relaxed);
+    return true;
+  };
+  upstream::ask_again(make_room, [&] {
+    range = take_range(bytes, How::kAfterWait, search);
+    if (range != nullptr) return kSuccess;
+    release_free_segments(0);
+    in_flight_.wait_for_releases();
+    range = add_segment(exact, bytes, search);
+    return search->status;
+  });
+  return range;
 }
 
 // What another pool still has there belongs to a context that has ended: it will leave in a moment.
 bool Pool::enter_pages(Address start, uint64_t bytes) {
   while (!page_map.enter(start, bytes)) {
     // Asked before the last try, so that what left meanwhile is not missed.
-    const bool may_leave = Ending::is_under_way();
+    const bool may_leave = upstream::ContextEnding::is_under_way();
     if (page_map.enter(start, bytes)) break;
     if (!may_leave) return false;
     sched_yield();
@@ -394,30 +405,16 @@ bool Pool::enter_pages(Address start, uint64_t bytes) {
 
 Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   search->how = How::kMiss;
-  if (!Budget::book(device_, bytes, settings_.limit)) {
-    search->status = kOutOfMemory;
-    return nullptr;
-  }
   Address start = 0;
-  const uint64_t before = stats::now_ns();
-  search->status = driver_.allocate(bytes, &start);
-  if (search->status != kSuccess) {
-    Budget::give_back(device_, bytes);
-    stats_.count(stats::DeviceCounter::driver_refusals);
-    return nullptr;
-  }
-  stats_.count(stats::DeviceCounter::segments_allocated);
-  const uint64_t took = stats::now_ns() - before;
-  stats_.count(stats::DeviceCounter::driver_allocate_ns, took);
-  stats_.allocated_in(bytes, took);
+  search->status = upstream_.allocate(bytes, &start);
+  if (search->status != kSuccess) return nullptr;
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
   if ((start & (kPageBytes - 1)) == 0 && enter_pages(start, bytes)) {
     if (Range* range = ranges_.add(start, bytes, taken)) return range;
     page_map.remove(start, bytes);
   }
   // Memory that the page map cannot hold cannot be pooled.
-  driver_.release(start);
-  Budget::give_back(device_, bytes);
+  upstream_.give_up(start, bytes);
   search->status = kOutOfMemory;
   return nullptr;
 }

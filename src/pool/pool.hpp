@@ -5,49 +5,41 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 
+#include "allocator/allocator.hpp"
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
 #include "order/lane_guess.hpp"
 #include "order/timeline.hpp"
-#include "pool/marks.hpp"
 #include "pool/ranges.hpp"
 #include "pool/settings.hpp"
 #include "pool/size_classes.hpp"
 #include "pool/slabs.hpp"
 #include "pool/thread_cache.hpp"
+#include "upstream/in_flight.hpp"
+#include "upstream/upstream.hpp"
 
 namespace cupool::pool {
 
-using driver::Status;
-
-// While one of these lives a context may have ended that its pool does not know of yet, so that addresses in
-// the page map may be somebody else's already.
-class Ending {
- public:
-  Ending() { under_way.fetch_add(1, std::memory_order_acq_rel); }
-  ~Ending() { under_way.fetch_sub(1, std::memory_order_acq_rel); }
-  Ending(const Ending&) = delete;
-  Ending& operator=(const Ending&) = delete;
-
-  static bool is_under_way() { return under_way.load(std::memory_order_acquire) != 0; }
-
- private:
-  static inline constinit std::atomic<int> under_way{0};
-};
+using allocator::Held;
+using allocator::Mark;
+using allocator::Status;
+using allocator::Taint;
+using upstream::InFlight;
 
 class Pool {
  public:
   Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
-       order::Timeline& order);
+       order::Timeline& order, InFlight& in_flight);
 
   // The context this pool serves; null once it is closed.
   driver::Context context() const { return context_.load(std::memory_order_relaxed); }
   int device() const { return device_; }
-  // Whether `bytes` more could be had, with `besides` that count too: they are neither more than the device
-  // has, nor more than the user allows.
-  bool may_take(uint64_t bytes, uint64_t besides = 0) const {
-    return bytes <= device_bytes_ && ranges_.reserved() + besides + bytes <= settings_.limit;
+  // Whether `bytes` more could be had: they are neither more than the device has, nor more than the user
+  // allows.
+  bool may_take(uint64_t bytes) const {
+    return bytes <= device_bytes_ && ranges_.reserved() + bytes <= settings_.limit;
   }
   // Whether a free is more than a note: the context has ended, or the user wants every free to wait.
   bool frees_specially() const { return context() == nullptr || settings_.free_waits; }
@@ -93,7 +85,7 @@ class Pool {
   // Past any cache, to slabs and ranges.
   void give_blocks(unsigned size_class, const Entry* entries, size_t count);
 
-  // ---- Making room (trim.cpp).
+  // ---- Making room (pool_release.cpp).
 
   // Gives wholly free segments back to the driver until at most `keep` free bytes are left; how many bytes
   // went. Stops the device once per segment.
@@ -112,15 +104,14 @@ class Pool {
   // After a free, when more is kept than the user wants.
   void trim_to_limit();
 
-  // ---- Marks and taint (marks.cpp).
+  // ---- Marks and taint (pool_marks.cpp).
 
-  // Calls `f(Mark&)` for the block that holds `address`, whose free takes the long way from then on.
-  template <typename F>
-  bool with_mark(Address address, F&& f) {
+  // Shows `visit` the mark of the block that holds `address`, whose free takes the slow path from then on.
+  bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) {
     Guard hold(marks_lock_);
     Mark* mark = mark_locked(address);
     if (mark == nullptr) return false;
-    f(*mark);
+    visit(*mark, data);
     return true;
   }
   // The block is never handed to another owner. False: nobody holds it.
@@ -136,16 +127,9 @@ class Pool {
 
   // ---- Questions.
 
-  struct Held {
-    Address start;
-    uint64_t bytes;
-    bool whole;  // the block is all of its segment
-    Address segment;
-    uint64_t segment_number;  // no two segments of a process have the same
-    driver::Context context;
-  };
   // The block that contains `address`, if the application holds it.
   bool find_held(Address address, Held* out);
+  // As the statistics of its threads have it; nothing decides by it.
   uint64_t live_bytes();
   // What would go back to the driver if everything were trimmed.
   uint64_t releasable_bytes();
@@ -162,8 +146,12 @@ class Pool {
     return context_.load(std::memory_order_relaxed) == context ||
            failed_.load(std::memory_order_relaxed) == context;
   }
-  // The context is going away: nothing is ours any more. The driver frees the memory itself. `number` rises
-  // with every pool that is closed.
+  // The context is going away: no thread begins to use the pool any more.
+  void shut() { context_.store(nullptr, std::memory_order_seq_cst); }
+  // Whether a thread still does. After order_for_owners().
+  bool is_in_use() CUPOOL_EXCLUDES(caches_lock_);
+  // Then nothing is ours any more. The driver frees the memory itself. `number` rises with every pool that is
+  // closed.
   void close(uint64_t number);
   // That number; 0: it is not closed.
   uint64_t closed_at() const { return closed_at_; }
@@ -171,8 +159,6 @@ class Pool {
   bool reopen(driver::Context context, int device, order::Timeline& order);
 
  private:
-  // How often memory is looked for while other threads give and take it under our hands.
-  static constexpr int kMostTries = 16;
   // How a block was found, for the statistics, what the driver said if none was, and how far it may go.
   enum class How { kThread, kSlab, kRange, kAfterWait, kMiss };
   struct Search {
@@ -185,13 +171,8 @@ class Pool {
   static bool is_held(const Range& range);
   void report_shortage(uint64_t asked);
   Mark* mark_locked(Address address) CUPOOL_REQUIRES(marks_lock_);
-  // Around everything that takes segments out to give them back: the context does not end meanwhile, and no
-  // capture begins. False: it has ended, or is about to, or something captures.
-  bool begin_release();
-  // What other threads are giving back is the driver's from then on.
-  void wait_for_releases() const;
-  bool is_in_use() CUPOOL_EXCLUDES(caches_lock_);
-  void end_release();
+  // Around everything that takes segments out to give them back.
+  class Release;
   // To the driver. False: the driver refused.
   bool give_back(Segment* segment);
   uint64_t hand_back(Segment* segment);
@@ -232,14 +213,14 @@ class Pool {
 
   std::atomic<driver::Context> context_;
   std::atomic<driver::Context> failed_{nullptr};
-  std::atomic<int> releasing_{0};
   uint64_t closed_at_ = 0;  // under the lock of all pools
   const int device_;
   stats::Device& stats_;
   const uint64_t device_bytes_;
-  driver::Driver& driver_;
   std::atomic<order::Timeline*> order_;
   const Settings settings_;
+  upstream::Upstream upstream_;
+  InFlight& in_flight_;
   const SizeClasses sizes_;
   Slabs slabs_;
   Ranges ranges_;
@@ -247,7 +228,8 @@ class Pool {
   Lock guess_lock_;
   order::LaneGuess guess_ CUPOOL_GUARDED_BY(guess_lock_);
   Lock marks_lock_;
-  Marks marks_ CUPOOL_GUARDED_BY(marks_lock_);
+  std::map<Address, Mark> marks_
+      CUPOOL_GUARDED_BY(marks_lock_);  // small nodes: the host may be short of memory
   std::atomic<uint32_t> tainted_segments_{0};
 
   Lock caches_lock_;

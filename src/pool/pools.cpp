@@ -1,5 +1,5 @@
-// What the hot path (hot_path.hpp) leaves over, the caches of the calling thread, and the table of pools. The
-// table grows under `lock_` and is read without it.
+// What the hot path (memory/hot_path.hpp) leaves over, the caches of the calling thread, and the table of
+// pools.
 #include "pool/pools.hpp"
 
 #include <pthread.h>
@@ -7,10 +7,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/host_memory.hpp"
-#include "pool/hot_path.hpp"
 #include "pool/page_map.hpp"
-#include "stats/counters.hpp"
 
 namespace cupool::pool {
 
@@ -79,40 +76,30 @@ inline Returned describe(Address address) {
 
 }  // namespace
 
-Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
-  const Kept kept = allocate_kept(context, bytes, out);
-  if (kept == Kept::kTaken) return kSuccess;
-  return kept == Kept::kNone ? allocate_missed(context, bytes, out) : allocate_carefully(context, bytes, out);
-}
-
 // Not this thread's last pool, or work is under way.
-Status Pools::allocate_carefully(driver::Context context, uint64_t bytes, Address* out) {
+Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
   const Parting parting;
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool()->context() != context) {
     cache = cache_of(context);
-    if (cache == nullptr) return allocate_past_the_pool(context, bytes, out);
+    if (cache == nullptr) return allocator::kDeclined;
   }
   // For small blocks the pool looks there itself.
   const bool small = cache->sizes().is_small(cache->sizes().of(bytes));
   if (!small && hand_out_kept(*cache, bytes, out)) return kSuccess;
-  return allocate_missed(context, bytes, out);
+  return allocate_missed(bytes, out);
 }
 
-// pre: the thread's last cache is the one of the context.
-Status Pools::allocate_missed(driver::Context context, uint64_t bytes, Address* out) {
+Status Pools::allocate_missed(uint64_t bytes, Address* out) {
   ThreadCache& cache = *this_thread.last;
   Pool& pool = *cache.pool();
   // The context does not end while a block of it is on its way to the program.
   const Pool::Use use(pool, cache);
-  if (!use.is_open()) return forward(bytes, out);
+  if (!use.is_open()) return allocator::kDeclined;
   const unsigned size_class = cache.sizes().of(bytes);
   Entry entry;
-  Status status = pool.find_block(cache, size_class, bytes, &entry);
-  // The pool gave back what it could; others may keep memory on the same device.
-  if (status == driver::kOutOfMemory && pool.may_take(bytes) && release_everything(pool.device()) != 0)
-    status = pool.find_block(cache, size_class, bytes, &entry);
-  if (status != kSuccess) return allocate_at_last(pool, context, bytes, status, out);
+  const Status status = pool.find_block(cache, size_class, bytes, &entry);
+  if (status != kSuccess) return status;
   cache.order().lean_on(entry.stamp);
   if (cache.sizes().is_small(size_class)) {
     hand_out(cache, entry, size_class, cache.sizes().bytes(size_class), bytes, out);
@@ -122,10 +109,18 @@ Status Pools::allocate_missed(driver::Context context, uint64_t bytes, Address* 
   return kSuccess;
 }
 
-Freed Pools::free(Address address, Waits waits) {
-  uint64_t asked = 0;
-  const Unkept why = free_kept(address, &asked);
-  return why == Unkept::kNot ? Freed::kDone : finish_free(address, why, asked, waits);
+bool Pools::may_take(driver::Context context, uint64_t bytes) {
+  const Pool* const pool = pool_of(context);
+  return pool != nullptr && pool->may_take(bytes);
+}
+
+void Pools::note_failure(driver::Context context, uint64_t bytes) {
+  if (Pool* const pool = pool_of(context)) pool->note_failure(bytes);
+}
+
+// pre: nobody holds it any more: the hot path has cleared its tag, or found none.
+Freed Pools::free(Address address, Waits) {
+  return page_map.is_ours(address) ? Freed::kNobodys : Freed::kNotOurs;
 }
 
 // The context may end until `use` has begun: what is known of the block is looked up after that.
@@ -160,10 +155,9 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits wait
     return Freed::kDone;
   }
   if (why == Unkept::kNoRoom) return free_unkept(address, asked, waits);
-  if (why == Unkept::kNobodys)
-    return page_map.is_ours(address) ? Freed::kNobodys : free_whole(address, waits);
+  if (why == Unkept::kNobodys) return free(address, waits);
   const Parting parting;
-  Pool* const pool = pool_at(address);
+  Pool* const pool = page_map.pool_of(address);
   if (pool == nullptr || pool->context() == nullptr) return Freed::kNotOurs;
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool() != pool) cache = find_cache(pool);
@@ -196,56 +190,7 @@ void Pools::refuse_free(Address address, Unkept why, uint64_t asked) {
       std::memory_order_relaxed);
 }
 
-Status Pools::allocate_native(driver::Context context, uint64_t bytes, Address* out) {
-  const Arrival arrival(*this, context);
-  if (!arrival.is_welcome() || host::is_short()) return forward(bytes, out);
-  const Status status = native()->allocate(context, bytes, out);
-  if (status != driver::kOutOfMemory) return status;
-  const Status again = release_everything() != 0 ? native()->allocate(context, bytes, out) : status;
-  if (again == driver::kOutOfMemory) native()->note_failure(context, bytes);
-  return again;
-}
-
-Status Pools::allocate_past_the_pool(driver::Context context, uint64_t bytes, Address* out) {
-  if (native_first_.load(std::memory_order_relaxed)) {
-    const Status status = allocate_native(context, bytes, out);
-    if (status != driver::kNotSupported) return status;
-    native_first_.store(false, std::memory_order_relaxed);
-    return allocate(context, bytes, out);
-  }
-  if (whole_only_.load(std::memory_order_relaxed)) return allocate_whole(context, *driver_, bytes, out);
-  return forward(bytes, out);
-}
-
-Status Pools::forward(uint64_t bytes, Address* out) {
-  const Status status = driver_->allocate(bytes, out);
-  if (status == kSuccess) stats::count(stats::Counter::forwarded_allocations);
-  return status;
-}
-
-// The pool found nothing: the last resort, if there is one, and else a word about why.
-Status Pools::allocate_at_last(Pool& pool, driver::Context context, uint64_t bytes, Status status,
-                               Address* out) {
-  if (status != driver::kOutOfMemory) return status;
-  Native* const last = native();
-  if (last != nullptr && pool.may_take(bytes, last->live())) {
-    const Status served = last->allocate(context, bytes, out);
-    if (served == driver::kOutOfMemory) last->note_failure(context, bytes);
-    if (served == kSuccess) stats::device(pool.device()).count(stats::DeviceCounter::fallback_allocations);
-    if (served != driver::kNotSupported) return served;
-  }
-  pool.note_failure(bytes);
-  return status;
-}
-
-void Pools::use_native(Native* native, NativeUse use) {
-  native_.store(native, std::memory_order_release);
-  native_first_.store(native != nullptr && use == NativeUse::kFirst, std::memory_order_relaxed);
-}
-
 ThreadCache* Pools::cache_of(driver::Context context) {
-  if (whole_only_.load(std::memory_order_relaxed) || native_first_.load(std::memory_order_relaxed))
-    return nullptr;
   Pool* pool = pool_of(context);
   if (pool == nullptr) pool = open(context);
   return pool == nullptr ? nullptr : find_cache(pool);
@@ -292,7 +237,7 @@ Pool* Pools::open(driver::Context context) {
   if (driver_->memory(&free, &total) != kSuccess || driver_->device(&device) != kSuccess) return nullptr;
   Guard hold(lock_);
   if (Pool* pool = pool_of(context)) return pool;
-  if (is_off_locked(context)) return nullptr;
+  if (in_flight_.is_off(context)) return nullptr;
   order::Timeline* const order = order_.of(context);
   if (order == nullptr) return nullptr;
   Pool* const rested = rested_pool_locked(device);
@@ -303,7 +248,7 @@ Pool* Pools::open(driver::Context context) {
       prepare_thread_caches();
       make_thread_key();
     }
-    auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, *order);
+    auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, *order, in_flight_);
     if (pool == nullptr) return nullptr;
     const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
     if (max_cached != kFromOptions) pool->set_max_cached(max_cached);
@@ -313,75 +258,121 @@ Pool* Pools::open(driver::Context context) {
   return nullptr;
 }
 
+Pool* Pools::rested_pool_locked(int device) const {
+  Pool* oldest = nullptr;
+  size_t resting = 0;
+  for (const auto& slot : pools_) {
+    Pool* const pool = slot.load(std::memory_order_relaxed);
+    if (pool == nullptr || pool->closed_at() == 0 || pool->device() != device) continue;
+    ++resting;
+    if (oldest == nullptr || pool->closed_at() < oldest->closed_at()) oldest = pool;
+  }
+  const bool is_full = pools_.back().load(std::memory_order_relaxed) != nullptr;
+  return resting > kResting || is_full ? oldest : nullptr;
+}
+
+// ---- The end of a context.
+
 void Pools::fail(driver::Context context) {
-  order_.leave(context);
   Guard hold(lock_);
-  if (std::find(failed_.begin(), failed_.end(), context) == failed_.end()) failed_.push_back(context);
   if (Pool* pool = pool_of(context)) pool->fail();
 }
 
-void Pools::settle(Address address) {
-  Pool::Held held;
-  if (!find(address, &held)) return;
-  if (order::Timeline* const order = order_.find(held.context)) order->settle();
+void Pools::shut(driver::Context context) {
+  {
+    Guard hold(lock_);
+    if (Pool* const pool = pool_of(context)) {
+      pool->fail();
+      pool->shut();
+    }
+  }
+  order_for_owners();
 }
 
-Pool* Pools::pool_at(Address address) { return page_map.pool_of(address); }
+bool Pools::is_in_use(driver::Context context) {
+  for (auto& slot : pools_) {
+    Pool* const pool = slot.load(std::memory_order_acquire);
+    if (pool != nullptr && pool->belongs_to(context) && pool->is_in_use()) return true;
+  }
+  return false;
+}
+
+uint64_t Pools::begin_end(driver::Context context) {
+  // Under the lock, so that no other context gets the pool before it is empty.
+  Guard hold(lock_);
+  for (auto& slot : pools_) {
+    Pool* pool = slot.load(std::memory_order_relaxed);
+    if (pool != nullptr && pool->belongs_to(context)) pool->close(++closings_);
+  }
+  return 0;
+}
+
+// ---- For all pools, or the one that has an address.
+
+bool Pools::owns(Address address) { return page_map.is_ours(address); }
+
+bool Pools::find(Address address, Held* out) {
+  Pool* const pool = page_map.pool_of(address);
+  return pool != nullptr && pool->find_held(address, out);
+}
+
+bool Pools::visit_mark(Address address, void (*visit)(Mark&, void*), void* data) {
+  Pool* const pool = page_map.pool_of(address);
+  return pool != nullptr && pool->visit_mark(address, visit, data);
+}
+
+bool Pools::taint(Address address, uint64_t, Taint reason) {
+  Pool* const pool = page_map.pool_of(address);
+  return pool != nullptr && pool->taint(address, reason);
+}
+
+bool Pools::device_of(driver::Context context, int* device) {
+  const Pool* const pool = pool_of(context);
+  if (pool != nullptr) *device = pool->device();
+  return pool != nullptr;
+}
 
 uint64_t Pools::release_everything(int device) {
-  uint64_t released = release_whole();
-  if (Native* const one = native(); one != nullptr && !order_.is_capturing()) released += one->trim(0);
+  uint64_t released = 0;
   for_each([&](Pool& pool) {
-    if (device == kEveryDevice || device == pool.device()) released += pool.release_everything();
+    if (device == allocator::kEveryDevice || device == pool.device()) released += pool.release_everything();
   });
   return released;
 }
 
 uint64_t Pools::releasable_bytes(driver::Context context) {
-  Pool* pool = pool_of(context);
-  Wholes* wholes = wholes_.load(std::memory_order_acquire);
-  return (pool == nullptr ? 0 : pool->releasable_bytes()) +
-         (wholes == nullptr ? 0 : wholes->releasable_bytes(context));
+  Pool* const pool = pool_of(context);
+  return pool == nullptr ? 0 : pool->releasable_bytes();
 }
 
 uint64_t Pools::trim(uint64_t keep) {
-  uint64_t released = trim_whole(keep);
+  uint64_t released = 0;
   for_each([&](Pool& pool) { released += pool.trim(keep); });
-  if (Native* const one = native(); one != nullptr && !order_.is_capturing()) released += one->trim(keep);
   return released;
 }
 
 void Pools::set_max_cached(uint64_t bytes) {
   max_cached_.store(bytes, std::memory_order_relaxed);
   for_each([&](Pool& pool) { pool.set_max_cached(bytes); });
-  if (Wholes* const wholes = wholes_.load(std::memory_order_acquire)) wholes->set_max_cached(bytes);
 }
 
 void Pools::decay() {
   for_each([](Pool& pool) { pool.decay(false); });
-  if (Wholes* const wholes = wholes_.load(std::memory_order_acquire)) wholes->decay();
 }
 
 uint64_t Pools::largest_free(int device, bool wait) {
-  Wholes* const wholes = wholes_.load(std::memory_order_acquire);
-  uint64_t largest = wholes == nullptr ? 0 : wholes->largest_idle(device, wait);
+  uint64_t largest = 0;
   for_each([&](Pool& pool) {
     if (pool.device() == device) largest = std::max(largest, pool.ranges().largest_free(wait));
   });
   return largest;
 }
 
-void Pools::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+void Pools::forget_after_fork() {
   lock_.reset_after_fork();
-  failed_.clear();
-  ending_.clear();
-  arriving_.clear();
-  wholes_.store(nullptr, std::memory_order_relaxed);
   this_thread = {};
   for (auto& slot : pools_) slot.store(nullptr, std::memory_order_relaxed);
-  use_native(nullptr, NativeUse::kLast);
   page_map.forget_after_fork();
-  order_.forget_after_fork();
 }
 
 }  // namespace cupool::pool

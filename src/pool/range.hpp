@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/bytes.hpp"
 #include "driver/driver.hpp"
 #include "order/lane.hpp"
 #include "order/turns.hpp"
@@ -26,11 +27,8 @@ inline constexpr uint64_t kGranuleShift = 14;
 inline constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;  // ranges start and end on these
 inline constexpr uint64_t kGranulesPerPage = kPageBytes / kGranule;
 
-// pre: step is a power of two.
-inline uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) & ~(step - 1); }
-
 // Says whether the application holds a block. 0: nobody does; else one more than the bytes of the block that
-// were not asked for, or kAskedApart, with a bit if the block is marked (marks.hpp).
+// were not asked for, or kAskedApart, with a bit if the block is marked (allocator/marks.hpp).
 using Tag = std::atomic<uint16_t>;
 inline constexpr uint16_t kMarkedTag = 0x8000;
 inline constexpr uint16_t kAskedApart = 0x7fff;  // the range says what was asked for
@@ -170,5 +168,15 @@ struct Segment {
   // Whether it is one free range from end to end.
   bool is_free() const { return first->use == Use::kFree && first->bytes == bytes; }
 };
+
+// Marks a block that the application holds, so that its free takes the slow path, and all others pay for the
+// test of one bit. False: nobody holds it.
+inline bool set_mark_bit(Tag& tag) {
+  uint16_t seen = tag.load(std::memory_order_relaxed);
+  while (seen != 0) {
+    if ((seen & kMarkedTag) != 0 || tag.compare_exchange_weak(seen, seen | kMarkedTag)) return true;
+  }
+  return false;
+}
 
 }  // namespace cupool::pool

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
-#include "pool/marks.hpp"
+#include "allocator/marks.hpp"
 #include "pool/page_map.hpp"
 #include "pool/size_classes.hpp"
+#include "pool/slabs.hpp"
 
 namespace cupool::pool {
 
@@ -210,7 +211,7 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch st
   segment->start = start;
   segment->bytes = bytes;
   segment->pool = pool_;
-  segment->number = next_life();
+  segment->number = allocator::next_life();
   segment->first = range;
   segment->next = segments_;
   if (segments_ != nullptr) segments_->prev = segment;
@@ -223,7 +224,6 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch st
   page_map.set_segment(segment);
   page_map.set(start, range);
   reserved_.store(reserved() + bytes, std::memory_order_relaxed);
-  device_.reserve(bytes);
   free_.store(free_bytes() + bytes, std::memory_order_relaxed);
   if (bytes_taken == 0) {
     bins_.insert(range);
@@ -273,7 +273,6 @@ Segment* Ranges::detach_locked(Segment* segment) {
   (segment->prev != nullptr ? segment->prev->next : segments_) = segment->next;
   if (segment->next != nullptr) segment->next->prev = segment->prev;
   reserved_.store(reserved() - segment->bytes, std::memory_order_relaxed);
-  device_.release(segment->bytes);
   page_map.remove(segment->start, segment->bytes);
   return segment;
 }
@@ -301,7 +300,6 @@ void Ranges::drop_all() {
   segments_ = nullptr;
   pending_.prev = pending_.next = &pending_;
   bins_ = Bins{};
-  device_.release(reserved());
   reserved_.store(0, std::memory_order_relaxed);
   free_.store(0, std::memory_order_relaxed);
 }
@@ -329,6 +327,31 @@ Ranges::Figures Ranges::figures() {
     figures.free_segment_bytes += segment->bytes;
   }
   return figures;
+}
+
+// Under the lock of the ranges, so that none of them comes or goes. Blocks on their way from a thread's cache
+// to the application are missed: they are given out once more.
+bool Ranges::taint(Address address, Slabs& slabs) {
+  Guard hold(lock_);
+  if (page_map.pool_of(address) != pool_) return false;
+  Segment* segment = page_map.find_containing(address)->segment;
+  if (segment->tainted.exchange(true, std::memory_order_seq_cst)) return false;
+  for (Range* range = segment->first; range != nullptr; range = range->after) {
+    if (range->use == Use::kTaken) {
+      set_mark_bit(range->tag);
+      slabs.close(range);
+      continue;
+    }
+    if (range->use == Use::kPending) range->unlink();
+    if (range->use == Use::kFree) bins_.remove(range);
+    range->use = Use::kFree;
+    free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
+    if (range->before != nullptr && range->before->use == Use::kFree) {
+      range = range->before;
+      absorb_next_locked(range);
+    }
+  }
+  return true;
 }
 
 }  // namespace cupool::pool

@@ -1,14 +1,17 @@
-// The pool's thresholds as numbers: what the options say, with percentages of a device worked out. One per
-// pool, made when the pool is, and read only from then on.
+// The thresholds of memory that is cut: what the options say, with percentages of a device worked out, and
+// bounds that the options alone cannot see. One per pool, made when the pool is, and read only from then on.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
-#include "config/options.hpp"
+#include "allocator/settings.hpp"
+#include "pool/size_classes.hpp"
 
 namespace cupool::pool {
 
-struct Settings {
+struct Settings : allocator::Settings {
   uint64_t min_block = 512;
   uint64_t small_limit = 32 << 10;
   uint64_t large_round = 16 << 10;
@@ -17,13 +20,22 @@ struct Settings {
   uint64_t segment_exact = 20 << 20;
   uint64_t split_max = ~uint64_t{0};
   uint64_t thread_cache = 4 << 20;
-  uint64_t max_cached = ~uint64_t{0};
-  uint64_t limit = ~uint64_t{0};
-  uint64_t many_budget = 128 << 20;
-  uint64_t decay_ms = 0;
-  bool free_waits = false;
 
-  static Settings from(const config::Options& options, uint64_t device_bytes);
+  static Settings from(const config::Options& options, uint64_t device_bytes) {
+    Settings settings;
+    static_cast<allocator::Settings&>(settings) = allocator::Settings::from(options, device_bytes);
+    settings.min_block = std::bit_ceil(
+        std::clamp<uint64_t>(options.min_block.of(device_bytes), 512, SizeClasses::kLargestMinimum));
+    settings.small_limit =
+        std::clamp(options.small_limit.of(device_bytes), settings.min_block, SizeClasses::kLargestSmall);
+    settings.large_round = std::bit_ceil(std::max(options.large_round.of(device_bytes), kGranule));
+    settings.segment_min = options.segment_min.of(device_bytes);
+    settings.segment_max = options.segment_max.of(device_bytes);
+    settings.segment_exact = options.segment_exact.of(device_bytes);
+    settings.split_max = options.split_max.of(device_bytes);
+    settings.thread_cache = options.thread_cache.of(device_bytes);
+    return settings;
+  }
 };
 
 }  // namespace cupool::pool

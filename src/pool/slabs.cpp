@@ -178,4 +178,16 @@ void Slabs::drop_all() {
   }
 }
 
+void Slabs::close(Range* range) {
+  // After the segment was marked as tainted: add() looks in the other order.
+  Slab* slab = range->slab.load(std::memory_order_seq_cst);
+  if (slab == nullptr) return;
+  Class& c = classes_state_[slab->class_of_blocks()];
+  Guard hold(c.lock);
+  if (range->slab.load(std::memory_order_relaxed) != slab || slab->closed) return;
+  if (slab->free_blocks != 0) unlist(c, slab);
+  slab->closed = true;
+  for (uint32_t i = 0; i < slab->blocks; ++i) set_mark_bit(slab->tags[i]);
+}
+
 }  // namespace cupool::pool

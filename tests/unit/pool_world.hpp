@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "fake_driver.hpp"
-#include "pool/hot_path.hpp"
+#include "memory/hot_path.hpp"
+#include "memory/memory.hpp"
 #include "pool/page_map.hpp"
-#include "pool/pools.hpp"
 
 namespace cupool::test {
 
@@ -17,26 +17,26 @@ inline constexpr order::Lane kS{0x1000}, kT{0x2000}, kU{0x3000};
 template <typename Driver>
 struct BasicPoolWorld {
   Driver driver;
-  pool::Pools pools{&driver};
+  memory::Memory memory{&driver};
   driver::Context context = reinterpret_cast<driver::Context>(0x10);
 
   BasicPoolWorld() { driver.done_at_once = false; }
-  ~BasicPoolWorld() { pools.close(context); }
+  ~BasicPoolWorld() { memory.close(context); }
 
   driver::Address allocate(uint64_t bytes) {
     driver::Address address = 0;
-    REQUIRE(pools.allocate(context, bytes, &address) == driver::kSuccess);
+    REQUIRE(memory.allocate(context, bytes, &address) == driver::kSuccess);
     return address;
   }
-  void free(driver::Address address) { REQUIRE(pools.free(address) == pool::Freed::kDone); }
+  void free(driver::Address address) { REQUIRE(memory.free(address) == memory::Freed::kDone); }
   // Of the context, made when the first memory is.
-  order::Timeline& time() { return *pools.order().of(context); }
+  order::Timeline& time() { return *memory.order().of(context); }
   static driver::Stream stream(order::Lane lane) { return reinterpret_cast<driver::Stream>(lane); }
   void work(order::Lane lane) {
     if (!time().before_submit(lane, stream(lane))) FAIL("a submission was forbidden");
     time().after_submit(lane);
   }
-  pool::Pool& pool() { return *pools.pool_of(context); }
+  pool::Pool& pool() { return *memory.pools().pool_of(context); }
   uint64_t reserved() { return pool().ranges().reserved(); }
 
   // Every record agrees with every other: ranges tile segments without gaps, free neighbours are merged, the

@@ -24,29 +24,29 @@ struct WatchedDriver : FakeDriver {
 struct EndingWorld : BasicPoolWorld<WatchedDriver> {
   void expect_nothing_kept_while_ending() {
     free(allocate(5000));
-    const uint64_t ending = pools.begin_end(context);
+    const uint64_t ending = memory.begin_end(context);
     const uint64_t before = driver.allocations;
     const auto lost = allocate(5000);
     CHECK(driver.allocations == before + 1);
-    CHECK_FALSE(pools.owns(lost));
-    pools.closed(context, ending, true);
+    CHECK_FALSE(memory.owns(lost));
+    memory.closed(context, ending, true);
     const auto next = allocate(5000);
     CHECK(driver.allocations == before + 2);
-    CHECK(pools.owns(next));
+    CHECK(memory.owns(next));
   }
 
   void expect_nothing_kept_of_what_is_under_way() {
     std::thread other;
     driver.on_allocate = [&] {
       if (other.joinable()) return;
-      other = std::thread([&] { pools.close(context); });
+      other = std::thread([&] { memory.close(context); });
       // It drops everything now, if it does not wait for us.
       for (int i = 0; i < 2000; ++i) std::this_thread::yield();
     };
     const auto lost = allocate(5000);
     other.join();
     driver.on_allocate = [] {};
-    CHECK_FALSE(pools.owns(lost));
+    CHECK_FALSE(memory.owns(lost));
     const uint64_t before = driver.allocations;
     allocate(5000);
     CHECK(driver.allocations == before + 1);
@@ -75,7 +75,7 @@ struct EndingWorld : BasicPoolWorld<WatchedDriver> {
         Guard hold(pool().ranges().lock());
         go.store(true);
         for (int i = 0; i < 500; ++i) std::this_thread::yield();
-        closer = std::thread([&] { pools.close(context); });
+        closer = std::thread([&] { memory.close(context); });
         for (int i = 0; i < 500; ++i) std::this_thread::yield();
       }
       leaver.join();
@@ -93,7 +93,7 @@ TEST_CASE_METHOD(EndingWorld, "while a context ends its allocations are the driv
 }
 
 TEST_CASE_METHOD(EndingWorld, "while a context ends nothing is kept of whole blocks either") {
-  pools.use_whole_allocations();
+  memory.use_whole_allocations();
   expect_nothing_kept_while_ending();
 }
 
@@ -103,7 +103,7 @@ TEST_CASE_METHOD(EndingWorld, "a segment that is taken as its context ends is no
 
 TEST_CASE_METHOD(EndingWorld,
                  "a whole block that is taken as its context ends is not kept for the next one") {
-  pools.use_whole_allocations();
+  memory.use_whole_allocations();
   expect_nothing_kept_of_what_is_under_way();
 }
 
@@ -111,11 +111,11 @@ TEST_CASE_METHOD(EndingWorld, "a pool that was closed rests before it serves ano
   allocate(5000);
   const pool::Pool* const first = &pool();
   for (int i = 0; i < 8; ++i) {
-    pools.close(context);
+    memory.close(context);
     allocate(5000);
     CHECK(&pool() != first);
   }
-  pools.close(context);
+  memory.close(context);
   allocate(5000);
   CHECK(&pool() == first);
 }
@@ -134,8 +134,8 @@ TEST_CASE_METHOD(EndingWorld, "frees that meet the end of their context leave no
   meet_the_end(
       40, [](std::vector<driver::Address>&) {},
       [&](std::vector<driver::Address>& blocks) {
-        for (const driver::Address block : blocks) pools.free(block);
-        for (const driver::Address block : blocks) CHECK(pools.free(block) != pool::Freed::kDone);
+        for (const driver::Address block : blocks) memory.free(block);
+        for (const driver::Address block : blocks) CHECK(memory.free(block) != memory::Freed::kDone);
       });
 }
 
@@ -146,11 +146,11 @@ TEST_CASE_METHOD(EndingWorld, "what a free keeps as its context ends is gone whe
   const pool::Entry entry{old, holder->range, 0, holder->tags + holder->index_of(old)};
   pool::ThreadCache& cache = *pool::this_thread.last;
   for (int i = 0; i < 9; ++i) {
-    pools.close(context);
+    memory.close(context);
     // A free that had looked at the context before it ended.
     if (i == 0) REQUIRE(first->keep(cache, first->sizes().of(5000), entry));
     const auto next = allocate(5000);
-    CHECK(pools.owns(next));
+    CHECK(memory.owns(next));
     CHECK(next != old);
   }
   CHECK(&pool() == first);

@@ -35,7 +35,7 @@ struct CutWorld : BasicPoolWorld<BusyDriver> {
   CutWorld() { REQUIRE(environment_is_set); }
   driver::Status try_allocate(uint64_t bytes, driver::Context where) {
     driver::Address address = 0;
-    return pools.allocate(where, bytes, &address);
+    return memory.allocate(where, bytes, &address);
   }
   driver::Status try_allocate(uint64_t bytes) { return try_allocate(bytes, context); }
   uint64_t refusals() { return stats::device(0).read().out_of_memory_retries; }
@@ -67,7 +67,7 @@ struct CutWorld : BasicPoolWorld<BusyDriver> {
 };
 
 struct LimitedWorld : CutWorld {
-  LimitedWorld() { pools.use_whole_allocations(); }
+  LimitedWorld() { memory.use_whole_allocations(); }
 };
 
 }  // namespace
@@ -81,9 +81,9 @@ TEST_CASE_METHOD(CutWorld, "the limit is of a device, whatever contexts it has")
   CHECK(try_allocate(300 * kMiB) == driver::kSuccess);
   CHECK(try_allocate(300 * kMiB, another) == driver::kOutOfMemory);
   // What ends with its context counts no more.
-  pools.close(context);
+  memory.close(context);
   CHECK(try_allocate(300 * kMiB, another) == driver::kSuccess);
-  pools.close(another);
+  memory.close(another);
 }
 
 TEST_CASE_METHOD(LimitedWorld, "two threads that ask for memory at once do not get past the limit together") {
@@ -109,18 +109,18 @@ TEST_CASE_METHOD(LimitedWorld, "idle blocks that the driver will not take count 
 
 TEST_CASE_METHOD(LimitedWorld, "a context that ends leaves room within the limit for the next") {
   allocate(500 * kMiB);
-  pools.close(context);
+  memory.close(context);
   CHECK(try_allocate(500 * kMiB) == driver::kSuccess);
 }
 
 TEST_CASE_METHOD(LimitedWorld, "during a capture nothing goes back, however much is kept") {
   const std::vector<driver::Address> blocks{allocate(100 * kMiB), allocate(100 * kMiB), allocate(100 * kMiB)};
-  pools.order().gate().begin_capture();
+  memory.order().gate().begin_capture();
   free(blocks[0]);
   free(blocks[1]);
-  CHECK(pools.trim(0) == 0);
+  CHECK(memory.trim(0) == 0);
   CHECK(driver.releases == 0);
-  pools.order().gate().end_capture();
+  memory.order().gate().end_capture();
   free(blocks[2]);
   CHECK(driver.reserved == 100 * kMiB);
 }

@@ -7,7 +7,8 @@
 #include <thread>
 
 #include "fake_driver.hpp"
-#include "pool/native.hpp"
+#include "native/native_pool.hpp"
+#include "upstream/limit.hpp"
 
 using namespace cupool;
 using namespace cupool::test;
@@ -80,7 +81,9 @@ struct NativeWorld {
   FakeDriver driver;
   FakeNativeDriver native;
   order::Timelines order{&driver};
-  pool::Native pool{driver, native, order};
+  upstream::InFlight in_flight;
+  native::NativePool pool{driver, native, order, in_flight};
+  const uint64_t booked_before = upstream::Limit::booked(0);
   driver::Context first = reinterpret_cast<driver::Context>(0x10);
   driver::Context second = reinterpret_cast<driver::Context>(0x20);
 
@@ -89,19 +92,31 @@ struct NativeWorld {
     REQUIRE(pool.allocate(context, 1000, &address) == driver::kSuccess);
     return address;
   }
+  bool free(driver::Address address) {
+    return pool.free(address, allocator::Waits::kIfAsked) == allocator::Freed::kDone;
+  }
+  // As the front does it; the driver may give the handle to another context at once.
+  uint64_t close(driver::Context context) {
+    in_flight.begin_end(context);
+    in_flight.wait(context, [] { return false; });
+    const uint64_t ending = pool.begin_end(context);
+    in_flight.ended(context);
+    return ending;
+  }
+  uint64_t booked() const { return upstream::Limit::booked(0) - booked_before; }
 };
 
 }  // namespace
 
 TEST_CASE_METHOD(NativeWorld, "memory of a context that is being ended is freed only when it is gone") {
   const auto block = allocate(first);
-  const uint64_t ending = pool.close(first);
-  CHECK_FALSE(pool.owns(block));
+  const uint64_t ending = close(first);
+  CHECK_FALSE(pool.has_block(block));
   // Another thread uses the device before the driver has ended the context, whose work may still run.
   allocate(second);
   CHECK(native.blocks.count(block) == 1);
-  pool.closed(ending, true);
-  CHECK(pool.live() == 1000);
+  pool.ended(ending, true);
+  CHECK(booked() == 1000);
   // The same handle seen again is another context.
   allocate(first);
   CHECK(native.blocks.count(block) == 0);
@@ -110,12 +125,12 @@ TEST_CASE_METHOD(NativeWorld, "memory of a context that is being ended is freed 
 
 TEST_CASE_METHOD(NativeWorld, "memory of a context that the driver would not end is as it was") {
   const auto block = allocate(first);
-  pool.closed(pool.close(first), false);
-  CHECK(pool.owns(block));
-  CHECK(pool.live() == 1000);
+  pool.ended(close(first), false);
+  CHECK(pool.has_block(block));
+  CHECK(booked() == 1000);
   allocate(second);
   CHECK(native.blocks.count(block) == 1);
-  CHECK(pool.free(block));
+  CHECK(free(block));
   CHECK(native.blocks.count(block) == 0);
   allocate(first);
   CHECK(native.pools == 2);
@@ -123,14 +138,14 @@ TEST_CASE_METHOD(NativeWorld, "memory of a context that the driver would not end
 
 TEST_CASE_METHOD(NativeWorld, "the end of one context says nothing of the next one with the same handle") {
   allocate(first);
-  const uint64_t ending = pool.close(first);
+  const uint64_t ending = close(first);
   // The driver has ended it and given its handle away again before its caller got round to saying so.
   const auto block = allocate(first);
-  const uint64_t next_ending = pool.close(first);
-  pool.closed(ending, true);
+  const uint64_t next_ending = close(first);
+  pool.ended(ending, true);
   allocate(second);
   CHECK(native.blocks.count(block) == 1);
-  pool.closed(next_ending, true);
+  pool.ended(next_ending, true);
   allocate(first);
   CHECK(native.blocks.count(block) == 0);
 }
@@ -139,7 +154,7 @@ TEST_CASE_METHOD(NativeWorld, "a context ends after the frees that another threa
   const auto block = allocate(first);
   const auto other = allocate(second);
   order.gate().begin_capture();
-  CHECK(pool.free(block));
+  CHECK(free(block));
   order.gate().end_capture();
   CHECK(native.blocks.count(block) == 1);
 
@@ -148,7 +163,7 @@ TEST_CASE_METHOD(NativeWorld, "a context ends after the frees that another threa
   native.on_free = [&] {
     if (closing.joinable()) return;
     closing = std::thread([&] {
-      pool.close(first);
+      close(first);
       closed = true;
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -157,7 +172,7 @@ TEST_CASE_METHOD(NativeWorld, "a context ends after the frees that another threa
   // An allocation would have to wait for work, where the driver's does not.
   allocate(second);
   CHECK(native.blocks.count(block) == 1);
-  CHECK(pool.free(other));  // makes the free that had to wait
+  CHECK(free(other));  // makes the free that had to wait
   closing.join();
   CHECK(closed);
   CHECK(native.blocks.count(block) == 0);
@@ -167,7 +182,7 @@ TEST_CASE_METHOD(NativeWorld, "a block that another thread frees while the last 
   const auto block = allocate(first);
   int tries = 0;
   native.on_allocate = [&] {
-    if (++tries == 2) CHECK(pool.free(block));
+    if (++tries == 2) CHECK(free(block));
     return tries <= 2 ? driver::kOutOfMemory : driver::kSuccess;
   };
   allocate(first);
@@ -184,7 +199,7 @@ TEST_CASE_METHOD(NativeWorld, "the native pool serves while the driver is asked 
   const auto block = allocate(first);
   int served = 0;
   // With the lock held this would never return.
-  native.on_question = [&] { std::thread([&] { served += pool.owns(block); }).join(); };
+  native.on_question = [&] { std::thread([&] { served += pool.has_block(block); }).join(); };
   pool.usage(0);
   CHECK(served == 1);
   pool.reset_peaks();

@@ -9,7 +9,7 @@
 
 using namespace cupool;
 using namespace cupool::test;
-using pool::Freed;
+using memory::Freed;
 
 TEST_CASE_METHOD(PoolWorld,
                  "while no work is under way, a block freed is the next of its size, without a driver call") {
@@ -51,20 +51,20 @@ TEST_CASE_METHOD(PoolWorld, "every block starts on a multiple of 512 and is as l
   for (uint64_t bytes = 1; bytes < 40 * kMiB; bytes += bytes / 3 + 1) {
     const auto address = allocate(bytes);
     CHECK(address % 512 == 0);
-    pool::Pool::Held held;
-    REQUIRE(pools.find(address + bytes - 1, &held));
+    memory::Held held;
+    REQUIRE(memory.find(address + bytes - 1, &held));
     CHECK(held.start == address);
     CHECK(held.bytes == bytes);
-    CHECK_FALSE(pools.find(address + bytes, &held));
+    CHECK_FALSE(memory.find(address + bytes, &held));
   }
   check_records();
 }
 
 TEST_CASE_METHOD(PoolWorld, "a size that no address space holds is refused as the driver refuses it") {
   driver::Address address = 0;
-  CHECK(pools.allocate(context, uint64_t{1} << 50, &address) == driver::kOutOfMemory);
-  CHECK(pools.allocate(context, ~uint64_t{0}, &address) == driver::kOutOfMemory);
-  CHECK(pools.allocate(context, ~uint64_t{0} - kMiB, &address) == driver::kOutOfMemory);
+  CHECK(memory.allocate(context, uint64_t{1} << 50, &address) == driver::kOutOfMemory);
+  CHECK(memory.allocate(context, ~uint64_t{0}, &address) == driver::kOutOfMemory);
+  CHECK(memory.allocate(context, ~uint64_t{0} - kMiB, &address) == driver::kOutOfMemory);
   allocate(512);
 }
 
@@ -74,29 +74,29 @@ TEST_CASE_METHOD(PoolWorld, "an address is freed once, and only where its block 
   for (const uint64_t bytes : {uint64_t{512}, 20 * kKiB, 600 * kKiB, 8 * kMiB}) {
     const auto address = allocate(bytes);
     for (const uint64_t inside : {uint64_t{1}, uint64_t{256}, uint64_t{511}, bytes / 2, bytes - 1}) {
-      CHECK(pools.free(address + inside) == Freed::kNobodys);
+      CHECK(memory.free(address + inside) == Freed::kNobodys);
     }
-    CHECK(pools.free(address) == Freed::kDone);
-    CHECK(pools.free(address) == Freed::kNobodys);
+    CHECK(memory.free(address) == Freed::kDone);
+    CHECK(memory.free(address) == Freed::kNobodys);
   }
   check_records();
 }
 
 TEST_CASE_METHOD(PoolWorld, "an address that is not ours is for the driver") {
   allocate(512);
-  CHECK(pools.free(0x1000) == Freed::kNotOurs);
-  CHECK(pools.free(~uint64_t{0}) == Freed::kNotOurs);
-  CHECK(pools.free(uint64_t{1} << 49) == Freed::kNotOurs);
-  CHECK_FALSE(pools.owns(0x1000));
+  CHECK(memory.free(0x1000) == Freed::kNotOurs);
+  CHECK(memory.free(~uint64_t{0}) == Freed::kNotOurs);
+  CHECK(memory.free(uint64_t{1} << 49) == Freed::kNotOurs);
+  CHECK_FALSE(memory.owns(0x1000));
 }
 
 TEST_CASE_METHOD(PoolWorld, "memory of ours that nobody holds is nobody's, between blocks too") {
   const auto address = allocate(512);
-  CHECK(pools.owns(address + 4 * kKiB));
-  CHECK(pools.free(address + 512) == Freed::kNobodys);
-  CHECK(pools.free(address + kMiB) == Freed::kNobodys);
-  pool::Pool::Held held;
-  CHECK_FALSE(pools.find(address + kMiB, &held));
+  CHECK(memory.owns(address + 4 * kKiB));
+  CHECK(memory.free(address + 512) == Freed::kNobodys);
+  CHECK(memory.free(address + kMiB) == Freed::kNobodys);
+  memory::Held held;
+  CHECK_FALSE(memory.find(address + kMiB, &held));
 }
 
 // ---- Time.
@@ -250,7 +250,7 @@ struct PatienceWorld : PoolWorld {
 }  // namespace
 
 TEST_CASE_METHOD(PatienceWorld, "where reuse is exact an allocation waits for no free, of whichever thread") {
-  pools.order().use_completed_only("a test");
+  memory.order().use_completed_only("a test");
   const auto first = allocate(16 * kMiB);
   REQUIRE(16 * kMiB >= pool().settings().many_budget / 64);
   work(kS);
@@ -267,7 +267,7 @@ TEST_CASE_METHOD(PatienceWorld, "where reuse is exact an allocation waits for no
 
 TEST_CASE_METHOD(PatienceWorld,
                  "where reuse is exact a free waits each time the budget was freed, an allocation never") {
-  pools.order().use_completed_only("a test");
+  memory.order().use_completed_only("a test");
   constexpr uint64_t kBlock = 10 * kMiB;
   allocate(kBlock);
   const uint64_t budget = pool().settings().many_budget;
@@ -295,13 +295,13 @@ TEST_CASE_METHOD(PatienceWorld,
 }
 
 TEST_CASE_METHOD(PatienceWorld, "where reuse is exact a free in a stream's order waits for nothing") {
-  pools.order().use_completed_only("a test");
+  memory.order().use_completed_only("a test");
   constexpr uint64_t kBlock = 64 * kMiB;
   allocate(kBlock);
   for (uint64_t freed = 0; freed <= 2 * pool().settings().many_budget; freed += kBlock) {
     const auto address = allocate(kBlock);
     work(kS);
-    CHECK_FALSE(waits([&] { REQUIRE(pools.free(address, pool::Waits::kNever) == pool::Freed::kDone); }));
+    CHECK_FALSE(waits([&] { REQUIRE(memory.free(address, memory::Waits::kNever) == memory::Freed::kDone); }));
   }
 }
 
@@ -336,10 +336,10 @@ TEST_CASE_METHOD(PoolWorld, "memory that leaves the process waits until the work
   driver.on_query = [&, asked = 0]() mutable {
     if (++asked == 3) driver.finish();
   };
-  pools.settle(first + 5);
+  memory.settle(first + 5);
   CHECK(time().completed() >= stamp);
   // What is not ours is not waited for.
-  pools.settle(0x1234);
+  memory.settle(0x1234);
 }
 
 TEST_CASE_METHOD(PoolWorld,
@@ -347,14 +347,14 @@ TEST_CASE_METHOD(PoolWorld,
   const auto old = allocate(4 * kMiB);
   work(kS);
   free(old);
-  pools.order().gate().begin_capture();
+  memory.order().gate().begin_capture();
   const uint64_t before = driver.calls() - driver.allocations;
   CHECK(allocate(4 * kMiB) == old);
   work(kS);
   free(old);
   CHECK(allocate(4 * kMiB) != old);
   CHECK(driver.calls() - driver.allocations == before);
-  pools.order().gate().end_capture();
+  memory.order().gate().end_capture();
 }
 
 // ---- Thread caches.
@@ -363,7 +363,7 @@ TEST_CASE_METHOD(PoolWorld, "what one thread frees another can use, however it w
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 1000; ++i) blocks.push_back(allocate(2048));
   std::thread([&] {
-    for (const auto address : blocks) CHECK(pools.free(address) == Freed::kDone);
+    for (const auto address : blocks) CHECK(memory.free(address) == Freed::kDone);
   }).join();
   const uint64_t before = driver.calls();
   std::set<driver::Address> again;
@@ -404,7 +404,7 @@ TEST_CASE_METHOD(PoolWorld, "memory that other threads keep is found before more
   driver.capacity = 64 * kMiB;
   std::vector<driver::Address> blocks;
   driver::Address address = 0;
-  while (pools.allocate(context, kMiB, &address) == driver::kSuccess) blocks.push_back(address);
+  while (memory.allocate(context, kMiB, &address) == driver::kSuccess) blocks.push_back(address);
   for (const auto block : blocks) free(block);
   // This thread keeps some of them still; the largest request takes all of them.
   const auto all = allocate(60 * kMiB);
@@ -418,11 +418,11 @@ TEST_CASE_METHOD(PoolWorld, "a closed context's memory is nobody's, and the same
   const auto small = allocate(512);
   const auto large = allocate(8 * kMiB);
   free(allocate(512));
-  pools.close(context);
-  CHECK_FALSE(pools.owns(small));
-  CHECK(pools.free(small) == Freed::kNotOurs);
-  CHECK(pools.free(large) == Freed::kNotOurs);
-  CHECK(pools.pool_of(context) == nullptr);
+  memory.close(context);
+  CHECK_FALSE(memory.owns(small));
+  CHECK(memory.free(small) == Freed::kNotOurs);
+  CHECK(memory.free(large) == Freed::kNotOurs);
+  CHECK(memory.pools().pool_of(context) == nullptr);
   const auto again = allocate(512);
   CHECK(again != small);  // the driver still holds the old memory in this script
   check_records();
@@ -434,23 +434,23 @@ TEST_CASE_METHOD(PoolWorld, "each context has memory of its own, and a free goes
   const auto other = reinterpret_cast<driver::Context>(0x20);
   const auto first = allocate(512);
   driver::Address second = 0;
-  REQUIRE(pools.allocate(other, 512, &second) == driver::kSuccess);
-  CHECK(pools.pool_of(other) != pools.pool_of(context));
+  REQUIRE(memory.allocate(other, 512, &second) == driver::kSuccess);
+  CHECK(memory.pools().pool_of(other) != memory.pools().pool_of(context));
   free(second);
   free(first);
-  CHECK(pools.pool_of(other)->live_bytes() == 0);
+  CHECK(memory.pools().pool_of(other)->live_bytes() == 0);
   CHECK(pool().live_bytes() == 0);
-  CHECK(pools.pool_of(other)->release_everything() > 0);
-  CHECK_FALSE(pools.owns(second));
-  CHECK(pools.owns(first));
-  pools.close(other);
+  CHECK(memory.pools().pool_of(other)->release_everything() > 0);
+  CHECK_FALSE(memory.owns(second));
+  CHECK(memory.owns(first));
+  memory.close(other);
 }
 
 TEST_CASE_METHOD(PoolWorld, "a forked child forgets all memory and can start anew") {
   const auto address = allocate(512);
-  pools.forget_after_fork();
-  CHECK_FALSE(pools.owns(address));
-  CHECK(pools.pool_of(context) == nullptr);
+  memory.forget_after_fork();
+  CHECK_FALSE(memory.owns(address));
+  CHECK(memory.pools().pool_of(context) == nullptr);
   free(allocate(512));
   check_records();
 }

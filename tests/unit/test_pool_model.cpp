@@ -31,8 +31,8 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
   Walk(uint64_t seed, bool with_hostility, order::Reuse mode = order::Reuse::kLean)
       : random(seed), hostile(with_hostility), reuse(mode) {
     driver.capacity = 2 * kGiB;
-    if (reuse == order::Reuse::kOrder) pools.order().distrust("a test");
-    if (reuse == order::Reuse::kCompleted) pools.order().use_completed_only("a test");
+    if (reuse == order::Reuse::kOrder) memory.order().distrust("a test");
+    if (reuse == order::Reuse::kCompleted) memory.order().use_completed_only("a test");
     driver.ends_when_asked = reuse == order::Reuse::kCompleted;
   }
 
@@ -64,7 +64,7 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
     ClockedDriver::is_in_free = true;
     free(life.start);
     ClockedDriver::is_in_free = false;
-    if (any(16) == 0 && pools.free(life.start) == pool::Freed::kDone) FAIL("a block was freed twice");
+    if (any(16) == 0 && memory.free(life.start) == memory::Freed::kDone) FAIL("a block was freed twice");
   }
   void launch() {
     if (held.empty()) return;
@@ -82,7 +82,7 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
     const Life& life = held[any(held.size())];
     const bool before = driver.ends_when_asked;
     driver.ends_when_asked = true;
-    pools.settle(life.start + any(life.bytes));
+    memory.settle(life.start + any(life.bytes));
     driver.ends_when_asked = before;
     if (!driver.is_over(life.follows)) FAIL("memory left the process before its old work was over");
   }
@@ -94,14 +94,14 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
   void question() {
     if (held.empty()) return;
     const Life& life = held[any(held.size())];
-    pool::Pool::Held answer;
+    memory::Held answer;
     const driver::Address inside = life.start + any(life.bytes);
-    if (!pools.find(inside, &answer) || answer.start != life.start || answer.bytes != life.bytes) {
+    if (!memory.find(inside, &answer) || answer.start != life.start || answer.bytes != life.bytes) {
       FAIL("a block is not found by an address inside it");
     }
-    if (inside != life.start && pools.free(inside) != pool::Freed::kNobodys)
+    if (inside != life.start && memory.free(inside) != memory::Freed::kNobodys)
       FAIL("an interior address was freed");
-    if (pools.find(life.start + life.bytes, &answer) && answer.start < life.start + life.bytes) {
+    if (memory.find(life.start + life.bytes, &answer) && answer.start < life.start + life.bytes) {
       FAIL("the end of a block is taken for the block");
     }
   }
@@ -116,10 +116,10 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
   }
   void capture_or_end() {
     if (capturing > 0 && any(2) == 0) {
-      pools.order().gate().end_capture();
+      memory.order().gate().end_capture();
       --capturing;
     } else if (capturing < 2 && any(8) == 0) {
-      pools.order().gate().begin_capture();
+      memory.order().gate().begin_capture();
       ++capturing;
     }
   }
@@ -193,7 +193,7 @@ static void walk_and_empty(Walk& walk, int operations) {
       while (walk.held.size() > 10) walk.free_one();
     }
   }
-  while (walk.capturing-- > 0) walk.pools.order().gate().end_capture();
+  while (walk.capturing-- > 0) walk.memory.order().gate().end_capture();
   walk.driver.fail_release = walk.driver.fail_record = driver::kSuccess;
   while (!walk.held.empty()) walk.free_one();
   CHECK(walk.driver.strays == 0);

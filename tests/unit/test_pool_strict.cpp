@@ -17,7 +17,7 @@ struct ManagedDriver {
   HostVisible managed;
 };
 struct WholeWorld : ManagedDriver, PoolWorld {
-  WholeWorld() { pools.use_whole_allocations(); }
+  WholeWorld() { memory.use_whole_allocations(); }
 
   void expect_wait(driver::Address address) {
     work(kS);
@@ -56,11 +56,11 @@ TEST_CASE_METHOD(PoolWorld,
 TEST_CASE_METHOD(WholeWorld, "in strict mode a free of a whole block and of managed memory waits too") {
   expect_wait(allocate(5000));
   driver::Address address = 0;
-  REQUIRE(pools.allocate_whole(context, managed, 5000, &address) == driver::kSuccess);
+  REQUIRE(memory.allocate_whole(context, managed, 5000, &address) == driver::kSuccess);
   expect_wait(address);
   // What the pool does not know is the driver's to wait for.
   const uint64_t before = driver.synchronisations;
-  CHECK(pools.free(0x1234) == pool::Freed::kNotOurs);
+  CHECK(memory.free(0x1234) == memory::Freed::kNotOurs);
   CHECK(driver.synchronisations == before);
 }
 
@@ -68,6 +68,6 @@ TEST_CASE_METHOD(WholeWorld, "in strict mode a stream-ordered free of a whole bl
   const auto address = allocate(5000);
   work(kS);
   const uint64_t before = driver.synchronisations;
-  CHECK(pools.free(address, pool::Waits::kNever) == pool::Freed::kDone);
+  CHECK(memory.free(address, memory::Waits::kNever) == memory::Freed::kDone);
   CHECK(driver.synchronisations == before);
 }

@@ -40,7 +40,7 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
   void give_back(const Life& life) {
     reference.remove(life);
     ClockedDriver::is_in_free = true;
-    if (pools.free(life.start) != pool::Freed::kDone) ++lost;
+    if (memory.free(life.start) != memory::Freed::kDone) ++lost;
     ClockedDriver::is_in_free = false;
   }
   bool take_passed_on(Life* life) {
@@ -61,7 +61,7 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
       Life life;
       const uint64_t octave = uint64_t{1} << random() % (random() % 16 == 0 ? 22 : 14);
       life.bytes = octave + random() % octave;
-      if (pools.allocate(context, life.bytes, &life.start) != driver::kSuccess) {
+      if (memory.allocate(context, life.bytes, &life.start) != driver::kSuccess) {
         ++refused;
         continue;
       }
@@ -70,8 +70,8 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
       // Mostly a thread's own stream, sometimes any.
       const size_t own = static_cast<size_t>(number) % streams;
       launch(random() % 50 == 0 ? random() % streams : own, life);
-      pool::Pool::Held held;
-      if (!pools.find(life.start + life.bytes / 2, &held) || held.start != life.start) ++lost;
+      memory::Held held;
+      if (!memory.find(life.start + life.bytes / 2, &held) || held.start != life.start) ++lost;
       if (random() % 2 == 0) {
         give_back(life);
       } else {
@@ -96,8 +96,8 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
       if (dice == 7) time().seal_for_completion();
       if (dice == 8) time().destroy_stream(lane_of_stream(kStreams));
       if (dice == 9) {
-        pools.order().gate().begin_capture();
-        pools.order().gate().end_capture();
+        memory.order().gate().begin_capture();
+        memory.order().gate().end_capture();
       }
       if (dice == 10) {
         const order::Epoch epoch = time().begin_wait(order::Lane::kMany);
@@ -109,8 +109,8 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
   }
   void run(size_t streams) {
     free(allocate(1));
-    if (reuse == order::Reuse::kOrder) pools.order().distrust("a test");
-    if (reuse == order::Reuse::kCompleted) pools.order().use_completed_only("a test");
+    if (reuse == order::Reuse::kOrder) memory.order().distrust("a test");
+    if (reuse == order::Reuse::kCompleted) memory.order().use_completed_only("a test");
     driver.ends_when_asked = reuse == order::Reuse::kCompleted;
     running = kThreads;
     std::vector<std::thread> threads;
@@ -169,7 +169,7 @@ TEST_CASE_METHOD(BasicPoolWorld<ClockedDriver>, "threads that come and go leave 
       threads.emplace_back([this] {
         for (uint64_t size = 1; size < 2 * kMiB; size *= 2) {
           driver::Address address = 0;
-          if (pools.allocate(context, size, &address) == driver::kSuccess) pools.free(address);
+          if (memory.allocate(context, size, &address) == driver::kSuccess) memory.free(address);
         }
       });
     }

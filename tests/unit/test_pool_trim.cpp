@@ -11,7 +11,7 @@
 
 using namespace cupool;
 using namespace cupool::test;
-using pool::Freed;
+using memory::Freed;
 
 namespace {
 
@@ -34,7 +34,7 @@ struct WatchedWorld : BasicPoolWorld<WatchedDriver> {
   void begin_capture_with_release() {
     driver.on_release = [this] {
       other = std::thread([this] {
-        pools.order().gate().begin_capture();
+        memory.order().gate().begin_capture();
         has_begun = true;
       });
       // It begins now, if it does not wait for us.
@@ -45,8 +45,8 @@ struct WatchedWorld : BasicPoolWorld<WatchedDriver> {
   void finish_capture() {
     REQUIRE(other.joinable());
     other.join();
-    CHECK(pools.order().is_capturing());
-    pools.order().gate().end_capture();
+    CHECK(memory.order().is_capturing());
+    memory.order().gate().end_capture();
   }
 };
 
@@ -64,8 +64,8 @@ TEST_CASE_METHOD(PoolWorld, "trimming gives back every segment that holds no blo
   CHECK(driver.reserved == before - could);
   CHECK(could >= 60 * kMiB);
   for (const auto address : {blocks[1], blocks[3], small}) {
-    pool::Pool::Held held;
-    CHECK(pools.find(address, &held));
+    memory::Held held;
+    CHECK(memory.find(address, &held));
     free(address);
   }
   pool().release_everything();
@@ -76,9 +76,9 @@ TEST_CASE_METHOD(PoolWorld, "trimming gives back every segment that holds no blo
 TEST_CASE_METHOD(PoolWorld,
                  "what thread caches keep goes back with a trim, and nothing is released during a capture") {
   for (int i = 0; i < 50; ++i) free(allocate(4096));
-  pools.order().gate().begin_capture();
+  memory.order().gate().begin_capture();
   CHECK(pool().release_everything() == 0);
-  pools.order().gate().end_capture();
+  memory.order().gate().end_capture();
   CHECK(pool().release_everything() > 0);
   CHECK(driver.reserved == 0);
 }
@@ -92,10 +92,10 @@ TEST_CASE_METHOD(WatchedWorld, "a capture that begins while memory goes back wai
 
 TEST_CASE_METHOD(WatchedWorld, "a capture that begins while a whole block goes back waits for it too") {
   driver::Address whole = 0;
-  REQUIRE(pools.allocate_whole(context, driver, 30 * kMiB, &whole) == driver::kSuccess);
+  REQUIRE(memory.allocate_whole(context, driver, 30 * kMiB, &whole) == driver::kSuccess);
   free(whole);
   begin_capture_with_release();
-  CHECK(pools.trim(0) == 30 * kMiB);
+  CHECK(memory.trim(0) == 30 * kMiB);
   finish_capture();
 }
 
@@ -169,12 +169,12 @@ TEST_CASE_METHOD(PoolWorld,
   driver.capacity = 64 * kMiB;
   const auto address = allocate(40 * kMiB);
   driver::Address more = 0;
-  CHECK(pools.allocate(context, 40 * kMiB, &more) == driver::kOutOfMemory);
-  CHECK(pools.allocate(context, 40 * kMiB, &more) == driver::kOutOfMemory);
-  pool::Pool::Held held;
-  CHECK(pools.find(address, &held));
+  CHECK(memory.allocate(context, 40 * kMiB, &more) == driver::kOutOfMemory);
+  CHECK(memory.allocate(context, 40 * kMiB, &more) == driver::kOutOfMemory);
+  memory::Held held;
+  CHECK(memory.find(address, &held));
   free(address);
-  CHECK(pools.allocate(context, 60 * kMiB, &more) == driver::kSuccess);
+  CHECK(memory.allocate(context, 60 * kMiB, &more) == driver::kSuccess);
   check_records();
 }
 
@@ -182,14 +182,14 @@ TEST_CASE_METHOD(PoolWorld, "during a capture an allocation fails rather than wa
   driver.capacity = 64 * kMiB;
   const auto address = allocate(60 * kMiB);
   work(kS);
-  pools.order().gate().begin_capture();
+  memory.order().gate().begin_capture();
   free(address);
   driver::Address more = 0;
-  CHECK(pools.allocate(context, 60 * kMiB, &more) == driver::kOutOfMemory);
+  CHECK(memory.allocate(context, 60 * kMiB, &more) == driver::kOutOfMemory);
   CHECK(driver.releases == 0);
   CHECK(driver.synchronisations == 0);
-  pools.order().gate().end_capture();
-  CHECK(pools.allocate(context, 60 * kMiB, &more) == driver::kSuccess);
+  memory.order().gate().end_capture();
+  CHECK(memory.allocate(context, 60 * kMiB, &more) == driver::kSuccess);
 }
 
 // ---- The user's limits.
@@ -198,12 +198,12 @@ TEST_CASE_METHOD(PoolWorld, "the pool never reserves more than its limit, and sa
   REQUIRE(environment_is_set);
   std::vector<driver::Address> blocks;
   driver::Address address = 0;
-  while (pools.allocate(context, 20 * kMiB, &address) == driver::kSuccess) blocks.push_back(address);
+  while (memory.allocate(context, 20 * kMiB, &address) == driver::kSuccess) blocks.push_back(address);
   CHECK(blocks.size() == kLimit / (20 * kMiB));
   CHECK(driver.peak <= kLimit);
-  CHECK(pools.allocate(context, 600 * kMiB, &address) == driver::kOutOfMemory);
+  CHECK(memory.allocate(context, 600 * kMiB, &address) == driver::kOutOfMemory);
   for (const auto block : blocks) free(block);
-  CHECK(pools.allocate(context, 500 * kMiB, &address) == driver::kSuccess);
+  CHECK(memory.allocate(context, 500 * kMiB, &address) == driver::kSuccess);
 }
 
 TEST_CASE_METHOD(PoolWorld, "above the most that may be cached, whole free segments go back with the free") {

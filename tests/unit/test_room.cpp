@@ -38,7 +38,7 @@ struct CrowdedWorld : BasicPoolWorld<CrowdedDriver> {
   std::thread allocate_elsewhere(driver::Status* result) {
     std::thread other([this, result] {
       driver::Address address = 0;
-      *result = pools.allocate(context, kBlock, &address);
+      *result = memory.allocate(context, kBlock, &address);
       done = true;
     });
     // It fails now, if it does not wait for us.
@@ -54,7 +54,7 @@ struct CrowdedWorld : BasicPoolWorld<CrowdedDriver> {
     driver.on_release = [&] {
       if (!other.joinable()) other = allocate_elsewhere(&result);
     };
-    pools.release_everything();
+    memory.release_everything();
     other.join();
     driver.on_release = [] {};
     CHECK(result == driver::kSuccess);
@@ -82,7 +82,7 @@ TEST_CASE_METHOD(CrowdedWorld, "a small block that is freed while the driver ref
   const auto large = allocate(kBlock);
   std::vector<driver::Address> small;
   driver::Address address = 0;
-  while (pools.allocate(context, 30000, &address) == driver::kSuccess) small.push_back(address);
+  while (memory.allocate(context, 30000, &address) == driver::kSuccess) small.push_back(address);
   driver.refusals = 0;
   driver.on_refusal = [&](int count) {
     if (count != 3) return;
@@ -97,7 +97,7 @@ TEST_CASE_METHOD(CrowdedWorld, "where nobody frees anything the driver is not as
   allocate(kBlock);
   driver.refusals = 0;
   driver::Address address = 0;
-  CHECK(pools.allocate(context, kBlock, &address) == driver::kOutOfMemory);
+  CHECK(memory.allocate(context, kBlock, &address) == driver::kOutOfMemory);
   CHECK(driver.refusals == 3);
 }
 
@@ -106,17 +106,17 @@ TEST_CASE_METHOD(CrowdedWorld, "a segment that another thread is giving back is 
 }
 
 TEST_CASE_METHOD(CrowdedWorld, "a whole block that another thread is giving back is waited for") {
-  pools.use_whole_allocations();
+  memory.use_whole_allocations();
   expect_room_during_a_release();
 }
 
 TEST_CASE_METHOD(CrowdedWorld, "a whole block that went back just after the driver refused is seen") {
-  pools.use_whole_allocations();
+  memory.use_whole_allocations();
   const auto block = allocate(kBlock);
   driver.on_refusal = [&](int count) {
     if (count != 1) return;
     free(block);
-    pools.release_everything();
+    memory.release_everything();
   };
   allocate(kBlock - kMiB);
   CHECK(driver.refusals == 1);

@@ -8,15 +8,15 @@
 
 using namespace cupool;
 using namespace cupool::test;
-using pool::Freed;
-using pool::Mark;
-using pool::Taint;
+using memory::Freed;
+using memory::Mark;
+using memory::Taint;
 
 namespace {
 
-uint64_t life_of(pool::Pools& pools, driver::Address address) {
+uint64_t life_of(memory::Memory& memory, driver::Address address) {
   uint64_t life = 0;
-  REQUIRE(pools.with_mark(address, [&](const Mark& mark) { life = mark.life; }));
+  REQUIRE(memory.with_mark(address, [&](const Mark& mark) { life = mark.life; }));
   return life;
 }
 
@@ -29,12 +29,12 @@ TEST_CASE_METHOD(PoolWorld, "every life of a block has a number of its own, the 
   for (int round = 0; round < 3; ++round) {
     for (const uint64_t bytes : kSizes) {
       const auto address = allocate(bytes);
-      const uint64_t life = life_of(pools, address);
+      const uint64_t life = life_of(memory, address);
       CHECK(seen.insert(life).second);
-      CHECK(life_of(pools, address + bytes - 1) == life);
-      CHECK(life_of(pools, address) == life);
+      CHECK(life_of(memory, address + bytes - 1) == life);
+      CHECK(life_of(memory, address) == life);
       free(address);
-      CHECK_FALSE(pools.with_mark(address, [](const Mark&) {}));
+      CHECK_FALSE(memory.with_mark(address, [](const Mark&) {}));
     }
   }
 }
@@ -42,12 +42,12 @@ TEST_CASE_METHOD(PoolWorld, "every life of a block has a number of its own, the 
 TEST_CASE_METHOD(PoolWorld, "a marked block is freed once, and its size is still what was asked for") {
   for (const uint64_t bytes : kSizes) {
     const auto address = allocate(bytes);
-    life_of(pools, address);
-    pool::Pool::Held held;
-    REQUIRE(pools.find(address, &held));
+    life_of(memory, address);
+    memory::Held held;
+    REQUIRE(memory.find(address, &held));
     CHECK(held.bytes == bytes);
-    CHECK(pools.free(address) == Freed::kDone);
-    CHECK(pools.free(address) == Freed::kNobodys);
+    CHECK(memory.free(address) == Freed::kDone);
+    CHECK(memory.free(address) == Freed::kNobodys);
   }
   check_records();
 }
@@ -56,31 +56,31 @@ TEST_CASE_METHOD(PoolWorld, "a segment with a tainted block gives out nothing ne
   for (const uint64_t bytes : kSizes) {
     const auto address = allocate(bytes);
     const auto neighbour = allocate(bytes);
-    pool::Pool::Held held;
-    REQUIRE(pools.find(address, &held));
-    REQUIRE(pools.taint(address, Taint::kExported));
+    memory::Held held;
+    REQUIRE(memory.find(address, &held));
+    REQUIRE(memory.taint(address, Taint::kExported));
     free(neighbour);
     driver.finish();
     for (int i = 0; i < 200; ++i) {
-      pool::Pool::Held other;
-      REQUIRE(pools.find(allocate(bytes), &other));
+      memory::Held other;
+      REQUIRE(memory.find(allocate(bytes), &other));
       REQUIRE(other.segment != held.segment);
     }
-    pools.close(context);
+    memory.close(context);
   }
 }
 
 TEST_CASE_METHOD(PoolWorld, "a full slab of a tainted segment gives out nothing of what is freed in it") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 500; ++i) blocks.push_back(allocate(512));
-  pool::Pool::Held held;
-  REQUIRE(pools.find(blocks[0], &held));
-  REQUIRE(pools.taint(blocks[0], Taint::kExported));
+  memory::Held held;
+  REQUIRE(memory.find(blocks[0], &held));
+  REQUIRE(memory.taint(blocks[0], Taint::kExported));
   for (size_t i = 1; i < blocks.size(); ++i) free(blocks[i]);
   driver.finish();
   for (int i = 0; i < 1000; ++i) {
-    pool::Pool::Held other;
-    REQUIRE(pools.find(allocate(512), &other));
+    memory::Held other;
+    REQUIRE(memory.find(allocate(512), &other));
     REQUIRE(other.segment != held.segment);
   }
 }
@@ -89,26 +89,26 @@ TEST_CASE_METHOD(PoolWorld, "a tainted segment goes back to the driver with its 
   const auto first = allocate(3 * kMiB);
   const auto second = allocate(2 * kMiB);
   const auto small = allocate(100);
-  REQUIRE(pools.taint(first, Taint::kSyncMemops));
-  REQUIRE(pools.taint(small, Taint::kSyncMemops));
+  REQUIRE(memory.taint(first, Taint::kSyncMemops));
+  REQUIRE(memory.taint(small, Taint::kSyncMemops));
   free(first);
   CHECK(driver.releases == 0);
-  CHECK(pools.owns(first));
+  CHECK(memory.owns(first));
   free(second);
   free(small);
   CHECK(driver.releases == driver.allocations);
-  CHECK_FALSE(pools.owns(first));
+  CHECK_FALSE(memory.owns(first));
   CHECK(driver.reserved == 0);
 }
 
 TEST_CASE_METHOD(PoolWorld, "during a capture a tainted segment stays until the next free") {
   const auto address = allocate(30 * kMiB);
-  REQUIRE(pools.taint(address, Taint::kDmaBuf));
-  pools.order().gate().begin_capture();
+  REQUIRE(memory.taint(address, Taint::kDmaBuf));
+  memory.order().gate().begin_capture();
   free(address);
   CHECK(driver.releases == 0);
-  pools.order().gate().end_capture();
-  pools.release_everything();
+  memory.order().gate().end_capture();
+  memory.release_everything();
   CHECK(driver.releases == 1);
 }
 
@@ -118,7 +118,7 @@ TEST_CASE_METHOD(PoolWorld,
   const auto other = allocate(3 * kMiB);
   free(other);
   REQUIRE(pool().ranges().free_bytes() > 0);
-  REQUIRE(pools.taint(address, Taint::kPeerTokens));
+  REQUIRE(memory.taint(address, Taint::kPeerTokens));
   CHECK(pool().ranges().free_bytes() == 0);
   free(address);
   CHECK(pool().ranges().reserved() == 0);
@@ -130,9 +130,9 @@ TEST_CASE_METHOD(PoolWorld,
 TEST_CASE_METHOD(PoolWorld, "each reason is counted once for a block") {
   const uint64_t before = stats::sums().tainted_by_export;
   const auto address = allocate(1000);
-  CHECK(pools.taint(address, Taint::kExported));
-  CHECK(pools.taint(address + 5, Taint::kExported));
+  CHECK(memory.taint(address, Taint::kExported));
+  CHECK(memory.taint(address + 5, Taint::kExported));
   CHECK(stats::sums().tainted_by_export == before + 1);
-  CHECK_FALSE(pools.taint(address + 1000, Taint::kExported));
-  CHECK_FALSE(pools.taint(0x1234, Taint::kExported));
+  CHECK_FALSE(memory.taint(address + 1000, Taint::kExported));
+  CHECK_FALSE(memory.taint(0x1234, Taint::kExported));
 }

@@ -8,7 +8,7 @@
 
 using namespace cupool;
 using namespace cupool::test;
-using pool::Freed;
+using memory::Freed;
 
 namespace {
 
@@ -22,10 +22,10 @@ struct ManagedDriver {
 };
 
 struct WholeWorld : ManagedDriver, PoolWorld {
-  WholeWorld() { pools.use_whole_allocations(); }
+  WholeWorld() { memory.use_whole_allocations(); }
   driver::Address allocate_managed(uint64_t bytes) {
     driver::Address address = 0;
-    REQUIRE(pools.allocate_whole(context, managed, bytes, &address) == driver::kSuccess);
+    REQUIRE(memory.allocate_whole(context, managed, bytes, &address) == driver::kSuccess);
     return address;
   }
 };
@@ -48,16 +48,16 @@ TEST_CASE_METHOD(WholeWorld,
 
 TEST_CASE_METHOD(WholeWorld, "a whole block answers like any other") {
   const auto address = allocate(5000);
-  pool::Pool::Held held;
-  REQUIRE(pools.find(address + 4999, &held));
+  memory::Held held;
+  REQUIRE(memory.find(address + 4999, &held));
   CHECK(held.start == address);
   CHECK(held.bytes == 5000);
   CHECK(held.whole);
-  CHECK_FALSE(pools.find(address + 5000, &held));
-  CHECK(pools.free(address + 1) == Freed::kNobodys);
-  CHECK(pools.free(address) == Freed::kDone);
-  CHECK(pools.free(address) == Freed::kNobodys);
-  CHECK_FALSE(pools.find(address, &held));
+  CHECK_FALSE(memory.find(address + 5000, &held));
+  CHECK(memory.free(address + 1) == Freed::kNobodys);
+  CHECK(memory.free(address) == Freed::kDone);
+  CHECK(memory.free(address) == Freed::kNobodys);
+  CHECK_FALSE(memory.find(address, &held));
 }
 
 TEST_CASE_METHOD(WholeWorld, "managed memory is reused only when all work on it is over") {
@@ -117,7 +117,7 @@ TEST_CASE_METHOD(PatientWholes, "a free of managed memory waits once more than t
 
 TEST_CASE_METHOD(PatientWholes, "a free of a whole block waits above the budget only where reuse is exact") {
   const bool is_exact = GENERATE(true, false);
-  if (is_exact) pools.order().use_completed_only("a test");
+  if (is_exact) memory.order().use_completed_only("a test");
   for (uint64_t i = 0; i <= kWithinBudget; ++i) blocks.push_back(allocate(kBlock));
   for (uint64_t i = 0; i < kWithinBudget; ++i) free_next();
   CHECK(waited == 0);
@@ -127,7 +127,7 @@ TEST_CASE_METHOD(PatientWholes, "a free of a whole block waits above the budget 
 }
 
 TEST_CASE_METHOD(PatientWholes, "where reuse is exact an allocation of a whole block waits for nothing") {
-  pools.order().use_completed_only("a test");
+  memory.order().use_completed_only("a test");
   for (uint64_t i = 0; i < kWithinBudget; ++i) blocks.push_back(allocate(kBlock));
   const auto last = blocks.front();
   while (!blocks.empty()) free_next();
@@ -143,7 +143,7 @@ TEST_CASE_METHOD(PatientWholes, "a free of managed memory in a stream's order wa
   for (uint64_t i = 0; i < 2 * kWithinBudget; ++i) blocks.push_back(allocate_managed(kBlock));
   for (const auto block : blocks) {
     work(kS);
-    CHECK(pools.free(block, pool::Waits::kNever) == Freed::kDone);
+    CHECK(memory.free(block, memory::Waits::kNever) == Freed::kDone);
   }
   CHECK(waited == 0);
 }
@@ -166,7 +166,7 @@ TEST_CASE_METHOD(WholeWorld,
 TEST_CASE_METHOD(WholeWorld, "a whole block that was freed in a stream's order is not leaned on") {
   const auto address = allocate(kMiB);
   work(kS);
-  CHECK(pools.free(address, pool::Waits::kNever) == Freed::kDone);
+  CHECK(memory.free(address, memory::Waits::kNever) == Freed::kDone);
   CHECK(allocate(kMiB) != address);
   driver.finish();
   CHECK(allocate(kMiB) == address);
@@ -176,32 +176,32 @@ TEST_CASE_METHOD(WholeWorld, "a whole block that was freed in a stream's order i
 
 TEST_CASE_METHOD(WholeWorld, "a tainted whole block goes back to the driver when it is freed") {
   const auto address = allocate_managed(kMiB);
-  REQUIRE(pools.taint(address + 10, pool::Taint::kAdvised));
+  REQUIRE(memory.taint(address + 10, memory::Taint::kAdvised));
   free(address);
   CHECK(managed.releases == 1);
-  CHECK_FALSE(pools.owns(address));
+  CHECK_FALSE(memory.owns(address));
 }
 
 TEST_CASE_METHOD(WholeWorld,
                  "a tainted whole block that is freed during a capture waits, and serves nobody") {
   const auto address = allocate_managed(kMiB);
-  REQUIRE(pools.taint(address, pool::Taint::kAdvised));
-  pools.order().gate().begin_capture();
+  REQUIRE(memory.taint(address, memory::Taint::kAdvised));
+  memory.order().gate().begin_capture();
   free(address);
   CHECK(managed.releases == 0);
-  CHECK(pools.free(address) == pool::Freed::kNobodys);
-  pools.order().gate().end_capture();
+  CHECK(memory.free(address) == memory::Freed::kNobodys);
+  memory.order().gate().end_capture();
   CHECK(allocate_managed(kMiB) != address);
-  CHECK(pools.trim(0) == kMiB);
+  CHECK(memory.trim(0) == kMiB);
   CHECK(managed.releases == 1);
-  CHECK_FALSE(pools.owns(address));
+  CHECK_FALSE(memory.owns(address));
 }
 
 TEST_CASE_METHOD(WholeWorld, "advice on a range marks every block in it") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 3; ++i) blocks.push_back(allocate_managed(2 * kMiB));
   REQUIRE(blocks[2] == blocks[0] + 4 * kMiB);
-  REQUIRE(pools.taint(blocks[0] + kMiB, pool::Taint::kAdvised, 3 * kMiB));
+  REQUIRE(memory.taint(blocks[0] + kMiB, memory::Taint::kAdvised, 3 * kMiB));
   for (const auto block : blocks) free(block);
   CHECK(managed.releases == 2);
 }
@@ -209,8 +209,8 @@ TEST_CASE_METHOD(WholeWorld, "advice on a range marks every block in it") {
 TEST_CASE_METHOD(WholeWorld, "idle whole blocks go back when somebody needs the memory, and count as free") {
   const auto address = allocate(100 * kMiB);
   free(address);
-  CHECK(pools.releasable_bytes(context) == 100 * kMiB);
-  CHECK(pools.release_everything() == 100 * kMiB);
+  CHECK(memory.releasable_bytes(context) == 100 * kMiB);
+  CHECK(memory.release_everything() == 100 * kMiB);
   CHECK(driver.reserved == 0);
 }
 
@@ -218,7 +218,7 @@ TEST_CASE_METHOD(WholeWorld, "little managed memory lies idle while somebody ask
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
   for (const auto block : blocks) free(block);
-  pools.release_idle_managed(context);
+  memory.release_idle_managed(context);
   CHECK(managed.reserved == 64 * kMiB);
 }
 
@@ -227,11 +227,11 @@ TEST_CASE_METHOD(WholeWorld, "the question how much is free does not wait for wo
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
   for (const auto block : blocks) free(block);
   work(kS);
-  pools.release_idle_managed(context);
+  memory.release_idle_managed(context);
   CHECK(managed.releases == 0);
   CHECK(driver.synchronisations == 0);
   time().wait_for_all();
-  pools.release_idle_managed(context);
+  memory.release_idle_managed(context);
   CHECK(managed.reserved == 64 * kMiB);
 }
 
@@ -239,9 +239,9 @@ TEST_CASE_METHOD(WholeWorld, "a context that ends takes its whole blocks along")
   const auto address = allocate(1000);
   const auto idle = allocate(2000);
   free(idle);
-  pools.close(context);
-  CHECK_FALSE(pools.owns(address));
-  CHECK(pools.free(address) == Freed::kNotOurs);
+  memory.close(context);
+  CHECK_FALSE(memory.owns(address));
+  CHECK(memory.free(address) == Freed::kNotOurs);
   CHECK(driver.releases == 0);
 }
 
@@ -251,7 +251,7 @@ TEST_CASE_METHOD(WholeWorld, "what a context takes along is reserved and live no
   free(allocate(2000));
   CHECK(stats::device(0).read().live_bytes == before.live_bytes + 3000);
   CHECK(stats::device(0).read().reserved_bytes == before.reserved_bytes + 5000);
-  pools.close(context);
+  memory.close(context);
   const auto after = stats::device(0).read();
   CHECK(after.live_bytes == before.live_bytes);
   CHECK(after.asked_bytes == before.asked_bytes);
@@ -269,16 +269,16 @@ TEST_CASE_METHOD(WholeWorld, "a new allocation of the driver is believed before 
   REQUIRE(driver.release(held) == driver::kSuccess);
   const auto both = allocate(4 * kMiB);
   REQUIRE(both == idle);
-  pool::Pool::Held found;
+  memory::Held found;
   for (const uint64_t inside : {kMiB / 2, 2 * kMiB, 3 * kMiB, 4 * kMiB - 1}) {
-    REQUIRE(pools.find(both + inside, &found));
+    REQUIRE(memory.find(both + inside, &found));
     CHECK(found.start == both);
     CHECK(found.bytes == 4 * kMiB);
   }
   CHECK(allocate(kMiB) != idle);
-  CHECK(pools.free(held) == Freed::kNobodys);
+  CHECK(memory.free(held) == Freed::kNobodys);
   free(both);
-  CHECK(pools.releasable_bytes(context) == 4 * kMiB);
+  CHECK(memory.releasable_bytes(context) == 4 * kMiB);
 }
 
 TEST_CASE_METHOD(WholeWorld, "a block whose release the driver refuses is kept, and given back later") {
@@ -286,19 +286,19 @@ TEST_CASE_METHOD(WholeWorld, "a block whose release the driver refuses is kept, 
   const auto address = allocate(5 * kMiB);
   free(address);
   driver.fail_release = 999;
-  CHECK(pools.release_everything() == 0);
-  CHECK(pools.owns(address));
+  CHECK(memory.release_everything() == 0);
+  CHECK(memory.owns(address));
   CHECK(stats::device(0).read().reserved_bytes == reserved + 5 * kMiB);
-  CHECK(pools.releasable_bytes(context) == 5 * kMiB);
+  CHECK(memory.releasable_bytes(context) == 5 * kMiB);
   CHECK(allocate(5 * kMiB) == address);
-  REQUIRE(pools.taint(address, pool::Taint::kAdvised));
+  REQUIRE(memory.taint(address, memory::Taint::kAdvised));
   free(address);
-  CHECK(pools.owns(address));
+  CHECK(memory.owns(address));
   driver.fail_release = driver::kSuccess;
   // Nobody gets what is tainted.
   CHECK(allocate(5 * kMiB) != address);
-  CHECK(pools.release_everything() == 5 * kMiB);
-  CHECK_FALSE(pools.owns(address));
+  CHECK(memory.release_everything() == 5 * kMiB);
+  CHECK_FALSE(memory.owns(address));
 }
 
 TEST_CASE_METHOD(WholeWorld, "a block that the driver will not take does not hold up the others") {
@@ -308,9 +308,9 @@ TEST_CASE_METHOD(WholeWorld, "a block that the driver will not take does not hol
   free(other);
   // Gone behind our back: the driver does not know the older one any more.
   REQUIRE(driver.release(address) == driver::kSuccess);
-  CHECK(pools.release_everything() == 7 * kMiB);
-  CHECK(pools.owns(address));
-  CHECK_FALSE(pools.owns(other));
+  CHECK(memory.release_everything() == 7 * kMiB);
+  CHECK(memory.owns(address));
+  CHECK_FALSE(memory.owns(other));
 }
 
 namespace {
@@ -332,13 +332,13 @@ struct EndingDriver final : FakeDriver {
 
 TEST_CASE_METHOD(BasicPoolWorld<EndingDriver>,
                  "memory that was on its way back when its context ended serves no other context") {
-  if (GENERATE(false, true)) pools.use_whole_allocations();
+  if (GENERATE(false, true)) memory.use_whole_allocations();
   free(allocate(64 * kMiB));
-  driver.meanwhile = [this] { pools.close(context); };
-  CHECK(pools.release_everything() == 0);
+  driver.meanwhile = [this] { memory.close(context); };
+  CHECK(memory.release_everything() == 0);
   driver.others.front().join();
   driver.others.clear();
-  CHECK(pools.releasable_bytes(context) == 0);
+  CHECK(memory.releasable_bytes(context) == 0);
   allocate(64 * kMiB);
   CHECK(driver.allocations == 2);
 }

@@ -10,52 +10,65 @@
 #include <map>
 #include <vector>
 
+#include "allocator/allocator.hpp"
+#include "base/bytes.hpp"
 #include "base/lock.hpp"
 #include "driver/native_driver.hpp"
 #include "order/timelines.hpp"
 #include "stats/device.hpp"
+#include "upstream/in_flight.hpp"
 
-namespace cupool::pool {
+namespace cupool::native {
 
-using driver::Address;
-using driver::Status;
+using allocator::Address;
+using allocator::Freed;
+using allocator::Held;
+using allocator::Mark;
+using allocator::Status;
+using allocator::Taint;
+using allocator::Waits;
 
-class Native {
+class NativePool final : public allocator::Allocator {
  public:
-  Native(driver::Driver& driver, driver::NativeDriver& native, order::Timelines& order)
-      : driver_(driver), native_(native), order_(order) {}
+  NativePool(driver::Driver& driver, driver::NativeDriver& native, order::Timelines& order,
+             upstream::InFlight& in_flight)
+      : driver_(driver), native_(native), order_(order), in_flight_(in_flight) {}
 
-  // In the current context, which is `context`. kNotSupported: this driver cannot, and that was said once.
-  Status allocate(driver::Context context, uint64_t bytes, Address* out);
+  // kNotSupported: this driver cannot, and that was said once.
+  Status allocate(driver::Context context, uint64_t bytes, Address* out) override;
   // Makes what a context needs, which is current, before the first allocation: while a stream that was
   // destroyed still has work, the driver makes the creation of another one wait for it.
   void prepare(driver::Context context) {
     if (context != nullptr) open(context);
   }
-  // It found no memory, and nobody else has any: counts it, and explains it if the user wants that.
-  void note_failure(driver::Context context, uint64_t bytes);
-  // False: not a block of this pool.
-  bool free(Address address);
-  // The same when `stream` reaches the free.
+  bool may_take(driver::Context, uint64_t) override { return true; }
+  void note_failure(driver::Context context, uint64_t bytes) override;
+  Freed free(Address address, Waits waits) override;
+  // The same when `stream` reaches the free. False: not a block of this pool.
   bool free_on(Address address, driver::Stream stream);
-  bool owns(Address address);
-  // The context of a block of this pool; null: it is none.
-  driver::Context owner(Address address);
-  // Bytes in blocks that the application holds, of all contexts.
-  uint64_t live() const { return live_.load(std::memory_order_relaxed); }
 
-  // Before a context goes away: its handle means nothing here from now on, but its memory stays. What to tell
-  // closed(), for by then the handle may be another context's; 0: nothing.
-  uint64_t close(driver::Context context);
-  // The call that was to end it has returned. `gone`: nobody uses its memory any more. Else the driver
-  // refused, and all is as it was before close().
-  void closed(uint64_t ending, bool gone);
-  // Gives back what is free and done, down to `keep` bytes in each pool; how many bytes went.
-  uint64_t trim(uint64_t keep);
-  // Whether the lock can be had within a moment: not if a signal handler interrupted its holder on this
+  // Every question about its blocks is the driver's to answer: they are its own allocations.
+  bool owns(Address) override { return false; }
+  bool find(Address, Held*) override { return false; }
+  bool taint(Address, uint64_t, Taint) override { return false; }
+  bool device_of(driver::Context, int*) override { return false; }
+  // Whether an address is that of a block the application holds.
+  bool has_block(Address address);
+
+  uint64_t trim(uint64_t keep) override;
+  uint64_t release_everything(int) override { return trim(0); }
+  void decay() override {}
+  void set_max_cached(uint64_t) override {}
+  uint64_t releasable_bytes(driver::Context) override { return 0; }
+  uint64_t largest_free(int, bool) override { return 0; }
+  // The context's handle means nothing here from now on, but its memory stays until ended().
+  uint64_t begin_end(driver::Context context) override;
+  void ended(uint64_t ending, bool gone) override;
+
+  // Whether the locks can be had within a moment: not if a signal handler interrupted their holder on this
   // thread.
   bool can_be_asked() CUPOOL_EXCLUDES(lock_) {
-    if (!lock_.try_lock_for_a_moment()) return false;
+    if (!in_flight_.can_be_asked() || !lock_.try_lock_for_a_moment()) return false;
     lock_.unlock();
     return true;
   }
@@ -82,7 +95,8 @@ class Native {
     uint64_t max_bytes = 0;
     std::atomic<uint64_t> live{0};
     std::atomic<uint64_t> frees_made{0};
-    std::atomic<int> freeing{0};  // threads that make deferred frees, trim, or ask how much is used
+    uint64_t limit = kUnlimited;
+    bool free_waits = false;
     stats::Holdings* holdings = nullptr;
     driver::NativeUsage seen;  // what the driver last said
   };
@@ -102,10 +116,13 @@ class Native {
   Source* source_of(driver::Context context) CUPOOL_EXCLUDES(lock_);
   Source* open(driver::Context context);
   Source* find_source(driver::Context context) const CUPOOL_REQUIRES(lock_);
-  // All sources, each with one more in `freeing`: its context does not end until the caller takes that back.
-  std::vector<Source*> pinned_sources() CUPOOL_EXCLUDES(lock_);
+  bool visit_mark(Address, void (*)(Mark&, void*), void*) override { return false; }
+  // Runs `f(Source&, is_open)` for each source. Open: its context does not end meanwhile. Else it ends, or
+  // has failed, and the driver must not be asked.
+  template <typename F>
+  void for_each_source(F&& f) CUPOOL_EXCLUDES(lock_);
   bool fill(Source* source);
-  Status allocate_after_frees(Source& source, uint64_t bytes, Address* out);
+  Status allocate_from_driver(Source& source, uint64_t bytes, Address* out);
   Status allocate_visible(Source& source, uint64_t bytes, Address* out);
   Source* take_out_locked(Address address) CUPOOL_REQUIRES(lock_);
   void free_ordered(Source& source, Address address);
@@ -118,6 +135,7 @@ class Native {
   driver::Driver& driver_;
   driver::NativeDriver& native_;
   order::Timelines& order_;
+  upstream::InFlight& in_flight_;
   Lock lock_;
   std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
   std::map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
@@ -127,7 +145,6 @@ class Native {
   std::deque<std::pair<Address, Source*>> deferred_
       CUPOOL_GUARDED_BY(lock_);  // freed while something captured
   std::atomic<bool> has_deferred_{false};
-  std::atomic<uint64_t> live_{0};
 };
 
-}  // namespace cupool::pool
+}  // namespace cupool::native

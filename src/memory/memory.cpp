@@ -1,0 +1,240 @@
+// See memory.hpp: the way of a request to the allocator that serves it, and what is tried when there is no
+// memory left. The end of a context is at the end.
+#include "memory/memory.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "memory/hot_path.hpp"
+#include "stats/counters.hpp"
+#include "upstream/limit.hpp"
+
+namespace cupool::memory {
+
+using allocator::Allocator;
+using allocator::kDeclined;
+using driver::kNotSupported;
+using driver::kOutOfMemory;
+using driver::kSuccess;
+using whole::Wholes;
+
+namespace {
+// How far the answer to "how much is free" may be off for managed memory that lies idle.
+constexpr uint64_t kIdleManaged = 64 << 20;
+}  // namespace
+
+// ---- Allocation.
+
+Status Memory::allocate(driver::Context context, uint64_t bytes, Address* out) {
+  const Kept kept = allocate_kept(context, bytes, out);
+  return kept == Kept::kTaken ? kSuccess : allocate_slow(context, bytes, out, kept);
+}
+
+Status Memory::allocate_slow(driver::Context context, uint64_t bytes, Address* out, Kept kept) {
+  // The thread has a cache of this context, so cut memory serves it.
+  if (kept == Kept::kNone)
+    return finish_allocation(pools_, *driver_, context, bytes, out, pools_.allocate_missed(bytes, out));
+  if (native_first_.load(std::memory_order_relaxed)) {
+    const Status status = native()->allocate(context, bytes, out);
+    if (status != kNotSupported) return finish_allocation(*native(), *driver_, context, bytes, out, status);
+    native_first_.store(false, std::memory_order_relaxed);
+  }
+  if (whole_only_.load(std::memory_order_relaxed)) return allocate_whole(context, *driver_, bytes, out);
+  return finish_allocation(pools_, *driver_, context, bytes, out, pools_.allocate(context, bytes, out));
+}
+
+Status Memory::allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out) {
+  Wholes* const wholes = wholes_of(source);
+  if (wholes == nullptr) return allocate_from_driver(source, bytes, out);
+  const Status status =
+      finish_allocation(*wholes, source, context, bytes, out, wholes->allocate(context, bytes, out));
+  // What another source still has there was of a context that ended without our knowledge.
+  for (size_t i = 0; status == kSuccess && i < wholes_.size(); ++i) {
+    Wholes* const other = wholes_[i].load(std::memory_order_acquire);
+    if (other != nullptr && other != wholes) other->forget(*out, bytes);
+  }
+  return status;
+}
+
+// What `first` answered is not the last word if it declined, or has no memory.
+Status Memory::finish_allocation(Allocator& first, driver::Driver& source, driver::Context context,
+                                 uint64_t bytes, Address* out, Status status) {
+  if (status == kDeclined) return allocate_from_driver(source, bytes, out);
+  return status == kOutOfMemory ? allocate_when_short(first, context, bytes, out) : status;
+}
+
+// The ladder: the allocator has given back what it could of its own; then all others do, then the driver's
+// own pool is asked if the user wants that, and else there is a word about why.
+Status Memory::allocate_when_short(Allocator& first, driver::Context context, uint64_t bytes, Address* out) {
+  const bool may_take = first.may_take(context, bytes);
+  int device = kEveryDevice;
+  if (&first == &pools_) first.device_of(context, &device);
+  Status status = kOutOfMemory;
+  if (may_take && release_everything(device) != 0) status = first.allocate(context, bytes, out);
+  if (status != kOutOfMemory) return status == kDeclined ? kOutOfMemory : status;
+  Allocator* last = &first;
+  if (NativePool* const fallback = native(); fallback != nullptr && &first == &pools_ && may_take) {
+    status = fallback->allocate(context, bytes, out);
+    if (status == kSuccess) stats::device(device).count(stats::DeviceCounter::fallback_allocations);
+    if (status == kOutOfMemory) last = fallback;
+    if (status == kNotSupported || status == kDeclined) status = kOutOfMemory;
+  }
+  if (status == kOutOfMemory) last->note_failure(context, bytes);
+  return status;
+}
+
+Status Memory::allocate_from_driver(driver::Driver& source, uint64_t bytes, Address* out) {
+  const Status status = source.allocate(bytes, out);
+  if (status == kSuccess && !source.is_host_visible()) stats::count(stats::Counter::forwarded_allocations);
+  return status;
+}
+
+Wholes* Memory::wholes_of(driver::Driver& source) {
+  const auto find = [&]() -> Wholes* {
+    for (auto& slot : wholes_) {
+      Wholes* const wholes = slot.load(std::memory_order_acquire);
+      if (wholes != nullptr && &wholes->source() == &source) return wholes;
+    }
+    return nullptr;
+  };
+  if (Wholes* const wholes = find()) return wholes;
+  Guard hold(lock_);
+  if (Wholes* const wholes = find()) return wholes;
+  for (auto& slot : wholes_) {
+    if (slot.load(std::memory_order_relaxed) != nullptr) continue;
+    auto* const made = new (std::nothrow) Wholes(source, order_, in_flight_);
+    const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
+    if (made != nullptr && max_cached != kFromOptions) made->set_max_cached(max_cached);
+    slot.store(made, std::memory_order_release);
+    return made;
+  }
+  return nullptr;
+}
+
+void Memory::use_native(NativePool* native, NativeUse use) {
+  native_.store(native, std::memory_order_release);
+  native_first_.store(native != nullptr && use == NativeUse::kFirst, std::memory_order_relaxed);
+}
+
+// ---- Free.
+
+Freed Memory::free(Address address, Waits waits) {
+  uint64_t asked = 0;
+  const Unkept why = free_kept(address, &asked);
+  return why == Unkept::kNot ? Freed::kDone : finish_free(address, why, asked, waits);
+}
+
+Freed Memory::finish_free(Address address, Unkept why, uint64_t asked, Waits waits) {
+  if (why != Unkept::kNobodys) return pools_.finish_free(address, why, asked, waits);
+  Freed freed = Freed::kNotOurs;
+  for_each([&](Allocator& one) {
+    if (freed == Freed::kNotOurs) freed = one.free(address, waits);
+  });
+  return freed;
+}
+
+// ---- Questions, and what concerns all allocators.
+
+bool Memory::find(Address address, Held* out) {
+  return any([&](Allocator& one) { return one.find(address, out); });
+}
+
+bool Memory::taint(Address address, Taint reason, uint64_t bytes) {
+  return any([&](Allocator& one) { return one.taint(address, bytes, reason); });
+}
+
+bool Memory::owns(Address address) {
+  return any([&](Allocator& one) { return one.owns(address); });
+}
+
+bool Memory::device_of(driver::Context context, int* device) {
+  return any([&](Allocator& one) { return one.device_of(context, device); });
+}
+
+void Memory::settle(Address address) {
+  Held held;
+  if (!find(address, &held)) return;
+  if (order::Timeline* const order = order_.find(held.context)) order->settle();
+}
+
+uint64_t Memory::release_everything(int device) {
+  uint64_t released = 0;
+  for_each([&](Allocator& one) { released += one.release_everything(device); });
+  return released;
+}
+
+uint64_t Memory::releasable_bytes(driver::Context context) {
+  uint64_t bytes = 0;
+  for_each([&](Allocator& one) { bytes += one.releasable_bytes(context); });
+  return bytes;
+}
+
+uint64_t Memory::trim(uint64_t keep) {
+  uint64_t released = 0;
+  for_each([&](Allocator& one) { released += one.trim(keep); });
+  return released;
+}
+
+void Memory::set_max_cached(uint64_t bytes) {
+  max_cached_.store(bytes, std::memory_order_relaxed);
+  for_each([&](Allocator& one) { one.set_max_cached(bytes); });
+}
+
+void Memory::decay() {
+  for_each([](Allocator& one) { one.decay(); });
+}
+
+uint64_t Memory::largest_free(int device, bool wait) {
+  uint64_t largest = 0;
+  for_each([&](Allocator& one) { largest = std::max(largest, one.largest_free(device, wait)); });
+  return largest;
+}
+
+// Only where no work is under way: the driver's free would wait for it, and a question must not.
+void Memory::release_idle_managed(driver::Context context) {
+  order::Timeline* const order = context == nullptr || !has_wholes() ? nullptr : order_.find(context);
+  if (order == nullptr) return;
+  order->advance();
+  if (!order->is_idle()) return;
+  for (auto& slot : wholes_) {
+    Wholes* const wholes = slot.load(std::memory_order_acquire);
+    if (wholes != nullptr && wholes->is_host_visible()) wholes->release_of(context, kIdleManaged);
+  }
+}
+
+// ---- The end of a context.
+
+uint64_t Memory::begin_end(driver::Context context) {
+  in_flight_.begin_end(context);
+  pools_.shut(context);
+  in_flight_.wait(context, [&] { return pools_.is_in_use(context); });
+  order_.leave(context);
+  uint64_t ending = 0;
+  for_each([&](Allocator& one) { ending = std::max(ending, one.begin_end(context)); });
+  return ending;
+}
+
+void Memory::closed(driver::Context context, uint64_t ending, bool gone) {
+  if (ending != 0) for_each([&](Allocator& one) { one.ended(ending, gone); });
+  in_flight_.ended(context);
+}
+
+void Memory::close(driver::Context context) { closed(context, begin_end(context), true); }
+
+void Memory::fail(driver::Context context) {
+  order_.leave(context);
+  in_flight_.fail(context);
+  pools_.fail(context);
+}
+
+void Memory::forget_after_fork() {
+  lock_.reset_after_fork();
+  in_flight_.forget_after_fork();
+  upstream::Limit::forget_after_fork();
+  pools_.forget_after_fork();
+  for (auto& slot : wholes_) slot.store(nullptr, std::memory_order_relaxed);
+  use_native(nullptr, NativeUse::kLast);
+  order_.forget_after_fork();
+}
+
+}  // namespace cupool::memory

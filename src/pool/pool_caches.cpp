@@ -1,0 +1,80 @@
+// The thread caches of one pool: made with a thread's first allocation, adopted by another thread when theirs
+// ends, emptied when memory is short. The list is under `caches_lock_`; a cache that is not the calling
+// thread's own is stopped before it is touched.
+#include <array>
+#include <new>
+
+#include "pool/pool.hpp"
+#include "stats/device.hpp"
+
+namespace cupool::pool {
+
+void Pool::empty_thread_caches() {
+  std::array<Entry, ThreadCache::kMostMoved> entries;
+  Guard hold(caches_lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    stats_.count(stats::DeviceCounter::thread_caches_emptied);
+    cache->stop();
+    for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) {
+      while (const size_t count = cache->remove_oldest(size_class, 0, entries.data()))
+        give_blocks(size_class, entries.data(), count);
+    }
+    const Entry large = cache->large().swap({});
+    if (large.range != nullptr) give_large(large);
+    cache->keep_fewer_ranges();
+    cache->start();
+  }
+}
+
+ThreadCache* Pool::adopt_cache() {
+  Guard hold(caches_lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    if (!cache->abandoned) continue;
+    cache->abandoned = false;
+    threads_.fetch_add(1, std::memory_order_relaxed);
+    return cache;
+  }
+  auto* cache = new (std::nothrow) ThreadCache(this, sizes_, settings_, stats_, order());
+  if (cache == nullptr) return nullptr;
+  cache->next_of_pool = caches_;
+  caches_ = cache;
+  threads_.fetch_add(1, std::memory_order_relaxed);
+  return cache;
+}
+
+void Pool::abandon_cache(ThreadCache* cache) {
+  if (const Use use(*this, *cache); use.is_open()) {
+    for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class)
+      spill(*cache, size_class, 0);
+    merge_large(*cache);
+  }
+  Guard hold(caches_lock_);
+  cache->abandoned = true;
+  threads_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Not under the lock for longer: a thread that uses the pool may need it.
+bool Pool::is_in_use() {
+  Guard hold(caches_lock_);
+  for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    if (cache->is_in_use()) return true;
+  }
+  return false;
+}
+
+void Pool::drop_kept() {
+  std::array<Entry, ThreadCache::kMostMoved> entries;
+  Guard hold(caches_lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    cache->stop();
+    for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) {
+      while (cache->remove_oldest(c, 0, entries.data()) != 0) {
+      }
+    }
+    cache->large().swap({});
+    cache->holdings().drop();
+    cache->start();
+  }
+}
+
+}  // namespace cupool::pool

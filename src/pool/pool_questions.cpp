@@ -1,0 +1,57 @@
+// What a pool answers about its memory: which block holds an address, how much is held, how much could go
+// back. Walks segments under the lock of the ranges; changes nothing.
+#include "pool/page_map.hpp"
+#include "pool/pool.hpp"
+
+namespace cupool::pool {
+
+bool Pool::is_held(const Range& range) {
+  const Holder& holder = holder_of(range);
+  for (uint32_t i = 0; i < holder.blocks; ++i) {
+    if (holder.tags[i].load(std::memory_order_relaxed) != 0) return true;
+  }
+  return false;
+}
+
+bool Pool::find_held(Address address, Held* out) {
+  Guard hold(ranges_.lock());
+  // It may have gone since the caller looked.
+  if (page_map.pool_of(address) != this) return false;
+  const Range* range = page_map.find_containing(address);
+  if (range == nullptr) return false;
+  const Holder& holder = holder_of(*range);
+  const uint32_t index = holder.index_containing(address);
+  const uint16_t tag = index < holder.blocks ? holder.tags[index].load(std::memory_order_relaxed) : 0;
+  if (tag == 0) return false;
+  const bool is_whole = &holder == range && range->bytes == range->segment->bytes;
+  *out = {holder.start + uint64_t{index} * holder.bytes_of_blocks(),
+          holder.asked(tag),
+          is_whole,
+          range->segment->start,
+          range->segment->number,
+          context()};
+  // The end of a block is not the block: the driver, too, answers for the bytes that were asked for.
+  return address - out->start < out->bytes;
+}
+
+uint64_t Pool::releasable_bytes() {
+  uint64_t bytes = 0;
+  Guard hold(ranges_.lock());
+  for (const Segment* segment = ranges_.first_segment(); segment != nullptr; segment = segment->next) {
+    bool held = false;
+    for (const Range* range = segment->first; range != nullptr && !held; range = range->after)
+      held = is_held(*range);
+    if (!held) bytes += segment->bytes;
+  }
+  return bytes;
+}
+
+uint64_t Pool::live_bytes() {
+  int64_t live = 0;
+  Guard hold(caches_lock_);
+  for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool)
+    live += cache->holdings().live();
+  return live > 0 ? static_cast<uint64_t>(live) : 0;
+}
+
+}  // namespace cupool::pool

@@ -1,0 +1,112 @@
+// Giving memory back: wholly free segments to the driver. Every
+// release is a real cuMemFree, which waits for all work of the context: it happens where the program expects
+// that (in a free, after its own wait) or where the driver has refused memory.
+#include "pool/page_map.hpp"
+#include "pool/pool.hpp"
+#include "stats/device.hpp"
+
+namespace cupool::pool {
+
+// The context does not end meanwhile, and no capture begins: the driver's free would break it, so it waits
+// until that is over.
+class Pool::Release {
+ public:
+  explicit Release(Pool& pool)
+      : gate_(pool.order().gate()),
+        call_(pool.in_flight_, pool.context(), InFlight::Kind::kRelease),
+        has_gate_(!pool.upstream_.driver().may_be_capturing() && gate_.enter()) {}
+  ~Release() {
+    if (has_gate_) gate_.leave();
+  }
+  Release(const Release&) = delete;
+  Release& operator=(const Release&) = delete;
+  // False: the context has ended, or is about to, or something captures.
+  bool may_begin() const { return has_gate_ && call_.is_open(); }
+
+ private:
+  order::CaptureGate& gate_;
+  const InFlight::Call call_;
+  const bool has_gate_;
+};
+
+bool Pool::give_back(Segment* segment) {
+  if (!upstream_.release(order(), segment->start, segment->bytes)) return false;
+  released_segments_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+// Of a segment that was detached: how many bytes went back, 0 if the driver refused.
+uint64_t Pool::hand_back(Segment* segment) {
+  const uint64_t bytes = give_back(segment) ? segment->bytes : 0;
+  // If the driver refuses the release, put the segment back, with the stamp it had.
+  if (bytes == 0 && page_map.enter(segment->start, segment->bytes)) {
+    ranges_.add(segment->start, segment->bytes, 0, segment->first->stamp);
+  }
+  ranges_.forget(segment);
+  return bytes;
+}
+
+uint64_t Pool::release_free_segments(uint64_t keep) {
+  uint64_t released = 0;
+  const Release release(*this);
+  while (release.may_begin() && ranges_.free_bytes() > keep) {
+    Segment* segment = ranges_.detach();
+    if (segment == nullptr) break;
+    const uint64_t bytes = hand_back(segment);
+    if (bytes == 0) break;
+    if (released == 0) stats_.count(stats::DeviceCounter::trims);
+    released += bytes;
+  }
+  if (released != 0) spread_.store(0, std::memory_order_relaxed);
+  return released;
+}
+
+uint64_t Pool::release_everything() {
+  if (context() == nullptr || order().is_capturing()) return 0;
+  empty_thread_caches();
+  release_tainted();
+  return release_free_segments(0);
+}
+
+uint64_t Pool::trim(uint64_t keep) {
+  if (context() == nullptr || order().is_capturing()) return 0;
+  empty_thread_caches();
+  return release_free_segments(keep);
+}
+
+void Pool::decay(bool in_free) {
+  // While work is under way, in a stream that the program did not wait for, a release would wait for it. So
+  // it would for what another thread submits meanwhile, as only a free may.
+  if (settings_.decay_ms == 0 || context() == nullptr || !order().is_idle()) return;
+  if (in_free != order().has_several_threads()) return;
+  const uint64_t now = stats::now_ns() / 1'000'000;
+  // Often enough to be on time within a quarter, seldom enough to cost nothing; one thread does it.
+  uint64_t last = decayed_at_.load(std::memory_order_relaxed);
+  if (now - last < settings_.decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
+  empty_thread_caches();
+  const Release release(*this);
+  if (!release.may_begin()) return;
+  while (Segment* segment = ranges_.detach_idle(now, settings_.decay_ms, order())) {
+    if (hand_back(segment) == 0) break;
+    stats_.count(stats::DeviceCounter::decays);
+  }
+}
+
+void Pool::trim_to_limit() {
+  const uint64_t most = max_cached_.load(std::memory_order_relaxed);
+  if (ranges_.free_bytes() > most && !order().is_capturing()) release_free_segments(most);
+}
+
+void Pool::release_tainted() {
+  if (tainted_segments_.load(std::memory_order_relaxed) == 0 || order().is_capturing()) return;
+  const Release release(*this);
+  if (!release.may_begin()) return;
+  while (Segment* segment = ranges_.detach_tainted()) {
+    tainted_segments_.fetch_sub(1, std::memory_order_relaxed);
+    // One that the driver refuses is left alone: somebody may reach it, so nobody else ever gets it.
+    give_back(segment);
+    ranges_.forget(segment);
+  }
+}
+
+}  // namespace cupool::pool

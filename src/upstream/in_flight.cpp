@@ -1,0 +1,85 @@
+// See in_flight.hpp. Calls are records on the stacks of the threads that make them.
+#include "upstream/in_flight.hpp"
+
+#include <algorithm>
+
+namespace cupool::upstream {
+
+InFlight::Call::Call(InFlight& all, driver::Context context, Kind kind)
+    : all_(all), context_(context), kind_(kind) {
+  Guard hold(all_.lock_);
+  is_open_ = context != nullptr && !all_.is_off_locked(context);
+  if (!is_open_) return;
+  next_ = all_.first_;
+  if (next_ != nullptr) next_->before_ = this;
+  all_.first_ = this;
+}
+
+InFlight::Call::~Call() {
+  if (!is_open_) return;
+  Guard hold(all_.lock_);
+  (before_ != nullptr ? before_->next_ : all_.first_) = next_;
+  if (next_ != nullptr) next_->before_ = before_;
+}
+
+bool InFlight::is_off_locked(driver::Context context) const {
+  return std::find(failed_.begin(), failed_.end(), context) != failed_.end() ||
+         std::find(ending_.begin(), ending_.end(), context) != ending_.end();
+}
+
+bool InFlight::is_off(driver::Context context) {
+  Guard hold(lock_);
+  return is_off_locked(context);
+}
+
+bool InFlight::has_calls(driver::Context context) {
+  Guard hold(lock_);
+  for (const Call* call = first_; call != nullptr; call = call->next_) {
+    if (call->context_ == context) return true;
+  }
+  return false;
+}
+
+bool InFlight::has_releases() {
+  Guard hold(lock_);
+  for (const Call* call = first_; call != nullptr; call = call->next_) {
+    if (call->kind_ == Kind::kRelease) return true;
+  }
+  return false;
+}
+
+void InFlight::begin_end(driver::Context context) {
+  Guard hold(lock_);
+  ending_.push_back(context);
+  std::erase(failed_, context);
+}
+
+void InFlight::ended(driver::Context context) {
+  Guard hold(lock_);
+  const auto found = std::find(ending_.begin(), ending_.end(), context);
+  if (found != ending_.end()) ending_.erase(found);
+}
+
+void InFlight::fail(driver::Context context) {
+  Guard hold(lock_);
+  if (std::find(failed_.begin(), failed_.end(), context) == failed_.end()) failed_.push_back(context);
+}
+
+void InFlight::wait_for_releases() {
+  while (has_releases()) sched_yield();
+}
+
+bool InFlight::can_be_asked() {
+  if (!lock_.try_lock_for_a_moment()) return false;
+  lock_.unlock();
+  return true;
+}
+
+void InFlight::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  lock_.reset_after_fork();
+  first_ = nullptr;
+  ending_.clear();
+  failed_.clear();
+}
+
+}  // namespace cupool::upstream

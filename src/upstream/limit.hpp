@@ -1,0 +1,59 @@
+// The one account of CUPOOL_LIMIT: how many bytes of a device's memory are taken from the driver, or are just
+// being asked for, by all allocators and all contexts together. Booked before the driver is asked, so that
+// neither two contexts nor two threads get past the limit. No lock: two words a device.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "stats/device.hpp"
+
+namespace cupool::upstream {
+
+class Limit {
+ public:
+  // Before the driver is asked; asked() or refused() must follow. False: it would be more than `limit`.
+  static bool book(int device, uint64_t bytes, uint64_t limit) {
+    std::atomic<uint64_t>& taken = taken_[index(device)];
+    uint64_t now = taken.load(std::memory_order_relaxed);
+    asking_[index(device)].fetch_add(1, std::memory_order_relaxed);
+    do {
+      if (bytes > limit || now > limit - bytes) {
+        asked(device);
+        return false;
+      }
+    } while (!taken.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed));
+    return true;
+  }
+  static void asked(int device) { asking_[index(device)].fetch_sub(1, std::memory_order_release); }
+  static void refused(int device, uint64_t bytes) {
+    give_back(device, bytes);
+    asked(device);
+  }
+  // The driver has the memory again.
+  static void give_back(int device, uint64_t bytes) {
+    taken_[index(device)].fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+  static uint64_t booked(int device) { return taken_[index(device)].load(std::memory_order_relaxed); }
+  // Whether the driver is being asked for memory that is booked, and may still refuse it.
+  static bool is_asking(int device) { return asking_[index(device)].load(std::memory_order_acquire) != 0; }
+  // In a forked child: it holds nothing.
+  static void forget_after_fork() {
+    for (auto& word : taken_) word.store(0, std::memory_order_relaxed);
+    for (auto& word : asking_) word.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  using Words = std::array<std::atomic<uint64_t>, stats::kMostDevices>;
+  static size_t index(int device) {
+    return static_cast<size_t>(std::clamp(device, 0, stats::kMostDevices - 1));
+  }
+
+  static inline constinit Words taken_{};
+  static inline constinit Words asking_{};
+};
+
+}  // namespace cupool::upstream

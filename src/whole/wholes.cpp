@@ -1,0 +1,553 @@
+// See wholes.hpp. A block that goes back leaves the table first, and comes back to it if the driver refuses;
+// meanwhile a call in flight keeps its context, and so its account, alive.
+#include "whole/wholes.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "base/host_memory.hpp"
+#include "report/shortage.hpp"
+#include "stats/counters.hpp"
+#include "upstream/retry.hpp"
+
+namespace cupool::whole {
+
+using driver::kOutOfMemory;
+using driver::kSuccess;
+using stats::DeviceCounter;
+using upstream::InFlight;
+
+namespace {
+
+// In the place of a size: blocks that serve nobody again.
+constexpr uint64_t kTainted = 0;
+// In which the driver gives out large blocks.
+constexpr uint64_t kDriverStep = 2 << 20;
+
+void add_row(uint64_t bytes, uint64_t asked, bool tainted, report::Shortage* out) {
+  report::Shortage::Row& row = out->row_of(bytes);
+  out->reserved += bytes;
+  if (asked != 0) {
+    out->live += bytes;
+    row.blocks += 1;
+    row.live += bytes;
+    return;
+  }
+  row.free += bytes;
+  if (tainted) {
+    out->tainted += bytes;
+    return;
+  }
+  out->largest_free = std::max(out->largest_free, bytes);
+  ++out->free_segments;
+  out->free_segment_bytes += bytes;
+}
+
+}  // namespace
+
+// ---- Allocation.
+
+Wholes::Account* Wholes::find_account(driver::Context context) {
+  Guard hold(lock_);
+  const auto found = accounts_.find(context);
+  return found == accounts_.end() ? nullptr : &found->second;
+}
+
+Wholes::Account* Wholes::open(driver::Context context) {
+  if (Account* const account = find_account(context)) return account;
+  int device = 0;
+  size_t free = 0;
+  size_t total = 0;
+  if (source_.device(&device) != kSuccess || source_.memory(&free, &total) != kSuccess) return nullptr;
+  order::Timeline* const order = order_.of(context);
+  if (order == nullptr) return nullptr;
+  Guard hold(lock_);
+  const auto [entry, is_new] = accounts_.try_emplace(context, source_, device, total, *order);
+  Account& account = entry->second;
+  if (!is_new || is_host_visible()) return &account;
+  stats::Holdings*& holdings = holdings_[device];
+  if (holdings == nullptr) {
+    holdings = new stats::Holdings(stats::device(device));
+    stats::device(device).enlist(*holdings);
+  }
+  account.holdings = holdings;
+  return &account;
+}
+
+Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out) {
+  const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+  Account* const account = call.is_open() && !host::is_short() ? open(context) : nullptr;
+  if (account == nullptr) return allocator::kDeclined;
+  // For the very same size only: then every handle, every range and every check of a debugging tool is exact.
+  const Key key{context, bytes};
+  if (take(key, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out)) return kSuccess;
+  if (has_idle(key) && !order_.is_capturing() && take_after_wait(*account, key, bytes, out)) return kSuccess;
+  uint64_t seen = gone_.load(std::memory_order_acquire);
+  const Status status = allocate_from_driver(*account, key, out);
+  if (status != kOutOfMemory) return status;
+  stats::device(account->upstream.device()).count(DeviceCounter::out_of_memory_retries);
+  return upstream::ask_again([&] { return !order_.is_capturing() && make_room(*account, bytes, seen); },
+                             [&] {
+                               seen = gone_.load(std::memory_order_acquire);
+                               return allocate_from_driver(*account, key, out);
+                             });
+}
+
+// There are idle blocks of this size, but none that may be handed out. Above the budget work waits for one.
+bool Wholes::take_after_wait(const Account& account, const Key& key, uint64_t bytes, Address* out) {
+  account.order.advance();
+  if (take(key, bytes, order::Reach::kCheap, DeviceCounter::hits_after_wait, out)) return true;
+  if (is_host_visible() || idle_bytes({}) <= account.settings.many_budget) return false;
+  return account.order.reach() && take(key, bytes, order::Reach::kAll, DeviceCounter::hits_after_wait, out);
+}
+
+Status Wholes::allocate_from_driver(Account& account, const Key& key, Address* out) {
+  const auto [context, bytes] = key;
+  const Status status = account.upstream.allocate(bytes, out);
+  if (status != kSuccess) return status;
+  Guard hold(lock_);
+  forget_range(*out, bytes);
+  Whole& whole = table_[*out] = {};
+  whole.bytes = whole.asked = bytes;
+  whole.context = context;
+  whole.account = &account;
+  account.reserved += bytes;
+  if (account.holdings != nullptr) {
+    account.holdings->add(DeviceCounter::misses);
+    account.holdings->give(bytes, bytes);
+  }
+  return kSuccess;
+}
+
+// While no work is under way all of it is over.
+Epoch Wholes::limit(const Account& account, order::Reach reach) const {
+  const order::Timeline& order = account.order;
+  return is_host_visible() && !order.is_idle() ? order.completed() : order.limit(reach);
+}
+
+bool Wholes::take(const Key& key, uint64_t bytes, order::Reach reach, DeviceCounter how, Address* out) {
+  order::Timeline* order = nullptr;
+  Epoch stamp = 0;
+  {
+    Guard hold(lock_);
+    const auto list = idle_.find(key);
+    if (list == idle_.end() || list->second.empty()) return false;
+    const Address start = list->second.front();
+    Whole& whole = table_[start];
+    // Under the lock, not before: the thread that freed it has noted its work first.
+    const Epoch most = limit(*whole.account, reach);
+    if (whole.stamp > most) return false;
+    order = &whole.account->order;
+    if (most != order::kAnyStamp) stamp = whole.stamp;
+    remove_idle(start, whole);
+    whole.asked = bytes;
+    whole.mark = {};
+    if (stats::Holdings* const holdings = whole.account->holdings) {
+      holdings->add(how);
+      holdings->give(bytes, whole.bytes);
+    }
+    *out = start;
+  }
+  order->lean_on(stamp);
+  return true;
+}
+
+bool Wholes::has_idle(const Key& key) {
+  Guard hold(lock_);
+  const auto list = idle_.find(key);
+  return list != idle_.end() && !list->second.empty();
+}
+
+// ---- Free.
+
+Freed Wholes::free(Address address, Waits waits) {
+  const bool may_wait = waits == Waits::kIfAsked;
+  const driver::Context context = context_at(address);
+  if (context == nullptr) return Freed::kNotOurs;
+  const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+  // A context that ends takes its memory with it, so nothing is asked of the driver for it.
+  const bool may_call = call.is_open();
+  bool leaves = false;
+  bool is_surplus = false;
+  bool waits_for_work = false;
+  Whole freed;
+  Choice surplus{.context = context};
+  {
+    Guard hold(lock_);
+    const auto found = containing(address);
+    if (found == table_.end()) return Freed::kNotOurs;
+    Whole& whole = found->second;
+    if (found->first != address || whole.asked == 0) return Freed::kNobodys;
+    Account& account = *whole.account;
+    if (account.holdings != nullptr) {
+      account.holdings->take_back(whole.asked, whole.bytes);
+    } else {
+      stats::count(stats::Counter::managed_frees);
+    }
+    whole.asked = 0;
+    whole.stamp = account.order.open();
+    whole.age = ++ages_;
+    whole.idle_since = now_ms();
+    freed = whole;
+    // Keeping a block takes a record, which a host short of memory has only for those that cannot leave now.
+    leaves = may_call && may_wait && (whole.mark.taints != 0 || host::is_short());
+    if (leaves) {
+      table_.erase(found);
+    } else {
+      add_idle(address, whole);
+      surplus.keep = max_cached(account);
+      is_surplus = may_wait && account.idle > surplus.keep;
+      // What serves again only when its work is over must not grow without end: such a free waits, as the
+      // driver's does.
+      waits_for_work = account.idle > account.settings.many_budget &&
+                       (is_host_visible() || account.order.reuse() == order::Reuse::kCompleted);
+    }
+  }
+  if (!may_call) return Freed::kDone;
+  const Account& account = *freed.account;
+  order::Timeline& order = account.order;
+  if (!may_wait) {
+    order.seal_for_completion();
+  } else if (!order.is_idle()) {
+    waits_for_work ? order.wait_in_free() : order.seal_in_free();
+  }
+  if (leaves) {
+    // A capture would not survive it: then the block stays, and serves nobody.
+    const bool may_release = order_.gate().enter();
+    give_back(address, freed, may_release);
+    if (may_release) order_.gate().leave();
+  }
+  if (is_surplus) release(surplus);
+  if (may_wait && account.settings.decay_ms != 0 && order.has_several_threads()) decay(context);
+  if (may_wait && account.settings.free_waits) order.wait_for_all();
+  return Freed::kDone;
+}
+
+// ---- Questions.
+
+Wholes::Table::iterator Wholes::containing(Address address) {
+  auto next = table_.upper_bound(address);
+  if (next == table_.begin()) return table_.end();
+  --next;
+  return address - next->first < next->second.bytes ? next : table_.end();
+}
+
+Wholes::Whole* Wholes::held_at(Address address) {
+  const auto found = containing(address);
+  return found != table_.end() && address - found->first < found->second.asked ? &found->second : nullptr;
+}
+
+driver::Context Wholes::context_at(Address address) {
+  Guard hold(lock_);
+  const auto found = containing(address);
+  return found == table_.end() ? nullptr : found->second.context;
+}
+
+bool Wholes::owns(Address address) { return context_at(address) != nullptr; }
+
+bool Wholes::find(Address address, Held* out) {
+  Guard hold(lock_);
+  const auto found = containing(address);
+  if (found == table_.end() || address - found->first >= found->second.asked) return false;
+  *out = {found->first, found->second.asked, true, found->first, 0, found->second.context};
+  return true;
+}
+
+bool Wholes::visit_mark(Address address, void (*visit)(Mark&, void*), void* data) {
+  Guard hold(lock_);
+  Whole* const whole = held_at(address);
+  if (whole == nullptr) return false;
+  if (whole->mark.life == 0) whole->mark.life = allocator::next_life();
+  visit(whole->mark, data);
+  return true;
+}
+
+bool Wholes::taint(Address address, uint64_t bytes, Taint reason) {
+  const uint32_t bit = 1u << static_cast<unsigned>(reason);
+  bool any = false;
+  Guard hold(lock_);
+  auto at = containing(address);
+  if (at == table_.end()) at = table_.lower_bound(address);
+  for (; at != table_.end() && at->first <= address + (bytes == 0 ? 0 : bytes - 1); ++at) {
+    if (at->second.asked == 0) continue;
+    any = true;
+    if ((at->second.mark.taints & bit) == 0) stats::count(allocator::counter_of(reason));
+    at->second.mark.taints |= bit;
+  }
+  return any;
+}
+
+bool Wholes::device_of(driver::Context context, int* device) {
+  const Account* const account = find_account(context);
+  if (account == nullptr) return false;
+  *device = account->upstream.device();
+  return true;
+}
+
+// Managed memory is not the device's.
+uint64_t Wholes::releasable_bytes(driver::Context context) {
+  return context == nullptr || is_host_visible() ? 0 : idle_bytes({.context = context});
+}
+
+uint64_t Wholes::largest_free(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  if (is_host_visible() || !(wait ? lock_.try_lock_for_a_moment() : lock_.try_lock())) return 0;
+  uint64_t largest = 0;
+  for (const auto& [context, account] : accounts_) {
+    if (account.upstream.device() != device) continue;
+    for (const auto& [age, start] : account.by_age)
+      largest = std::max(largest, table_.find(start)->second.bytes);
+  }
+  lock_.unlock();
+  return largest;
+}
+
+// ---- Idle blocks.
+
+void Wholes::add_idle(Address start, const Whole& whole) {
+  const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
+  idle_[{whole.context, key_bytes}].push_back(start);
+  whole.account->by_age.emplace(whole.age, start);
+  whole.account->idle += whole.bytes;
+}
+
+void Wholes::remove_idle(Address start, const Whole& whole) {
+  const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
+  const auto list = idle_.find({whole.context, key_bytes});
+  if (list == idle_.end()) return;
+  if (!list->second.empty() && list->second.front() == start) {
+    list->second.pop_front();
+  } else if (std::erase(list->second, start) == 0) {
+    return;
+  }
+  whole.account->by_age.erase(whole.age);
+  whole.account->idle -= whole.bytes;
+}
+
+uint64_t Wholes::idle_bytes_locked(const Choice& choice) const {
+  uint64_t idle = 0;
+  for (const auto& [context, account] : accounts_) {
+    if (choice.covers(context, account)) idle += account.idle;
+  }
+  return idle;
+}
+
+uint64_t Wholes::idle_bytes(const Choice& choice) {
+  Guard hold(lock_);
+  return idle_bytes_locked(choice);
+}
+
+uint64_t Wholes::max_cached(const Account& account) const {
+  const uint64_t wanted = max_cached_.load(std::memory_order_relaxed);
+  return wanted == kFromOptions ? account.settings.max_cached : wanted;
+}
+
+// ---- Room.
+
+// There may be more managed memory than the device has.
+bool Wholes::may_take(driver::Context context, uint64_t bytes) {
+  const Account* const account = find_account(context);
+  if (account == nullptr || is_host_visible()) return account != nullptr;
+  const uint64_t limit = account->upstream.limit();
+  if (bytes > account->device_bytes || bytes > limit) return false;
+  uint64_t taken = 0;
+  Guard hold(lock_);
+  for (const auto& [one, other] : accounts_) {
+    if (other.upstream.device() == account->upstream.device()) taken += other.reserved - other.idle;
+  }
+  return taken <= limit - bytes;
+}
+
+bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
+  const int device = account.upstream.device();
+  if (!is_host_visible() && (bytes > account.device_bytes || bytes > account.upstream.limit())) return false;
+  const uint64_t excess = account.upstream.excess(bytes);
+  Choice choice;
+  if (excess != 0) {
+    choice.device = device;
+    const uint64_t idle = idle_bytes(choice);
+    choice.keep = idle - std::min(idle, excess);
+  }
+  release(choice);
+  in_flight_.wait_for_releases();
+  // What another thread asks for counts already, and the driver may still refuse it.
+  const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
+  while (others_ask && upstream::Limit::is_asking(device)) sched_yield();
+  return others_ask || gone_.load(std::memory_order_acquire) != seen || idle_bytes({}) != 0;
+}
+
+driver::Context Wholes::context_of_oldest(const Choice& choice) {
+  Guard hold(lock_);
+  if (idle_bytes_locked(choice) <= choice.keep) return nullptr;
+  driver::Context oldest = nullptr;
+  uint64_t age = ~uint64_t{0};
+  for (const auto& [context, account] : accounts_) {
+    if (!choice.covers(context, account) || account.by_age.empty() || account.by_age.begin()->first >= age)
+      continue;
+    age = account.by_age.begin()->first;
+    oldest = context;
+  }
+  return oldest;
+}
+
+// pre: choice is of one context.
+bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
+  Guard hold(lock_);
+  const auto found = accounts_.find(choice.context);
+  if (found == accounts_.end() || found->second.by_age.empty()) return false;
+  const Account& account = found->second;
+  const Address oldest = account.by_age.begin()->second;
+  const Whole& whole = table_[oldest];
+  // What is not ready would make the release wait for work, as only a free may.
+  const bool is_old = whole.idle_since <= choice.idle_since && account.order.is_idle() &&
+                      (choice.in_free || !account.order.has_several_threads());
+  if (choice.only_old && !is_old) return false;
+  *start = oldest;
+  *out = whole;
+  remove_idle(oldest, whole);
+  table_.erase(oldest);
+  return true;
+}
+
+uint64_t Wholes::release(const Choice& choice) {
+  uint64_t released = 0;
+  Address refused = 0;
+  // A capture that begins now would be broken by the driver's free: it waits until that is over.
+  if (!order_.gate().enter()) return 0;
+  while (const driver::Context context = context_of_oldest(choice)) {
+    const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease);
+    if (!call.is_open()) break;
+    Choice oldest = choice;
+    oldest.context = context;
+    Address start = 0;
+    Whole whole;
+    if (!remove_oldest(oldest, &start, &whole)) break;
+    if (!give_back(start, whole, true)) {
+      // It must not stand before all others, so it is the newest now; all have been tried when it comes
+      // again.
+      if (start == refused) break;
+      if (refused == 0) refused = start;
+      continue;
+    }
+    if (stats::Holdings* const holdings = whole.account->holdings) {
+      if (choice.only_old) holdings->device().count(DeviceCounter::decays);
+      if (!choice.only_old && released == 0) holdings->device().count(DeviceCounter::trims);
+    }
+    released += whole.bytes;
+  }
+  order_.gate().leave();
+  return released;
+}
+
+// What is tainted is never found by take().
+bool Wholes::give_back(Address start, const Whole& whole, bool may_call) {
+  Account& account = *whole.account;
+  const bool gone = may_call && account.upstream.release(account.order, start, whole.bytes);
+  Guard hold(lock_);
+  if (gone) {
+    account.reserved -= whole.bytes;
+    gone_.fetch_add(1, std::memory_order_release);
+  } else {
+    Whole& kept = table_[start] = whole;
+    kept.age = ++ages_;
+    add_idle(start, kept);
+  }
+  return gone;
+}
+
+uint64_t Wholes::release_of(driver::Context context, uint64_t keep) {
+  return release({.context = context, .keep = keep});
+}
+
+uint64_t Wholes::release_everything(int device) { return release({.device = device}); }
+
+uint64_t Wholes::trim(uint64_t keep) {
+  std::vector<driver::Context> all;
+  {
+    Guard hold(lock_);
+    for (const auto& [context, account] : accounts_) all.push_back(context);
+  }
+  uint64_t released = 0;
+  for (const driver::Context context : all) released += release_of(context, keep);
+  return released;
+}
+
+void Wholes::decay(driver::Context context) {
+  const uint64_t decay_ms = config::options().decay_ms;
+  if (decay_ms == 0) return;
+  const uint64_t now = now_ms();
+  // As often as the pool's segments.
+  uint64_t last = decayed_at_.load(std::memory_order_relaxed);
+  if (now - last < decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
+  release({.context = context,
+           .only_old = true,
+           .in_free = context != nullptr,
+           .idle_since = now - std::min(now, decay_ms)});
+}
+
+// ---- Without the driver.
+
+Wholes::Table::iterator Wholes::forget(Table::iterator entry) {
+  const Whole& whole = entry->second;
+  Account& account = *whole.account;
+  account.reserved -= whole.bytes;
+  account.upstream.forget(whole.bytes);
+  if (whole.asked != 0 && account.holdings != nullptr) account.holdings->drop(whole.asked, whole.bytes);
+  if (whole.asked == 0) remove_idle(entry->first, whole);
+  return table_.erase(entry);
+}
+
+void Wholes::forget_range(Address start, uint64_t bytes) {
+  auto at = containing(start);
+  if (at == table_.end()) at = table_.lower_bound(start);
+  while (at != table_.end() && at->first < start + bytes) at = forget(at);
+}
+
+uint64_t Wholes::begin_end(driver::Context context) {
+  Guard hold(lock_);
+  for (auto at = table_.begin(); at != table_.end();) {
+    at = at->second.context == context ? forget(at) : std::next(at);
+  }
+  std::erase_if(idle_, [&](const auto& entry) { return entry.first.first == context; });
+  accounts_.erase(context);
+  return 0;
+}
+
+// ---- What there is to say when an allocation finally failed.
+
+void Wholes::note_failure(driver::Context context, uint64_t bytes) {
+  const Account* const found = find_account(context);
+  if (found == nullptr) return;
+  const Account& account = *found;
+  const int device = account.upstream.device();
+  stats::device(device).count(DeviceCounter::out_of_memory);
+  // A request larger than the device is not reported as a shortage; managed memory may be more than it has.
+  const uint64_t most = is_host_visible() ? stats::kMostBytes : account.device_bytes;
+  if (bytes > most || !report::shortage_is_due()) return;
+  report::Shortage shortage;
+  shortage.device = device;
+  shortage.asked = shortage.rounded = bytes;
+  shortage.source = is_host_visible() ? report::Shortage::Source::kManaged : report::Shortage::Source::kWhole;
+  shortage.limit = is_host_visible() ? kUnlimited : account.upstream.limit();
+  shortage.limited = is_host_visible() ? 0 : upstream::Limit::booked(device);
+  shortage.capturing = order_.is_capturing();
+  size_t free = 0;
+  size_t total = 0;
+  if (source_.memory(&free, &total) != kSuccess) total = account.device_bytes;
+  shortage.device_free = free;
+  shortage.device_total = total;
+  {
+    Guard hold(lock_);
+    const Choice alike{.device = device};
+    for (const auto& [start, whole] : table_) {
+      if (!alike.covers(whole.context, *whole.account)) continue;
+      add_row(whole.bytes, whole.asked, whole.mark.taints != 0, &shortage);
+      if (whole.bytes > kMiB) shortage.rounding += round_up(whole.bytes, kDriverStep) - whole.bytes;
+    }
+  }
+  report::write_shortage(shortage);
+}
+
+}  // namespace cupool::whole

@@ -1,0 +1,157 @@
+// Whole allocations of one source, kept for reuse and never cut: managed memory, whose pages are told things
+// that must not reach a neighbour, and all device memory with CUPOOL_SPLIT=0. A block is one allocation; it
+// serves again only for its own size, in its own context. One table, ordered by address, under one lock that
+// is never held across a call of a driver. Fast enough beside a driver's microseconds.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "allocator/allocator.hpp"
+#include "allocator/settings.hpp"
+#include "base/lock.hpp"
+#include "driver/driver.hpp"
+#include "order/timelines.hpp"
+#include "stats/device.hpp"
+#include "upstream/in_flight.hpp"
+#include "upstream/upstream.hpp"
+
+namespace cupool::whole {
+
+using allocator::Address;
+using allocator::Freed;
+using allocator::Held;
+using allocator::Mark;
+using allocator::Status;
+using allocator::Taint;
+using allocator::Waits;
+using order::Epoch;
+
+class Wholes final : public allocator::Allocator {
+ public:
+  Wholes(driver::Driver& source, order::Timelines& order, upstream::InFlight& in_flight)
+      : source_(source), order_(order), in_flight_(in_flight) {}
+
+  const driver::Driver& source() const { return source_; }
+  bool is_host_visible() const { return source_.is_host_visible(); }
+
+  Status allocate(driver::Context context, uint64_t bytes, Address* out) override;
+  bool may_take(driver::Context context, uint64_t bytes) override;
+  void note_failure(driver::Context context, uint64_t bytes) override;
+  Freed free(Address address, Waits waits) override;
+  bool owns(Address address) override;
+  bool find(Address address, Held* out) override;
+  bool taint(Address address, uint64_t bytes, Taint reason) override;
+  bool device_of(driver::Context context, int* device) override;
+  uint64_t trim(uint64_t keep) override;
+  uint64_t release_everything(int device) override;
+  void decay() override { decay(nullptr); }
+  void set_max_cached(uint64_t bytes) override { max_cached_.store(bytes, std::memory_order_relaxed); }
+  uint64_t releasable_bytes(driver::Context context) override;
+  uint64_t largest_free(int device, bool wait) override;
+  uint64_t begin_end(driver::Context context) override;
+  void ended(uint64_t, bool) override {}
+
+  // The driver has given these addresses to somebody else: what the table says of them is out of date.
+  void forget(Address start, uint64_t bytes) {
+    Guard hold(lock_);
+    forget_range(start, bytes);
+  }
+  // Idle blocks of a context go back, oldest first, until at most `keep` bytes are left; how many went.
+  uint64_t release_of(driver::Context context, uint64_t keep);
+
+ private:
+  // What there is of one context.
+  struct Account {
+    Account(driver::Driver& source, int device_number, uint64_t device_total, order::Timeline& timeline)
+        : order(timeline),
+          device_bytes(device_total),
+          settings(allocator::Settings::from(config::options(), device_total)),
+          upstream(source, device_number, settings.limit) {}
+
+    order::Timeline& order;
+    const uint64_t device_bytes;
+    const allocator::Settings settings;
+    upstream::Upstream upstream;
+    stats::Holdings* holdings = nullptr;  // of its device, if it is device memory
+    uint64_t reserved = 0;
+    uint64_t idle = 0;
+    std::map<uint64_t, Address> by_age;  // idle blocks in the order in which they were freed
+  };
+  struct Whole {
+    uint64_t bytes = 0;  // of the driver's allocation
+    uint64_t asked = 0;  // 0: nobody holds it
+    driver::Context context = nullptr;
+    Account* account = nullptr;
+    Epoch stamp = 0;
+    uint64_t age = 0;         // idle blocks: lower is older
+    uint64_t idle_since = 0;  // in milliseconds
+    Mark mark;                // with a taint and held by nobody: waits to go back to the driver
+  };
+  using Key = std::pair<driver::Context, uint64_t>;
+  using Table = std::map<Address, Whole>;
+  // Idle blocks that may go back: of one context or of all, of one device or of all.
+  struct Choice {
+    driver::Context context = nullptr;
+    int device = allocator::kEveryDevice;
+    uint64_t keep = 0;      // bytes that stay
+    bool only_old = false;  // only those that are ready, and idle since this moment
+    bool in_free = false;   // the application frees memory of this context now
+    uint64_t idle_since = 0;
+
+    bool covers(driver::Context one, const Account& account) const {
+      return (context == nullptr || one == context) &&
+             (device == allocator::kEveryDevice || account.upstream.device() == device);
+    }
+  };
+  static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
+
+  bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) override;
+  static uint64_t now_ms() { return stats::now_ns() / 1'000'000; }
+  // The account of the current context, made if there is none. Null: the driver does not say where the memory
+  // would be.
+  Account* open(driver::Context context);
+  Account* find_account(driver::Context context);
+  bool take(const Key& key, uint64_t bytes, order::Reach reach, stats::DeviceCounter how, Address* out);
+  bool take_after_wait(const Account& account, const Key& key, uint64_t bytes, Address* out);
+  Status allocate_from_driver(Account& account, const Key& key, Address* out);
+  bool has_idle(const Key& key) CUPOOL_EXCLUDES(lock_);
+  Epoch limit(const Account& account, order::Reach reach) const;
+  void add_idle(Address start, const Whole& whole) CUPOOL_REQUIRES(lock_);
+  void remove_idle(Address start, const Whole& whole) CUPOOL_REQUIRES(lock_);
+  // Idle memory goes back, as much as stands in the way, and what other threads are giving back. False: none
+  // has gone since `seen` was read of gone_, and none has come.
+  bool make_room(const Account& account, uint64_t bytes, uint64_t seen);
+  uint64_t max_cached(const Account& account) const;
+  uint64_t idle_bytes(const Choice& choice) CUPOOL_EXCLUDES(lock_);
+  uint64_t idle_bytes_locked(const Choice& choice) const CUPOOL_REQUIRES(lock_);
+  Table::iterator containing(Address address) CUPOOL_REQUIRES(lock_);
+  Whole* held_at(Address address) CUPOOL_REQUIRES(lock_);
+  driver::Context context_at(Address address) CUPOOL_EXCLUDES(lock_);
+  uint64_t release(const Choice& choice);
+  driver::Context context_of_oldest(const Choice& choice) CUPOOL_EXCLUDES(lock_);
+  bool remove_oldest(const Choice& choice, Address* start, Whole* out);
+  // To the driver, if it may be called. False: it must not, or refused, and the block is kept.
+  bool give_back(Address start, const Whole& whole, bool may_call);
+  void decay(driver::Context context);
+  // What the table still says of memory that the driver has taken back by itself.
+  void forget_range(Address start, uint64_t bytes) CUPOOL_REQUIRES(lock_);
+  Table::iterator forget(Table::iterator entry) CUPOOL_REQUIRES(lock_);
+
+  driver::Driver& source_;
+  order::Timelines& order_;
+  upstream::InFlight& in_flight_;
+  Lock lock_;
+  Table table_ CUPOOL_GUARDED_BY(lock_);
+  std::map<int, stats::Holdings*> holdings_ CUPOOL_GUARDED_BY(lock_);
+  std::map<driver::Context, Account> accounts_ CUPOOL_GUARDED_BY(lock_);  // until the context ends
+  std::map<Key, std::deque<Address>> idle_ CUPOOL_GUARDED_BY(lock_);      // oldest first
+  uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;
+  std::atomic<uint64_t> gone_{0};  // blocks that went back to the driver
+  std::atomic<uint64_t> max_cached_{kFromOptions};
+  std::atomic<uint64_t> decayed_at_{0};
+};
+
+}  // namespace cupool::whole
