@@ -1,7 +1,6 @@
 // `cupool options`: the table of options as text, as JSON, or as the page docs/options.md.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
 #include "config/parse.hpp"
@@ -10,7 +9,6 @@
 #include "tools/json.hpp"
 #include "tools/launch.hpp"
 #include "tools/table.hpp"
-#include "tools/verbs.hpp"
 
 namespace cupool::tools {
 namespace {
@@ -49,13 +47,11 @@ void print_markdown() {
 }
 
 void print_json() {
-  const char* separator = "[";
+  Answer all = Answer::array();
   config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
-    printf("%s{\"name\":%s,\"type\":%s,\"default\":%s,\"doc\":%s}", separator, quoted(info.name).c_str(),
-           quoted(info.type).c_str(), quoted(info.fallback).c_str(), quoted(info.doc).c_str());
-    separator = ",";
+    all.push_back({{"name", info.name}, {"type", info.type}, {"default", info.fallback}, {"doc", info.doc}});
   });
-  printf("]\n");
+  print(all);
 }
 
 void print_all() {
@@ -74,7 +70,7 @@ void print_first() {
   printf("%zu more: cupool options --all\n", others);
 }
 
-int print_one(const char* word) {
+int print_one(const std::string& word) {
   const std::string name = option_name(word);
   bool found = false;
   config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
@@ -92,23 +88,13 @@ int print_one(const char* word) {
 
 }  // namespace
 
-int options(int count, char** arguments) {
-  if (count == 0) print_first();
+int options(const Arguments& arguments) {
+  if (arguments.flags.empty() && arguments.operands.empty()) print_first();
+  if (arguments.has("--all")) print_all();
+  if (arguments.has("--markdown")) print_markdown();
+  if (arguments.has("--json")) print_json();
   int code = 0;
-  for (int i = 0; i < count; ++i) {
-    const std::string_view word(arguments[i]);
-    if (word == "--all") {
-      print_all();
-    } else if (word == "--markdown") {
-      print_markdown();
-    } else if (word == "--json") {
-      print_json();
-    } else if (word.starts_with("-")) {
-      return refuse_flag("options", word);
-    } else {
-      code = std::max(code, print_one(arguments[i]));
-    }
-  }
+  for (const std::string& word : arguments.operands) code = std::max(code, print_one(word));
   return code;
 }
 

@@ -41,7 +41,8 @@ class CommandsTest(harness.TestCase):
             self.assertEqual(2, done.code, words)
             self.assertIn(said, done.err)
             self.assertNotIn("using", done.err)
-        for words, said in ((["--set"], "name=value"), (["--stats"], "CUPOOL_STATS")):
+        for words, said in ((["--set"], "name=value"), (["--stats"], "CUPOOL_STATS"), (["--json=yes"], "--json takes no value"),
+                            (["--set="], "name=value")):
             done = self.cupool("run", *words)
             self.assertEqual(2, done.code, words)
             self.assertIn(said, done.err)
@@ -52,6 +53,13 @@ class CommandsTest(harness.TestCase):
         noted = self.cupool("run", "--set", "limit=16M", "--", lab.PROGRAM, "a:x:1000")
         self.assertEqual(0, noted.code)
         self.assertIn("CUPOOL_LIMIT=16M is below CUPOOL_SEGMENT_MIN=20M", noted.err)
+
+    def test_run_hands_a_program_its_words_as_they_are(self):
+        words = ["a", "", "--", "--json", "++", "[x,y]", "-h", "--set=1", "/x", '"b"', "-V", "--no-such"]
+        for before in ([], ["--"], ["--set", "log=quiet"], ["--set=log=quiet", "--"]):
+            done = self.cupool("run", *before, "printf", "<%s>", *words)
+            self.assertEqual((0, "".join(f"<{word}>" for word in words)), (done.code, done.out))
+        self.assertIn("cannot run --json", self.cupool("run", "--", "--json").err)
 
     def test_run_needs_a_program(self):
         self.assertEqual(2, self.cupool("run").code)
@@ -240,6 +248,8 @@ class CommandsTest(harness.TestCase):
             self.assertIn(f"cannot read {path}: {reason}", done.err)
         self.assertEqual(2, self.cupool("merge").code)
         self.assertEqual(2, self.cupool("merge", "--odd").code)
+        self.assertIn("cannot read --odd", self.cupool("merge", "--", "--odd").err)
+        self.assertEqual(2, self.cupool("merge", "[a,b]", "++").err.count("cannot read"))
 
     def test_merge_ends_in_a_sentence_whatever_it_is_given(self):
         (good,) = self.reports(1)
