@@ -13,10 +13,13 @@
 namespace cupool::tools {
 namespace {
 
-// What people need first; docs and tests count on ten.
-constexpr std::string_view kFirst[] = {
-    "CUPOOL_BACKEND",    "CUPOOL_EXCEPT",   "CUPOOL_FREE",  "CUPOOL_LIMIT",      "CUPOOL_LOG",
-    "CUPOOL_MAX_CACHED", "CUPOOL_DECAY_MS", "CUPOOL_STATS", "CUPOOL_STATS_FILE", "CUPOOL_CHECK"};
+// Calls f(OptionInfo) for the ordinary options, or for those that experts need.
+template <typename F>
+void visit_those(bool expert, F&& f) {
+  config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
+    if (info.expert == expert) f(info);
+  });
+}
 
 void print_text(const config::OptionInfo& info) {
   print_wrapped(std::string(info.name) + "=" + info.fallback + "  (" + info.type + ")", 0);
@@ -42,32 +45,37 @@ void print_markdown() {
       "that is none, "
       "and two options that contradict each other are each told in one line on stderr, and the program runs "
       "on.\n\n");
-  printf("| variable | value | default | meaning |\n|---|---|---|---|\n");
-  config::visit(config::defaults(), [](const config::OptionInfo& info, const char*) { print_row(info); });
+  for (const bool expert : {false, true}) {
+    if (expert) printf("\n## For experts\n\nRarely needed, and more likely to change.\n\n");
+    printf("| variable | value | default | meaning |\n|---|---|---|---|\n");
+    visit_those(expert, print_row);
+  }
 }
 
 void print_json() {
   Answer all = Answer::array();
   config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
-    all.push_back({{"name", info.name}, {"type", info.type}, {"default", info.fallback}, {"doc", info.doc}});
+    all.push_back({{"name", info.name},
+                   {"type", info.type},
+                   {"default", info.fallback},
+                   {"doc", info.doc},
+                   {"expert", info.expert}});
   });
   print(all);
 }
 
-void print_all() {
-  config::visit(config::defaults(), [](const config::OptionInfo& info, const char*) { print_text(info); });
+void print_ordinary() {
+  size_t others = 0;
+  visit_those(false, print_text);
+  visit_those(true, [&](const config::OptionInfo&) { ++others; });
+  printf("%zu more for experts: cupool options --all\n", others);
 }
 
-void print_first() {
-  size_t others = 0;
-  config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
-    if (std::find(std::begin(kFirst), std::end(kFirst), info.name) == std::end(kFirst)) {
-      ++others;
-    } else {
-      print_text(info);
-    }
-  });
-  printf("%zu more: cupool options --all\n", others);
+void print_all() {
+  visit_those(false, print_text);
+  printf("\n");
+  print_wrapped(config::kExpertHeading, 0);
+  visit_those(true, print_text);
 }
 
 int print_one(const std::string& word) {
@@ -89,7 +97,7 @@ int print_one(const std::string& word) {
 }  // namespace
 
 int options(const Arguments& arguments) {
-  if (arguments.flags.empty() && arguments.operands.empty()) print_first();
+  if (arguments.flags.empty() && arguments.operands.empty()) print_ordinary();
   if (arguments.has("--all")) print_all();
   if (arguments.has("--markdown")) print_markdown();
   if (arguments.has("--json")) print_json();

@@ -126,9 +126,9 @@ const std::vector<Verb>& verbs() {
       {"options",
        "[name]...",
        "list the options, or explain some",
-       "Without a name the ten that people need first. A name may be written with or without CUPOOL_, in any "
+       "Without a name those that people need. A name may be written with or without CUPOOL_, in any "
        "case.",
-       {{"--all", "", "every option"},
+       {{"--all", "", "every option, those for experts last"},
         {"--json", "", "every option as JSON"},
         {"--markdown", "", "every option as the page docs/options.md"}},
        options},

@@ -301,7 +301,8 @@ class CommandsTest(harness.TestCase):
     # ---- options.
 
     def test_options_come_as_text_and_as_json(self):
-        for words, count in (([], 10), (["--all"], len(json.loads(self.cupool("options", "--json").out)))):
+        options = json.loads(self.cupool("options", "--json").out)
+        for words, count in (([], sum(not o["expert"] for o in options)), (["--all"], len(options))):
             out = self.cupool("options", *words).out
             self.assertIn("CUPOOL_LIMIT=unlimited", out)
             self.assertEqual(count, len(re.findall(r"(?m)^CUPOOL_", out)))
@@ -309,6 +310,17 @@ class CommandsTest(harness.TestCase):
             self.assertEqual(["CUPOOL_LIMIT"], re.findall(r"(?m)^CUPOOL_\w+", self.cupool("options", name).out))
         self.assertIn("CUPOOL_LIMIT", [o["name"] for o in json.loads(self.cupool("options", "--json").out)])
         self.assertEqual(2, self.cupool("options", "--odd").code)
+
+    def test_options_for_experts_come_last_under_their_own_heading(self):
+        experts = {o["name"]: o["expert"] for o in json.loads(self.cupool("options", "--json").out)}
+        self.assertFalse(experts["CUPOOL_LIMIT"])
+        self.assertTrue(experts["CUPOOL_SEGMENT_MIN"])
+        helped = harness.with_cupool(["true"], env={"CUPOOL_HELP": "1"}).err
+        for text in (self.cupool("options", "--all").out, self.cupool("options", "--markdown").out, helped):
+            ordinary, rest = text.split("For experts")
+            self.assertEqual([], [n for n in re.findall(r"(?m)^(?:\| `)?(CUPOOL_\w+)", ordinary) if experts[n]])
+            self.assertEqual([], [n for n in re.findall(r"(?m)^(?:\| `)?(CUPOOL_\w+)", rest) if not experts[n]])
+            self.assertEqual(len(experts), len(re.findall(r"(?m)^(?:\| `)?CUPOOL_\w+", text)))
 
 
 if __name__ == "__main__":
