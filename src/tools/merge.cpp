@@ -35,7 +35,7 @@ bool add_file(const std::string& path, std::vector<File>* out) {
 
 // Of one process among all hosts. Reports of older versions have no instance.
 std::string process_of(const Report& report) {
-  if (const std::string instance = report.text("instance"); !instance.empty()) return instance;
+  if (std::string instance = report.text("instance"); !instance.empty()) return instance;
   return report.text("host") + '\n' + report.text("program") + '\n' + report.text("rank") + '\n' +
          std::to_string(report.count("pid"));
 }

@@ -50,7 +50,7 @@ std::string meant_by(const Verb& verb, std::string_view flag) {
   if (takes_options && near_option != nullptr && option == near_option) return set(option);
   std::vector<std::string> names = {"--help"};
   for (const Flag& one : verb.flags) names.emplace_back(one.name);
-  const std::string near = nearest("--" + plain, names);
+  std::string near = nearest("--" + plain, names);
   if (!near.empty()) return near;
   return takes_options && near_option != nullptr ? set(near_option) : "";
 }
