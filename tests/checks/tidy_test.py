@@ -47,6 +47,9 @@ class TidyTest(harness.TestCase):
         return self.scratch / "scripts/tidy"
 
     def test_clang_tidy_finds_nothing_in_the_sources_that_changed(self):
+        version = subprocess.run(["clang-tidy", "--version"], capture_output=True, text=True, check=True).stdout
+        if "version 14." not in version:
+            self.skipTest("clang-tidy 14 is not here, and another version looks for other things")
         code, said = self.tidy("--changed", "6")
         self.assertEqual(0, code, said)
 
