@@ -46,7 +46,10 @@ const char* const* environment() {
   return has_raised_rights() || environ == nullptr ? kNone : environ;
 }
 
-const char* variable(const char* wanted) { return has_raised_rights() ? nullptr : getenv(wanted); }
+const char* variable(const char* wanted) {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the program's own getenv runs the same risk
+  return has_raised_rights() ? nullptr : getenv(wanted);
+}
 
 const char* rank() {
   for (const char* const one :

@@ -17,9 +17,7 @@ bool known(CUdevice device) { return device >= 0 && device < static_cast<int>(st
 int attribute(CUdevice_attribute which, CUdevice device) {
   switch (which) {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      return 1024;
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-      return 1024;
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
       return 1024;
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
@@ -27,7 +25,6 @@ int attribute(CUdevice_attribute which, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
       return 2147483647;
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
-      return 65535;
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
       return 65535;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:

@@ -47,7 +47,7 @@ bool parse_number(const char* text, std::uint64_t& out) {
 }
 
 std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t low, std::uint64_t high) {
-  const char* text = std::getenv(name);
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, as cupool does
   if (text == nullptr || *text == '\0') return fallback;
   std::uint64_t value = 0;
   if (!parse_number(text, value) || value < low || value > high) {
@@ -58,7 +58,7 @@ std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t low
 }
 
 std::string word(const char* name) {
-  const char* text = std::getenv(name);
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, as cupool does
   return text == nullptr ? std::string() : std::string(text);
 }
 

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/clock.hpp"
+
 namespace cupool::stats {
 
 enum class DeviceCounter : unsigned {
@@ -225,7 +227,6 @@ Device& device(int number);
 inline constexpr int64_t kPeakBound = 1 << 20;
 void set_peak_bound(int64_t bytes);
 
-// Nanoseconds of a clock that never goes back.
-uint64_t now_ns();
+using cupool::now_ns;
 
 }  // namespace cupool::stats

@@ -136,9 +136,13 @@ int cannot_run(const char* name, int error) {
   return error == ENOENT ? kNotFound : kCannotRun;
 }
 
-int become(char** arguments) {
-  execvp(arguments[0], arguments);
-  return cannot_run(arguments[0], errno);
+int become(std::vector<std::string> words) {
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  execvp(pointers[0], pointers.data());
+  return cannot_run(pointers[0], errno);
 }
 
 }  // namespace cupool::tools

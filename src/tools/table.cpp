@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/format.hpp"
+
 namespace cupool::tools {
 namespace {
 
@@ -54,6 +56,12 @@ void Table::print() const {
   };
   print_row([&](size_t i) { return columns[i].title; });
   for (const auto& cells : rows_) print_row([&](size_t i) { return cells[i]; });
+}
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  flatten(out.data(), out.size());
+  return out;
 }
 
 void print_wrapped(const std::string& text, size_t indent) {

@@ -11,7 +11,7 @@ LAYERS = [["hooks"], ["cuda"], ["pool"], ["order"], ["report", "trace"], ["drive
 LEVEL = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 
 # Beside the layers: what each may include besides itself.
-BESIDE = {"tools": {"report", "trace", "config", "stats", "base"}, "sim": {"base"}, "glibc": set()}
+BESIDE = {"tools": {"report", "trace", "config", "stats", "base"}, "sim": {"base"}, "glibc": {"base"}}
 
 MAY_INCLUDE_CUDA = {"cuda", "hooks", "sim"}
 MAY_READ_ENVIRONMENT = {"config", "sim"}
