@@ -29,6 +29,7 @@ std::optional<Size> parse_size(std::string_view text);
 // "1.5 GiB" in a buffer of its own, so that it can be an argument of a log line.
 struct SizeText {
   char text[24];
+  operator std::string_view() const { return text; }
 };
 SizeText print_bytes(uint64_t bytes);
 

@@ -61,13 +61,12 @@ void print_call_stack(void* const* frames, size_t count) {
   for (unsigned i = 0; i < kept; ++i) {
     const Symbol at = symbol_at(call_of(others[i]));
     if (at.line != 0) {
-      log::line("    #%u %s at %s:%d", i, *at.function != '\0' ? at.function : "?", at.file, at.line);
+      log::line("    #{} {} at {}:{}", i, *at.function != '\0' ? at.function : "?", at.file, at.line);
     } else if (*at.object == '\0') {
-      log::line("    #%u %p", i, others[i]);
+      log::line("    #{} {}", i, others[i]);
     } else {
-      log::line("    #%u %s in %s; for the line: addr2line -Cfe %s %#zx", i,
-                *at.function != '\0' ? at.function : "?", at.object, at.object,
-                static_cast<size_t>(at.in_object));
+      log::line("    #{} {} in {}; for the line: addr2line -Cfe {} {:#x}", i,
+                *at.function != '\0' ? at.function : "?", at.object, at.object, at.in_object);
     }
     // What called main is the same in every program.
     if (strcmp(at.function, "main") == 0) return;

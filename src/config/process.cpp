@@ -25,7 +25,7 @@ void remember_program() {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   start_ns = now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-  format(name, sizeof name, "%s", program_invocation_short_name);
+  format_into(name, "{}", program_invocation_short_name);
   has_name.store(true, std::memory_order_release);
 }
 

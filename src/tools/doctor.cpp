@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/bytes.hpp"
+#include "base/say.hpp"
 #include "base/version.hpp"
 #include "config/options.hpp"
 #include "config/parse.hpp"
@@ -70,32 +71,31 @@ std::string joined(const std::vector<std::string>& words) {
 
 void print_list(const char* title, const std::vector<std::string>& sentences) {
   if (sentences.empty()) return;
-  printf("%s\n", title);
+  say("{}\n", title);
   for (const std::string& sentence : sentences) print_wrapped("- " + printable(sentence), 2);
 }
 
 void print_machine(const DriverView& driver, const std::string& library) {
-  printf("cupool %s, library %s\n", kVersion, library.empty() ? "not found" : library.c_str());
+  say("cupool {}, library {}\n", kVersion, library.empty() ? "not found" : library.c_str());
   if (!driver.error.empty()) {
-    printf("driver: %s\n", printable(driver.error).c_str());
+    say("driver: {}\n", driver.error);
     return;
   }
-  printf("driver %d.%d, %s, context events: %s\n", driver.version / 1000, driver.version % 1000 / 10,
-         printable(driver.library).c_str(), driver.context_events ? "yes" : "no");
+  say("driver {}.{}, {}, context events: {}\n", driver.version / 1000, driver.version % 1000 / 10,
+      driver.library, driver.context_events ? "yes" : "no");
   for (size_t i = 0; i < driver.devices.size(); ++i) {
     const DriverView::Device& device = driver.devices[i];
-    printf("device %zu: %s, %s, stream-ordered pools: %s\n", i, printable(device.name).c_str(),
-           print_bytes(device.bytes).text, device.memory_pools ? "yes" : "no");
+    say("device {}: {}, {}, stream-ordered pools: {}\n", i, device.name, print_bytes(device.bytes),
+        device.memory_pools ? "yes" : "no");
   }
 }
 
 void print_report(const Json& report) {
-  const auto count = [&](const char* name) { return static_cast<unsigned long long>(report[name].count()); };
-  printf("%s[%llu]: came by %s; mode %s\n", printable(report["program"].text()).c_str(), count("pid"),
-         joined(doors(report)).c_str(), printable(report["mode"].text()).c_str());
-  printf(
-      "  %llu allocation%s, %llu past the pool; stream-ordered %llu, mapped %llu, arrays %llu, managed "
-      "%llu\n",
+  const auto count = [&](const char* name) { return report[name].count(); };
+  say("{}[{}]: came by {}; mode {}\n", report["program"].text(), count("pid"), joined(doors(report)),
+      report["mode"].text());
+  say("  {} allocation{}, {} past the pool; stream-ordered {}, mapped {}, arrays {}, managed "
+      "{}\n",
       count("allocations"), count("allocations") == 1 ? "" : "s", count("forwarded_allocations"),
       count("async_allocations"), count("mapped_allocations"), count("array_allocations"),
       count("managed_allocations"));
@@ -128,42 +128,39 @@ std::string verdict(const DriverView& driver, const std::string& library, const 
 }
 
 void print_json_list(const std::vector<std::string>& sentences) {
-  printf("[");
-  for (size_t i = 0; i < sentences.size(); ++i)
-    printf("%s%s", i == 0 ? "" : ",", quoted(sentences[i]).c_str());
-  printf("]");
+  say("[");
+  for (size_t i = 0; i < sentences.size(); ++i) say("{}{}", i == 0 ? "" : ",", quoted(sentences[i]));
+  say("]");
 }
 
 void print_json(const DriverView& driver, const std::string& library, const std::vector<Json>& reports,
                 bool ran_program) {
-  printf(
-      "{\"cupool\":%s,\"library\":%s,\"driver\":{\"library\":%s,\"version\":%d,\"context_events\":%s,"
-      "\"error\":%s",
-      quoted(kVersion).c_str(), quoted(library).c_str(), quoted(driver.library).c_str(), driver.version,
-      driver.context_events ? "true" : "false", quoted(driver.error).c_str());
-  printf(",\"devices\":[");
+  say("{{\"cupool\":{},\"library\":{},\"driver\":{{\"library\":{},\"version\":{},\"context_events\":{},"
+      "\"error\":{}",
+      quoted(kVersion), quoted(library), quoted(driver.library), driver.version,
+      driver.context_events ? "true" : "false", quoted(driver.error));
+  say(",\"devices\":[");
   for (size_t i = 0; i < driver.devices.size(); ++i) {
     const DriverView::Device& device = driver.devices[i];
-    printf("%s{\"name\":%s,\"bytes\":%llu,\"memory_pools\":%s}", i == 0 ? "" : ",",
-           quoted(device.name).c_str(), static_cast<unsigned long long>(device.bytes),
-           device.memory_pools ? "true" : "false");
+    say("{}{{\"name\":{},\"bytes\":{},\"memory_pools\":{}}}", i == 0 ? "" : ",", quoted(device.name),
+        device.bytes, device.memory_pools ? "true" : "false");
   }
-  printf("]},\"settings\":");
+  say("]}},\"settings\":");
   print_json_list(complaints);
-  printf(",\"advice\":");
+  say(",\"advice\":");
   print_json_list(advise(driver));
-  printf(",\"processes\":[");
+  say(",\"processes\":[");
   for (size_t i = 0; i < reports.size(); ++i) {
     const Json& report = reports[i];
-    printf("%s{\"program\":%s,\"pid\":%llu,\"mode\":%s,\"mode_reason\":%s,\"doors\":", i == 0 ? "" : ",",
-           quoted(report["program"].text()).c_str(), static_cast<unsigned long long>(report["pid"].count()),
-           quoted(report["mode"].text()).c_str(), quoted(report["mode_reason"].text()).c_str());
+    say("{}{{\"program\":{},\"pid\":{},\"mode\":{},\"mode_reason\":{},\"doors\":", i == 0 ? "" : ",",
+        quoted(report["program"].text()), report["pid"].count(), quoted(report["mode"].text()),
+        quoted(report["mode_reason"].text()));
     print_json_list(doors(report));
-    printf(",\"advice\":");
+    say(",\"advice\":");
     print_json_list(advise(report));
-    printf("}");
+    say("}}");
   }
-  printf("],\"verdict\":%s}\n", quoted(verdict(driver, library, reports, ran_program)).c_str());
+  say("],\"verdict\":{}}}\n", quoted(verdict(driver, library, reports, ran_program)));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "base/format.hpp"
+#include "base/say.hpp"
 #include "stats/counters.hpp"
 
 namespace cupool::tools {
@@ -186,9 +186,7 @@ std::string quoted(std::string_view text) {
       out += '\\';
       out += c;
     } else if (byte < 0x20 || byte >= 0x7f) {
-      char code[8];
-      snprintf(code, sizeof code, "\\u%04x", byte);
-      out += code;
+      out += make_text("\\u{:04x}", byte);
     } else {
       out += c;
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/say.hpp"
 #include "stats/counters.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
@@ -25,7 +26,7 @@ bool add_report(const char* path, std::vector<Report>* out) {
   std::string error;
   auto json = read_report(path, &error);
   if (!json) {
-    fprintf(stderr, "cupool: %s\n", error.c_str());
+    say(stderr, "cupool: {}\n", error);
     return false;
   }
   out->push_back({path, std::move(*json)});
@@ -55,8 +56,7 @@ void count_once(std::vector<Report>* reports) {
       continue;
     }
     Report& other = out[entry->second];
-    fprintf(stderr, "cupool: %s and %s are of the same process; the later one counts\n",
-            printable(other.file).c_str(), printable(report.file).c_str());
+    say(stderr, "cupool: {} and {} are of the same process; the later one counts\n", other.file, report.file);
     if (counted(report) > counted(other)) other = std::move(report);
   }
   *reports = std::move(out);
@@ -74,28 +74,23 @@ double fragmentation(uint64_t live, uint64_t reserved) {
   return live >= reserved ? 0 : 1 - ratio(static_cast<double>(live), static_cast<double>(reserved));
 }
 
-std::string print(const char* format, double value) {
-  char text[32];
-  snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 template <typename Get>
 std::vector<std::string> cells(std::string rank, std::string host, std::string process, Get&& get,
                                std::string mode) {
   const uint64_t hits = plus(get("hits_at_once"), get("hits_after_wait"));
-  return {std::move(rank),
-          std::move(host),
-          std::move(process),
-          std::to_string(get("allocations")),
-          print("%.1f%%", 100 * ratio(static_cast<double>(hits), static_cast<double>(get("allocations")))),
-          print_bytes(get("peak_live_bytes")).text,
-          print_bytes(get("peak_reserved_bytes")).text,
-          print("%.0f%%", 100 * fragmentation(get("peak_live_bytes"), get("peak_reserved_bytes"))),
-          std::to_string(plus(get("segments_allocated"), get("segments_released"))),
-          print("%.3f", static_cast<double>(get("saved_ns")) * 1e-9),
-          std::to_string(get("out_of_memory")),
-          std::move(mode)};
+  return {
+      std::move(rank),
+      std::move(host),
+      std::move(process),
+      std::to_string(get("allocations")),
+      make_text("{:.1f}%", 100 * ratio(static_cast<double>(hits), static_cast<double>(get("allocations")))),
+      print_bytes(get("peak_live_bytes")).text,
+      print_bytes(get("peak_reserved_bytes")).text,
+      make_text("{:.0f}%", 100 * fragmentation(get("peak_live_bytes"), get("peak_reserved_bytes"))),
+      std::to_string(plus(get("segments_allocated"), get("segments_released"))),
+      make_text("{:.3f}", static_cast<double>(get("saved_ns")) * 1e-9),
+      std::to_string(get("out_of_memory")),
+      std::move(mode)};
 }
 
 using Totals = std::map<std::string, uint64_t>;
@@ -135,19 +130,17 @@ void print_table(const std::vector<Report>& reports, const Totals& totals) {
 }
 
 void print_json(const std::vector<Report>& reports, const Totals& totals) {
-  printf("{\"processes\":%zu", reports.size());
-  for (const auto& [name, value] : totals)
-    printf(",\"%s\":%llu", name.c_str(), static_cast<unsigned long long>(value));
-  printf(",\"fragmentation\":%.4f,\"reports\":[",
-         fragmentation(totals.at("peak_live_bytes"), totals.at("peak_reserved_bytes")));
+  say("{{\"processes\":{}", reports.size());
+  for (const auto& [name, value] : totals) say(",\"{}\":{}", name, value);
+  say(",\"fragmentation\":{:.4f},\"reports\":[",
+      fragmentation(totals.at("peak_live_bytes"), totals.at("peak_reserved_bytes")));
   const char* separator = "";
   for (const Report& report : reports) {
-    printf("%s{\"file\":%s,\"rank\":%s,\"host\":%s,\"pid\":%llu}", separator, quoted(report.file).c_str(),
-           quoted(report.json["rank"].text()).c_str(), quoted(report.json["host"].text()).c_str(),
-           static_cast<unsigned long long>(report.json["pid"].count()));
+    say("{}{{\"file\":{},\"rank\":{},\"host\":{},\"pid\":{}}}", separator, quoted(report.file),
+        quoted(report.json["rank"].text()), quoted(report.json["host"].text()), report.json["pid"].count());
     separator = ",";
   }
-  printf("]}\n");
+  say("]}}\n");
 }
 
 // Ranks in order; what has none comes last.
@@ -168,14 +161,14 @@ int merge(int count, char** arguments) {
     if (strcmp(arguments[i], "--json") == 0) {
       as_json = true;
     } else if (arguments[i][0] == '-' && arguments[i][1] != '\0') {
-      fprintf(stderr, "cupool: merge does not know %s\n", printable(arguments[i]).c_str());
+      say(stderr, "cupool: merge does not know {}\n", arguments[i]);
       return kMisuse;
     } else {
       all_read = add_report(arguments[i], &reports) && all_read;
     }
   }
   if (reports.empty()) {
-    if (all_read) fprintf(stderr, "cupool: merge needs the files that CUPOOL_STATS=json left\n");
+    if (all_read) say(stderr, "cupool: merge needs the files that CUPOOL_STATS=json left\n");
     return all_read ? kMisuse : 1;
   }
   count_once(&reports);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/say.hpp"
 #include "config/parse.hpp"
 #include "config/print.hpp"
 #include "tools/commands.hpp"
@@ -27,35 +28,34 @@ void print_text(const config::OptionInfo& info) {
 
 // A choice of words has bars in it, which would end a cell.
 void print_cell(const char* text) {
-  for (; *text != '\0'; ++text) printf(*text == '|' ? "\\|" : "%c", *text);
+  for (; *text != '\0'; ++text) say("{}{}", *text == '|' ? "\\" : "", *text);
 }
 
 void print_row(const config::OptionInfo& info) {
-  printf("| `%s` | ", info.name);
+  say("| `{}` | ", info.name);
   print_cell(info.type);
-  printf(" | %s | %s |\n", *info.fallback == '\0' ? "" : info.fallback, info.doc);
+  say(" | {} | {} |\n", *info.fallback == '\0' ? "" : info.fallback, info.doc);
 }
 
 void print_markdown() {
-  printf(
-      "# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written "
+  say("# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written "
       "as `512`, "
-      "`64K`, `1.5GiB`, `20%%` (of the device's memory) or `unlimited`. A value that makes no sense, a name "
+      "`64K`, `1.5GiB`, `20%` (of the device's memory) or `unlimited`. A value that makes no sense, a name "
       "that is none, "
       "and two options that contradict each other are each told in one line on stderr, and the program runs "
       "on.\n\n");
-  printf("| variable | value | default | meaning |\n|---|---|---|---|\n");
+  say("| variable | value | default | meaning |\n|---|---|---|---|\n");
   config::visit(config::defaults(), [](const config::OptionInfo& info, const char*) { print_row(info); });
 }
 
 void print_json() {
   const char* separator = "[";
   config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
-    printf("%s{\"name\":%s,\"type\":%s,\"default\":%s,\"doc\":%s}", separator, quoted(info.name).c_str(),
-           quoted(info.type).c_str(), quoted(info.fallback).c_str(), quoted(info.doc).c_str());
+    say("{}{{\"name\":{},\"type\":{},\"default\":{},\"doc\":{}}}", separator, quoted(info.name),
+        quoted(info.type), quoted(info.fallback), quoted(info.doc));
     separator = ",";
   });
-  printf("]\n");
+  say("]\n");
 }
 
 void print_all() {
@@ -71,7 +71,7 @@ void print_first() {
       print_text(info);
     }
   });
-  printf("%zu more: cupool options --all\n", others);
+  say("{} more: cupool options --all\n", others);
 }
 
 int print_one(const char* word) {
@@ -86,7 +86,7 @@ int print_one(const char* word) {
   const char* const near = config::nearest_name(name);
   const std::string hint =
       near == nullptr ? "cupool options --all lists them" : std::string("did you mean ") + near + "?";
-  fprintf(stderr, "cupool: %s is not an option; %s\n", name.c_str(), hint.c_str());
+  say(stderr, "cupool: {} is not an option; {}\n", name, hint);
   return kMisuse;
 }
 

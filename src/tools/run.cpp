@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/say.hpp"
 #include "tools/commands.hpp"
 #include "tools/launch.hpp"
 #include "tools/verbs.hpp"
@@ -57,7 +58,7 @@ int run(int count, char** arguments) {
     arguments += used;
   }
   if (count == 0) {
-    fprintf(stderr, "cupool: run needs a program: cupool run [options] -- app [argument]...\n");
+    say(stderr, "cupool: run needs a program: cupool run [options] -- app [argument]...\n");
     return kMisuse;
   }
   return preload_library() ? become(arguments) : kNotFound;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/say.hpp"
 #include "base/version.hpp"
 #include "config/parse.hpp"
 #include "tools/commands.hpp"
@@ -105,7 +106,7 @@ void print_help() {
   print_wrapped(std::string("cupool ") + kVersion +
                     ": a caching pool for device memory under unmodified CUDA programs.",
                 0);
-  printf("\n");
+  say("\n");
   for (const Verb& verb : verbs()) {
     std::string line = std::string("cupool ") + verb.name;
     if (!verb.flags.empty()) line += " [options]";
@@ -113,7 +114,7 @@ void print_help() {
     print_wrapped(line, 2);
     print_wrapped(verb.summary, 2 + kIndent);
   }
-  printf("\n");
+  say("\n");
   print_wrapped(
       "cupool help verb, or -h behind a verb, explains it. Without the command: LD_PRELOAD=libcupool.so app.",
       0);
@@ -149,8 +150,7 @@ int refuse_flag(std::string_view name, std::string_view flag) {
   const std::string meant = verb == nullptr ? "" : meant_by(*verb, flag);
   const std::string hint = meant.empty() ? "cupool " + std::string(name) + " -h lists what it takes"
                                          : "did you mean " + meant + "?";
-  fprintf(stderr, "cupool: %.*s does not know %.*s; %s\n", static_cast<int>(name.size()), name.data(),
-          static_cast<int>(flag.size()), flag.data(), hint.c_str());
+  say(stderr, "cupool: {} does not know {}; {}\n", name, flag, hint);
   return kMisuse;
 }
 
@@ -160,12 +160,11 @@ int refuse_verb(std::string_view word) {
   const std::string text(word);
   const std::string near = nearest(word, names);
   if (!near.empty()) {
-    fprintf(stderr, "cupool: there is no command %s; did you mean cupool %s?\n", text.c_str(), near.c_str());
+    say(stderr, "cupool: there is no command {}; did you mean cupool {}?\n", text, near);
   } else if (find_program(text.c_str()).found) {
-    fprintf(stderr, "cupool: there is no command %s; to run that program: cupool run -- %s\n", text.c_str(),
-            text.c_str());
+    say(stderr, "cupool: there is no command {}; to run that program: cupool run -- {}\n", text, text);
   } else {
-    fprintf(stderr, "cupool: there is no command %s; cupool help lists them\n", text.c_str());
+    say(stderr, "cupool: there is no command {}; cupool help lists them\n", text);
   }
   return kMisuse;
 }
