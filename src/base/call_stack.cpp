@@ -3,10 +3,14 @@
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#if __has_include(<libunwind.h>)
+#include <libunwind.h>
+#endif
 
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "base/log.hpp"
 #include "base/symbols.hpp"
@@ -15,7 +19,12 @@
 namespace cupool {
 namespace {
 
+// The type of both functions that walk a stack. libunwind's header confirms it; a cross compiler may lack
+// that.
 using Backtrace = int (*)(void**, int);
+#if __has_include(<libunwind.h>)
+static_assert(std::is_convertible_v<decltype(&unw_backtrace), Backtrace>);
+#endif
 
 Backtrace find_backtrace() {
   void* const library = open_system_library("libunwind.so.8");
