@@ -38,7 +38,7 @@ void write_json(const char* path) {
 void tell(std::uint64_t count, const char* what, const std::vector<std::string>& stories) {
   if (count == 0) return;
   say(stderr, "cupool-sim: {} {}(s), seed {}\n", count, what, options().seed);
-  for (const std::string& story : stories) say(stderr, "  {}: {}\n", what, story);
+  for (const std::string& story : stories) say(stderr, "  {}: {}\n", what, trusted(story));
 }
 
 // The exit code of what the oracles found; 0: nothing.
