@@ -1,8 +1,6 @@
 // See print.hpp.
 #include "config/print.hpp"
 
-#include <algorithm>
-
 #include "base/format.hpp"
 #include "base/log.hpp"
 
@@ -13,10 +11,9 @@ void print_help(const Options& options) {
     visit(options, [&](const OptionInfo& info, const char* value) {
       if (info.expert != expert) return;
       char text[768];
-      const size_t wanted =
-          format(text, sizeof text, "%s=%.255s  (%s; default %s)\n    %s\n", info.name, value, info.type,
-                 *info.fallback == '\0' ? "empty" : info.fallback, info.doc);
-      log::raw(text, std::min(wanted, sizeof text - 1));
+      const size_t size = format_into(text, "{}={}  ({}; default {})\n    {}\n", info.name, first(value, 255),
+                                      info.type, *info.fallback == '\0' ? "empty" : info.fallback, info.doc);
+      log::raw(text, size);
     });
   };
   print_those(false);

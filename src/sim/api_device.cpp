@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "sim/entry.hpp"
 #include "sim/options.hpp"
 
@@ -103,7 +104,7 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
   return in_driver(SIM_SITE(cuDeviceGetName), [&]() -> CUresult {
     if (name == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
     if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::snprintf(name, static_cast<std::size_t>(length), "cupool simulated device");
+    cupool::format_into({name, static_cast<std::size_t>(length)}, "cupool simulated device");
     return CUDA_SUCCESS;
   });
 }
@@ -152,7 +153,7 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
   return in_driver(SIM_SITE(cuDeviceGetPCIBusId), [&]() -> CUresult {
     if (text == nullptr || length < 13) return CUDA_ERROR_INVALID_VALUE;
     if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", device + 1);
+    cupool::format_into({text, static_cast<std::size_t>(length)}, "0000:{:02x}:00.0", device + 1);
     return CUDA_SUCCESS;
   });
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/say.hpp"
 #include "sim/options.hpp"
 #include "sim/report.hpp"
 #include "sim/scheduler.hpp"
@@ -154,9 +155,9 @@ bool goes_on_without_added_waits(bool asks) {
 }
 
 [[noreturn]] void end_process(const std::string& proof, const std::string& story, bool added) {
-  std::fprintf(stderr, "cupool-sim: %s, seed %llu (%s)\n%s",
-               added ? "a hang that only the preloaded library causes" : "the program itself hangs",
-               static_cast<unsigned long long>(options().seed), proof.c_str(), story.c_str());
+  say(stderr, "cupool-sim: {}, seed {} ({})\n{}",
+      added ? "a hang that only the preloaded library causes" : "the program itself hangs", options().seed,
+      proof, trusted(story));
   end_with_report(added ? kHangExit : kOwnHangExit);
 }
 

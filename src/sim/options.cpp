@@ -7,11 +7,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/say.hpp"
+
 namespace cupool::sim {
 namespace {
 
 void junk(const char* name, const char* text) {
-  std::fprintf(stderr, "cupool-sim: %s=%s is not a value I know; using the default\n", name, text);
+  say(stderr, "cupool-sim: {}={} is not a value I know; using the default\n", name, text);
 }
 
 unsigned suffix_shift(char c) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/say.hpp"
 #include "tools/commands.hpp"
 #include "tools/verbs.hpp"
 
@@ -31,14 +32,13 @@ int refuse_use(const Verb& verb, std::string_view complaint) {
   for (const Flag& flag : verb.flags) {
     if (!plain.starts_with(std::string_view(flag.name).substr(2))) continue;
     if (*flag.value == '\0') {
-      fprintf(stderr, "cupool: %s takes no value; cupool %s -h explains it\n", flag.name, verb.name);
+      say(stderr, "cupool: {} takes no value; cupool {} -h explains it\n", flag.name, verb.name);
     } else {
-      fprintf(stderr, "cupool: %s needs a value, %s: %s\n", flag.name, flag.value, flag.doc);
+      say(stderr, "cupool: {} needs a value, {}: {}\n", flag.name, flag.value, flag.doc);
     }
     return kMisuse;
   }
-  fprintf(stderr, "cupool: %.*s; cupool %s -h explains it\n", static_cast<int>(complaint.size()),
-          complaint.data(), verb.name);
+  say(stderr, "cupool: {}; cupool {} -h explains it\n", complaint, verb.name);
   return kMisuse;
 }
 

@@ -5,9 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
-
 #include "base/bytes.hpp"
+#include "base/say.hpp"
 #include "base/version.hpp"
 #include "config/options.hpp"
 #include "config/parse.hpp"
@@ -69,32 +68,30 @@ std::string joined(const std::vector<std::string>& words) {
 
 void print_list(const char* title, const std::vector<std::string>& sentences) {
   if (sentences.empty()) return;
-  printf("%s\n", title);
+  say("{}\n", title);
   for (const std::string& sentence : sentences) print_wrapped("- " + printable(sentence), 2);
 }
 
 void print_machine(const DriverView& driver, const std::string& library) {
-  printf("cupool %s, library %s\n", kVersion, library.empty() ? "not found" : library.c_str());
+  say("cupool {}, library {}\n", kVersion, library.empty() ? "not found" : library.c_str());
   if (!driver.error.empty()) {
-    printf("driver: %s\n", printable(driver.error).c_str());
+    say("driver: {}\n", driver.error);
     return;
   }
-  printf("driver %d.%d, %s, context events: %s\n", driver.version / 1000, driver.version % 1000 / 10,
-         printable(driver.library).c_str(), driver.context_events ? "yes" : "no");
+  say("driver {}.{}, {}, context events: {}\n", driver.version / 1000, driver.version % 1000 / 10,
+      driver.library, driver.context_events ? "yes" : "no");
   for (size_t i = 0; i < driver.devices.size(); ++i) {
     const DriverView::Device& device = driver.devices[i];
-    printf("device %zu: %s, %s, stream-ordered pools: %s\n", i, printable(device.name).c_str(),
-           print_bytes(device.bytes).text, device.memory_pools ? "yes" : "no");
+    say("device {}: {}, {}, stream-ordered pools: {}\n", i, device.name, print_bytes(device.bytes),
+        device.memory_pools ? "yes" : "no");
   }
 }
 
 void print_report(const Report& report) {
-  const auto count = [&](const char* name) { return static_cast<unsigned long long>(report.count(name)); };
-  printf("%s[%llu]: came by %s; mode %s\n", printable(report.text("program")).c_str(), count("pid"),
-         joined(doors(report)).c_str(), printable(report.text("mode")).c_str());
-  printf(
-      "  %llu allocation%s, %llu past the pool; stream-ordered %llu, mapped %llu, arrays %llu, managed "
-      "%llu\n",
+  const auto count = [&](const char* name) { return report.count(name); };
+  say("{}[{}]: came by {}; mode {}\n", report.text("program"), count("pid"), joined(doors(report)),
+      report.text("mode"));
+  say("  {} allocation{}, {} past the pool; stream-ordered {}, mapped {}, arrays {}, managed {}\n",
       count("allocations"), count("allocations") == 1 ? "" : "s", count("forwarded_allocations"),
       count("async_allocations"), count("mapped_allocations"), count("array_allocations"),
       count("managed_allocations"));

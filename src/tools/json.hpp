@@ -2,8 +2,9 @@
 // which they were written.
 #pragma once
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "base/say.hpp"
 
 namespace cupool::tools {
 
@@ -11,7 +12,7 @@ using Answer = nlohmann::ordered_json;
 
 inline void print(const Answer& answer) {
   // In ASCII alone; bytes of a path that are no UTF-8 become a replacement character.
-  printf("%s\n", answer.dump(-1, ' ', true, Answer::error_handler_t::replace).c_str());
+  say("{}\n", answer.dump(-1, ' ', true, Answer::error_handler_t::replace));
 }
 
 }  // namespace cupool::tools

@@ -4,16 +4,18 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/say.hpp"
 #include "tools/commands.hpp"
 #include "tools/verbs.hpp"
 
 namespace {
 
 using namespace cupool::tools;
+using cupool::say;
 
 int act(int count, char** words) {
   if (count < 2) {
-    fprintf(stderr, "cupool: say what to do; cupool help lists the commands\n");
+    say(stderr, "cupool: say what to do; cupool help lists the commands\n");
     return kMisuse;
   }
   const Verb* const verb = find_verb(words[1]);
@@ -29,6 +31,6 @@ int main(int count, char** words) {
   const int code = act(count, words);
   // What was printed may not have arrived.
   if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
-  fprintf(stderr, "cupool: cannot write the answer: %s\n", strerror(errno));
+  say(stderr, "cupool: cannot write the answer: {}\n", strerror(errno));
   return code == 0 ? 1 : code;
 }

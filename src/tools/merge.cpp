@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/say.hpp"
 #include "stats/counters.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
@@ -26,7 +27,7 @@ bool add_file(const std::string& path, std::vector<File>* out) {
   std::string error;
   auto report = Report::read(path.c_str(), &error);
   if (!report) {
-    fprintf(stderr, "cupool: %s\n", error.c_str());
+    say(stderr, "cupool: {}\n", error);
     return false;
   }
   out->push_back({path, std::move(*report)});
@@ -55,8 +56,7 @@ void count_once(std::vector<File>* files) {
       continue;
     }
     File& other = out[entry->second];
-    fprintf(stderr, "cupool: %s and %s are of the same process; the later one counts\n",
-            printable(other.path).c_str(), printable(file.path).c_str());
+    say(stderr, "cupool: {} and {} are of the same process; the later one counts\n", other.path, file.path);
     if (counted(file.report) > counted(other.report)) other = std::move(file);
   }
   *files = std::move(out);
@@ -74,12 +74,6 @@ double fragmentation(uint64_t live, uint64_t reserved) {
   return live >= reserved ? 0 : 1 - ratio(static_cast<double>(live), static_cast<double>(reserved));
 }
 
-std::string with_format(const char* format, double value) {
-  char text[32];
-  snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 template <typename Get>
 std::vector<std::string> cells(std::string rank, std::string host, std::string process, Get&& get,
                                std::string mode) {
@@ -89,12 +83,12 @@ std::vector<std::string> cells(std::string rank, std::string host, std::string p
       std::move(host),
       std::move(process),
       std::to_string(get("allocations")),
-      with_format("%.1f%%", 100 * ratio(static_cast<double>(hits), static_cast<double>(get("allocations")))),
+      make_text("{:.1f}%", 100 * ratio(static_cast<double>(hits), static_cast<double>(get("allocations")))),
       print_bytes(get("peak_live_bytes")).text,
       print_bytes(get("peak_reserved_bytes")).text,
-      with_format("%.0f%%", 100 * fragmentation(get("peak_live_bytes"), get("peak_reserved_bytes"))),
+      make_text("{:.0f}%", 100 * fragmentation(get("peak_live_bytes"), get("peak_reserved_bytes"))),
       std::to_string(plus(get("segments_allocated"), get("segments_released"))),
-      with_format("%.3f", static_cast<double>(get("saved_ns")) * 1e-9),
+      make_text("{:.3f}", static_cast<double>(get("saved_ns")) * 1e-9),
       std::to_string(get("out_of_memory")),
       std::move(mode)};
 }
@@ -164,7 +158,7 @@ int merge(const Arguments& arguments) {
   bool all_read = true;
   for (const std::string& path : arguments.operands) all_read = add_file(path, &files) && all_read;
   if (files.empty()) {
-    if (all_read) fprintf(stderr, "cupool: merge needs the files that CUPOOL_STATS=json left\n");
+    if (all_read) say(stderr, "cupool: merge needs the files that CUPOOL_STATS=json left\n");
     return all_read ? kMisuse : 1;
   }
   count_once(&files);

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/say.hpp"
 #include "config/parse.hpp"
 #include "config/print.hpp"
 #include "tools/commands.hpp"
@@ -28,26 +29,25 @@ void print_text(const config::OptionInfo& info) {
 
 // A choice of words has bars in it, which would end a cell.
 void print_cell(const char* text) {
-  for (; *text != '\0'; ++text) printf(*text == '|' ? "\\|" : "%c", *text);
+  for (; *text != '\0'; ++text) say("{}{}", *text == '|' ? "\\" : "", *text);
 }
 
 void print_row(const config::OptionInfo& info) {
-  printf("| `%s` | ", info.name);
+  say("| `{}` | ", info.name);
   print_cell(info.type);
-  printf(" | %s | %s |\n", *info.fallback == '\0' ? "" : info.fallback, info.doc);
+  say(" | {} | {} |\n", *info.fallback == '\0' ? "" : info.fallback, info.doc);
 }
 
 void print_markdown() {
-  printf(
-      "# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written "
+  say("# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written "
       "as `512`, "
-      "`64K`, `1.5GiB`, `20%%` (of the device's memory) or `unlimited`. A value that makes no sense, a name "
+      "`64K`, `1.5GiB`, `20%` (of the device's memory) or `unlimited`. A value that makes no sense, a name "
       "that is none, "
       "and two options that contradict each other are each told in one line on stderr, and the program runs "
       "on.\n\n");
   for (const bool expert : {false, true}) {
-    if (expert) printf("\n## For experts\n\nRarely needed, and more likely to change.\n\n");
-    printf("| variable | value | default | meaning |\n|---|---|---|---|\n");
+    if (expert) say("\n## For experts\n\nRarely needed, and more likely to change.\n\n");
+    say("| variable | value | default | meaning |\n|---|---|---|---|\n");
     visit_those(expert, print_row);
   }
 }
@@ -68,12 +68,12 @@ void print_ordinary() {
   size_t others = 0;
   visit_those(false, print_text);
   visit_those(true, [&](const config::OptionInfo&) { ++others; });
-  printf("%zu more for experts: cupool options --all\n", others);
+  say("{} more for experts: cupool options --all\n", others);
 }
 
 void print_all() {
   visit_those(false, print_text);
-  printf("\n");
+  say("\n");
   print_wrapped(config::kExpertHeading, 0);
   visit_those(true, print_text);
 }
@@ -90,7 +90,7 @@ int print_one(const std::string& word) {
   const char* const near = config::nearest_name(name);
   const std::string hint =
       near == nullptr ? "cupool options --all lists them" : std::string("did you mean ") + near + "?";
-  fprintf(stderr, "cupool: %s is not an option; %s\n", name.c_str(), hint.c_str());
+  say(stderr, "cupool: {} is not an option; {}\n", name, hint);
   return kMisuse;
 }
 

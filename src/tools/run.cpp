@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/say.hpp"
 #include "tools/commands.hpp"
 #include "tools/launch.hpp"
 
@@ -15,7 +16,7 @@ int run(const Arguments& arguments) {
     if (!set_option(assignment.c_str())) return kMisuse;
   }
   if (arguments.operands.empty()) {
-    fprintf(stderr, "cupool: run needs a program: cupool run [options] -- app [argument]...\n");
+    say(stderr, "cupool: run needs a program: cupool run [options] -- app [argument]...\n");
     return kMisuse;
   }
   return preload_library() ? become(arguments.operands) : kNotFound;

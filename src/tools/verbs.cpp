@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/say.hpp"
 #include "base/version.hpp"
 #include "config/parse.hpp"
 #include "tools/commands.hpp"
@@ -61,7 +62,7 @@ void print_overview() {
   print_wrapped(std::string("cupool ") + kVersion +
                     ": a caching pool for device memory under unmodified CUDA programs.",
                 0);
-  printf("\n");
+  say("\n");
   for (const Verb& verb : verbs()) {
     std::string line = std::string("cupool ") + verb.name;
     if (!verb.flags.empty()) line += " [options]";
@@ -69,7 +70,7 @@ void print_overview() {
     print_wrapped(line, 2);
     print_wrapped(verb.summary, 2 + kIndent);
   }
-  printf("\n");
+  say("\n");
   print_wrapped(
       "cupool help verb, or -h behind a verb, explains it. Without the command: LD_PRELOAD=libcupool.so app.",
       0);
@@ -87,7 +88,7 @@ int help(const Arguments& arguments) {
 }
 
 int version(const Arguments&) {
-  printf("cupool %s\n", kVersion);
+  say("cupool {}\n", kVersion);
   return 0;
 }
 
@@ -164,7 +165,7 @@ int refuse_flag(const Verb& verb, std::string_view flag) {
   const std::string meant = meant_by(verb, flag);
   const std::string hint = meant.empty() ? "cupool " + std::string(verb.name) + " -h lists what it takes"
                                          : "did you mean " + meant + "?";
-  fprintf(stderr, "cupool: %s does not know %s; %s\n", verb.name, printable(flag).c_str(), hint.c_str());
+  say(stderr, "cupool: {} does not know {}; {}\n", verb.name, flag, hint);
   return kMisuse;
 }
 
@@ -174,12 +175,11 @@ int refuse_verb(std::string_view word) {
   const std::string text(word);
   const std::string near = nearest(word, names);
   if (!near.empty()) {
-    fprintf(stderr, "cupool: there is no command %s; did you mean cupool %s?\n", text.c_str(), near.c_str());
+    say(stderr, "cupool: there is no command {}; did you mean cupool {}?\n", text, near);
   } else if (find_program(text.c_str()).found) {
-    fprintf(stderr, "cupool: there is no command %s; to run that program: cupool run -- %s\n", text.c_str(),
-            text.c_str());
+    say(stderr, "cupool: there is no command {}; to run that program: cupool run -- {}\n", text, text);
   } else {
-    fprintf(stderr, "cupool: there is no command %s; cupool help lists them\n", text.c_str());
+    say(stderr, "cupool: there is no command {}; cupool help lists them\n", text);
   }
   return kMisuse;
 }
