@@ -91,14 +91,14 @@ std::optional<Size> parse_size(std::string_view text) {
 SizeText print_bytes(uint64_t bytes) {
   SizeText out;
   if (bytes == kUnlimited) {
-    format(out.text, sizeof out.text, "unlimited");
+    format_into(out.text, "unlimited");
     return out;
   }
   int power = 0;
   // 1023.95 KiB would be printed as 1024.0 KiB: it belongs to the next unit.
   while (power < 4 && (bytes >> (10 * power)) >= 1024) ++power;
   if (power == 0) {
-    format(out.text, sizeof out.text, "%llu B", static_cast<unsigned long long>(bytes));
+    format_into(out.text, "{} B", bytes);
     return out;
   }
   uint64_t unit = uint64_t{1} << (10 * power);
@@ -111,37 +111,37 @@ SizeText print_bytes(uint64_t bytes) {
   const auto whole = static_cast<unsigned>(tenths / 10);  // below 2^24: the last unit is 2^40
   const auto tenth = static_cast<unsigned>(tenths % 10);
   if (tenth == 0) {
-    format(out.text, sizeof out.text, "%u %ciB", whole, kUnits[power - 1]);
+    format_into(out.text, "{} {}iB", whole, kUnits[power - 1]);
   } else {
-    format(out.text, sizeof out.text, "%u.%u %ciB", whole, tenth, kUnits[power - 1]);
+    format_into(out.text, "{}.{} {}iB", whole, tenth, kUnits[power - 1]);
   }
   return out;
 }
 
 SizeText print_size(Size size) {
   SizeText out;
-  const auto value = static_cast<unsigned long long>(size.bytes);
+  const uint64_t value = size.bytes;
   if (size.percent) {
     const auto rest = static_cast<unsigned>(value % 100);
     if (rest == 0) {
-      format(out.text, sizeof out.text, "%llu%%", value / 100);
+      format_into(out.text, "{}%", value / 100);
     } else if (rest % 10 == 0) {
-      format(out.text, sizeof out.text, "%llu.%u%%", value / 100, rest / 10);
+      format_into(out.text, "{}.{}%", value / 100, rest / 10);
     } else {
-      format(out.text, sizeof out.text, "%llu.%02u%%", value / 100, rest);
+      format_into(out.text, "{}.{:02}%", value / 100, rest);
     }
     return out;
   }
   if (size.bytes == kUnlimited) {
-    format(out.text, sizeof out.text, "unlimited");
+    format_into(out.text, "unlimited");
     return out;
   }
   int power = 0;
   while (power < 4 && value != 0 && (value >> (10 * power)) % 1024 == 0) ++power;
   if (power == 0) {
-    format(out.text, sizeof out.text, "%llu", value);
+    format_into(out.text, "{}", value);
   } else {
-    format(out.text, sizeof out.text, "%llu%c", value >> (10 * power), kUnits[power - 1]);
+    format_into(out.text, "{}{}", value >> (10 * power), kUnits[power - 1]);
   }
   return out;
 }

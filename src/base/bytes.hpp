@@ -32,6 +32,8 @@ std::optional<Size> parse_size(std::string_view text);
 // "1.5 GiB" in a buffer of its own, so that it can be an argument of a log line.
 struct SizeText {
   char text[24];
+  // NOLINTNEXTLINE(google-explicit-constructor): it is a text, and is to be printed as one
+  operator std::string_view() const { return text; }
 };
 SizeText print_bytes(uint64_t bytes);
 

@@ -3,10 +3,14 @@
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#if __has_include(<libunwind.h>)
+#include <libunwind.h>
+#endif
 
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "base/log.hpp"
 #include "base/symbols.hpp"
@@ -15,7 +19,12 @@
 namespace cupool {
 namespace {
 
+// The type of both functions that walk a stack. libunwind's header confirms it; a cross compiler may lack
+// that.
 using Backtrace = int (*)(void**, int);
+#if __has_include(<libunwind.h>)
+static_assert(std::is_convertible_v<decltype(&unw_backtrace), Backtrace>);
+#endif
 
 Backtrace find_backtrace() {
   void* const library = open_system_library("libunwind.so.8");
@@ -61,13 +70,12 @@ void print_call_stack(void* const* frames, size_t count) {
   for (unsigned i = 0; i < kept; ++i) {
     const Symbol at = symbol_at(call_of(others[i]));
     if (at.line != 0) {
-      log::line("    #%u %s at %s:%d", i, *at.function != '\0' ? at.function : "?", at.file, at.line);
+      log::line("    #{} {} at {}:{}", i, *at.function != '\0' ? at.function : "?", at.file, at.line);
     } else if (*at.object == '\0') {
-      log::line("    #%u %p", i, others[i]);
+      log::line("    #{} {}", i, others[i]);
     } else {
-      log::line("    #%u %s in %s; for the line: addr2line -Cfe %s %#zx", i,
-                *at.function != '\0' ? at.function : "?", at.object, at.object,
-                static_cast<size_t>(at.in_object));
+      log::line("    #{} {} in {}; for the line: addr2line -Cfe {} {:#x}", i,
+                *at.function != '\0' ? at.function : "?", at.object, at.object, at.in_object);
     }
     // What called main is the same in every program.
     if (strcmp(at.function, "main") == 0) return;

@@ -1,214 +1,17 @@
 // See format.hpp.
+#define FMT_HEADER_ONLY
 #include "base/format.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+// GCC puts the table of fmt's exception class here, though nothing throws it: its base must not be asked of
+// the C++ library, which would bring all that throws.
+asm(".weak _ZNSt13runtime_errorD2Ev\n.weak _ZNKSt13runtime_error4whatEv");
+
 namespace cupool {
 namespace {
-
-// Counts what does not fit, so that a caller learns how much there was.
-class Sink {
- public:
-  Sink(char* out, size_t room) : out_(out), room_(room) {}
-
-  void put(char c) {
-    if (size_ + 1 < room_) out_[size_] = c;
-    ++size_;
-  }
-  void put(const char* text, size_t size) {
-    for (size_t i = 0; i < size; ++i) put(text[i]);
-  }
-  void fill(char c, size_t count) {
-    for (size_t i = 0; i < count; ++i) put(c);
-  }
-  size_t finish() {
-    if (room_ != 0) out_[size_ < room_ ? size_ : room_ - 1] = '\0';
-    return size_;
-  }
-  // What was put since `begin`, as far as it fits.
-  void flatten_from(size_t begin) {
-    const size_t end = size_ + 1 < room_ ? size_ : room_ == 0 ? 0 : room_ - 1;
-    if (begin < end) flatten(out_ + begin, end - begin);
-  }
-  size_t size() const { return size_; }
-
- private:
-  char* out_;
-  size_t room_;
-  size_t size_ = 0;
-};
-
-struct Spec {
-  bool left = false;
-  bool zero = false;
-  bool hash = false;
-  size_t width = 0;
-  int precision = -1;
-};
-
-// The digits of a number, from the back of a buffer.
-class Digits {
- public:
-  Digits(uint64_t value, unsigned base, bool capital) {
-    const char* const letters = capital ? "0123456789ABCDEF" : "0123456789abcdef";
-    do {
-      *--begin_ = letters[value % base];
-      value /= base;
-    } while (value != 0);
-  }
-  const char* text() const { return begin_; }
-  size_t size() const { return static_cast<size_t>(room_ + sizeof room_ - begin_); }
-
- private:
-  char room_[24];
-  char* begin_ = room_ + sizeof room_;
-};
-
-void put_padded(Sink& out, const Spec& spec, const char* sign, const char* body, size_t size) {
-  const size_t whole = strlen(sign) + size;
-  const size_t pad = spec.width > whole ? spec.width - whole : 0;
-  const bool zeros = spec.zero && !spec.left;
-  if (!spec.left && !zeros) out.fill(' ', pad);
-  out.put(sign, strlen(sign));
-  if (zeros) out.fill('0', pad);
-  out.put(body, size);
-  if (spec.left) out.fill(' ', pad);
-}
-
-void put_number(Sink& out, const Spec& spec, const char* sign, uint64_t value, unsigned base, bool capital) {
-  const Digits digits(value, base, capital);
-  put_padded(out, spec, sign, digits.text(), digits.size());
-}
-
-void put_text(Sink& out, const Spec& spec, const char* text) {
-  if (text == nullptr) text = "(null)";
-  const size_t size = spec.precision < 0 ? strlen(text) : strnlen(text, static_cast<size_t>(spec.precision));
-  const size_t begin = out.size();
-  Spec plain = spec;
-  plain.zero = false;
-  put_padded(out, plain, "", text, size);
-  out.flatten_from(begin);
-}
-
-// Rounded half up. Beyond what fits a 64-bit number it says so.
-void put_real(Sink& out, const Spec& spec, double value) {
-  constexpr double kMost = 1e18;
-  const int places = spec.precision < 0 ? 6 : spec.precision > 9 ? 9 : spec.precision;
-  const char* const sign = value < 0 ? "-" : "";
-  if (value < 0) value = -value;
-  uint64_t scale = 1;
-  for (int i = 0; i < places; ++i) scale *= 10;
-  if (!(value < kMost)) return put_padded(out, spec, sign, "?", 1);
-  auto whole = static_cast<uint64_t>(value);
-  auto part = static_cast<uint64_t>((value - static_cast<double>(whole)) * static_cast<double>(scale) + 0.5);
-  if (part >= scale) {
-    ++whole;
-    part -= scale;
-  }
-  char text[48];
-  size_t size = 0;
-  const Digits before(whole, 10, false);
-  memcpy(text, before.text(), before.size());
-  size += before.size();
-  if (places != 0) {
-    text[size++] = '.';
-    for (int i = places; i-- > 0; part /= 10)
-      text[size + static_cast<size_t>(i)] = static_cast<char>('0' + part % 10);
-    size += static_cast<size_t>(places);
-  }
-  put_padded(out, spec, sign, text, size);
-}
-
-enum class Length { kInt, kLong, kWide };
-
-int64_t take_signed(Length length, va_list& args) {
-  if (length == Length::kWide) return va_arg(args, long long);
-  return length == Length::kLong ? va_arg(args, long) : va_arg(args, int);
-}
-uint64_t take_unsigned(Length length, va_list& args) {
-  if (length == Length::kWide) return va_arg(args, unsigned long long);
-  return length == Length::kLong ? va_arg(args, unsigned long) : va_arg(args, unsigned);
-}
-
-// One conversion, `at` behind its percent sign; what stands behind it.
-const char* convert(Sink& out, const char* at, va_list& args) {
-  Spec spec;
-  for (;; ++at) {
-    if (*at == '-') {
-      spec.left = true;
-    } else if (*at == '0') {
-      spec.zero = true;
-    } else if (*at == '#') {
-      spec.hash = true;
-    } else {
-      break;
-    }
-  }
-  const auto number = [&] {
-    int value = 0;
-    if (*at == '*') {
-      ++at;
-      return va_arg(args, int);
-    }
-    for (; *at >= '0' && *at <= '9'; ++at) value = value * 10 + (*at - '0');
-    return value;
-  };
-  const int width = number();
-  spec.left = spec.left || width < 0;
-  spec.width = static_cast<size_t>(width < 0 ? -width : width);
-  if (*at == '.') {
-    ++at;
-    spec.precision = number();
-  }
-  Length length = Length::kInt;
-  for (;; ++at) {
-    if (*at == 'l') {
-      length = length == Length::kInt ? Length::kLong : Length::kWide;
-    } else if (*at == 'z' || *at == 'j' || *at == 't') {
-      length = Length::kLong;
-    } else if (*at != 'h') {
-      break;
-    }
-  }
-  switch (*at) {
-    case 'd':
-    case 'i': {
-      const int64_t value = take_signed(length, args);
-      put_number(out, spec, value < 0 ? "-" : "",
-                 value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value), 10, false);
-      break;
-    }
-    case 'u':
-      put_number(out, spec, "", take_unsigned(length, args), 10, false);
-      break;
-    case 'x':
-    case 'X': {
-      const uint64_t value = take_unsigned(length, args);
-      put_number(out, spec, spec.hash && value != 0 ? "0x" : "", value, 16, *at == 'X');
-      break;
-    }
-    case 'p':
-      put_number(out, spec, "0x", reinterpret_cast<uintptr_t>(va_arg(args, void*)), 16, false);
-      break;
-    case 'f':
-      put_real(out, spec, va_arg(args, double));
-      break;
-    case 'c': {
-      const char c = static_cast<char>(va_arg(args, int));
-      put_padded(out, spec, "", &c, 1);
-      break;
-    }
-    case 's':
-      put_text(out, spec, va_arg(args, const char*));
-      break;
-    case '\0':
-      return at;
-    default:
-      out.put(*at);
-  }
-  return at + 1;
-}
 
 struct Sequence {
   unsigned size;  // 0: not UTF-8
@@ -241,38 +44,49 @@ bool is_harmless(uint32_t code) {
   return !separates && !turns;
 }
 
-}  // namespace
-
-size_t format_list(char* out, size_t room, const char* format, va_list list) {
-  Sink sink(out, room);
-  va_list args;
-  va_copy(args, list);
-  for (const char* at = format; *at != '\0';) {
-    if (*at == '%') {
-      at = convert(sink, at + 1, args);
-    } else {
-      sink.put(*at++);
-    }
-  }
-  va_end(args);
-  return sink.finish();
-}
-
-size_t format(char* out, size_t room, const char* text, ...) {
-  va_list args;
-  va_start(args, text);
-  const size_t size = format_list(out, room, text, args);
-  va_end(args);
-  return size;
-}
-
-void flatten(char* text, size_t size) {
+// Calls visit(begin, size, harmless) for every character, and for every byte that is none.
+template <typename Visit>
+void visit_characters(const char* text, size_t size, Visit&& visit) {
   for (size_t i = 0; i < size;) {
     const Sequence one = decode(reinterpret_cast<const unsigned char*>(text + i), size - i);
     const size_t length = one.size == 0 ? 1 : one.size;
-    if (one.size == 0 || !is_harmless(one.code)) memset(text + i, '?', length);
+    visit(i, length, one.size != 0 && is_harmless(one.code));
     i += length;
   }
 }
 
+// A cut may have left the beginning of a character.
+void flatten_end(char* text, size_t size) {
+  size_t begin = size;
+  while (begin > 0 && size - begin < 3 && (text[begin - 1] & 0xC0) == 0x80) --begin;
+  if (begin > 0 && (text[begin - 1] & 0x80) != 0) flatten(text + begin - 1, size - begin + 1);
+}
+
+}  // namespace
+
+void flatten(char* text, size_t size) {
+  visit_characters(text, size, [&](size_t begin, size_t length, bool harmless) {
+    if (!harmless) memset(text + begin, '?', length);
+  });
+}
+
+size_t format_packed_into(std::span<char> out, fmt::string_view format, fmt::format_args args) {
+  const size_t room = out.empty() ? 0 : out.size() - 1;
+  const size_t wanted = fmt::vformat_to_n(out.data(), room, format, args).size;
+  const size_t size = std::min(wanted, room);
+  if (size < wanted) flatten_end(out.data(), size);
+  if (!out.empty()) out[size] = '\0';
+  return size;
+}
+
 }  // namespace cupool
+
+auto fmt::formatter<cupool::Outside>::format(const cupool::Outside& outside, format_context& context) const
+    -> format_context::iterator {
+  auto out = context.out();
+  const std::string_view text = outside.text;
+  cupool::visit_characters(text.data(), text.size(), [&](size_t begin, size_t length, bool harmless) {
+    for (const char c : text.substr(begin, length)) *out++ = harmless ? c : '?';
+  });
+  return out;
+}

@@ -1,21 +1,67 @@
-// Formatting without the C library's printf, which is not async-signal-safe, obeys the program's locale (a
-// comma in "0.5" is not JSON) and needs kilobytes of stack. The usual conversions: d i u x X c s p f %, with
-// width, precision (also '*'), the flags '-', '0' and '#', and every length. Text that comes in by %s is
-// somebody else's: what could move a cursor or forge a line becomes a question mark. Allocates nothing, keeps
-// no state.
+// Every text that the library and the command make, by fmt: formats are checked when they are compiled,
+// numbers know nothing of the program's locale, and a text of any length goes into a buffer of a fixed one.
+// May run in a signal handler: allocates nothing, takes no lock, keeps no state. Text that is put in is
+// somebody else's: what could move a cursor or forge a line becomes a question mark. This is the one place
+// that includes and configures fmt; its implementation is compiled in format.cpp and say.cpp alone
+// (FMT_HEADER_ONLY).
 #pragma once
 
-#include <cstdarg>
 #include <cstddef>
+#include <cstdlib>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+// No std::locale, no exception objects, and of the floating-point types the one that is used.
+#define FMT_STATIC_THOUSANDS_SEPARATOR ','
+#define FMT_THROW(error) ::abort()
+#define FMT_USE_FLOAT 0
+#define FMT_USE_LONG_DOUBLE 0
+#include <fmt/core.h>
 
 namespace cupool {
-
-// As vsnprintf: always terminates if there is room, and returns the length of the whole text.
-[[gnu::format(printf, 3, 0)]] size_t format_list(char* out, size_t room, const char* format, va_list args);
-[[gnu::format(printf, 3, 4)]] size_t format(char* out, size_t room, const char* format, ...);
 
 // Makes one harmless line of a text in place: control characters, invalid UTF-8, the C1 controls, line
 // separators and direction overrides become question marks, byte by byte.
 void flatten(char* text, size_t size);
 
+// How any text is printed unless it is trusted: flattened, and without a width.
+struct Outside {
+  explicit Outside(const char* text) : text(text == nullptr ? "(null)" : text) {}
+  explicit Outside(std::string_view text) : text(text) {}
+  std::string_view text;
+};
+
+// A text of our own, which is printed as it is and may have a width.
+inline fmt::string_view trusted(std::string_view text) { return {text.data(), text.size()}; }
+
+// At most so many bytes of a text.
+inline std::string_view first(std::string_view text, size_t most) { return text.substr(0, most); }
+
+template <typename T>
+using Argument = std::conditional_t<std::is_convertible_v<const T&, std::string_view>, Outside, T>;
+
+// A format that fits these arguments, and the arguments as fmt takes them: until the end of the full
+// expression.
+template <typename... Args>
+using Format = fmt::format_string<Argument<Args>...>;
+template <typename... Args>
+auto packed(const Args&... args) {
+  return fmt::make_format_args(args...);
+}
+
+// Cuts what does not fit, always terminates if there is room, and returns the length of what is there.
+size_t format_packed_into(std::span<char> out, fmt::string_view format, fmt::format_args args);
+template <typename... Args>
+[[gnu::cold, gnu::noinline]] size_t format_into(std::span<char> out, Format<Args...> format,
+                                                const Args&... args) {
+  return format_packed_into(out, format, packed(Argument<Args>(args)...));
+}
+
 }  // namespace cupool
+
+template <>
+struct fmt::formatter<cupool::Outside> {
+  constexpr auto parse(format_parse_context& context) { return context.begin(); }
+  auto format(const cupool::Outside& outside, format_context& context) const -> format_context::iterator;
+};

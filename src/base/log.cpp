@@ -5,12 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdarg>
 #include <cstring>
 
-#include "base/format.hpp"
 #include "base/output.hpp"
 
 namespace cupool::log {
@@ -28,21 +25,22 @@ constinit std::atomic<Known> known{Known::kNot};
 constinit std::atomic<uint64_t> stderr_device{0};
 constinit std::atomic<uint64_t> stderr_inode{0};
 
-void write_line(const char* format, va_list args) {
+}  // namespace
+
+void line_packed(fmt::string_view format, fmt::format_args args) {
   const int saved_errno = errno;
   char buffer[kLineSize];
   memcpy(buffer, kPrefix, kPrefixSize);
-  const size_t wanted = format_list(buffer + kPrefixSize, kLineSize - kPrefixSize, format, args);
-  const size_t size = std::min(kPrefixSize + wanted, kLineSize - 1);
+  const size_t size = kPrefixSize + format_packed_into(std::span(buffer).subspan(kPrefixSize), format, args);
   flatten(buffer, size);
   buffer[size] = '\n';
   raw(buffer, size + 1);
   errno = saved_errno;
 }
 
-}  // namespace
-
 void set_level(Level level) { level_now.store(level, std::memory_order_relaxed); }
+
+bool is_verbose() { return level_now.load(std::memory_order_relaxed) == Level::kVerbose; }
 
 void remember_stderr() {
   const int saved_errno = errno;
@@ -70,21 +68,6 @@ bool has_stderr() {
 
 void raw(const char* text, unsigned long size) {
   if (has_stderr()) write_fully(STDERR_FILENO, text, size);
-}
-
-void line(const char* format, ...) {
-  va_list args;
-  va_start(args, format);
-  write_line(format, args);
-  va_end(args);
-}
-
-void detail(const char* format, ...) {
-  if (level_now.load(std::memory_order_relaxed) != Level::kVerbose) return;
-  va_list args;
-  va_start(args, format);
-  write_line(format, args);
-  va_end(args);
 }
 
 }  // namespace cupool::log

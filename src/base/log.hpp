@@ -6,17 +6,28 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/format.hpp"
+
 namespace cupool::log {
 
 enum class Level : uint8_t { kQuiet, kNormal, kVerbose };
 
 void set_level(Level level);
+bool is_verbose();
+
+void line_packed(fmt::string_view format, fmt::format_args args);
 
 // Said at every level: CUPOOL_LOG=quiet silences the summary, never a warning.
-[[gnu::format(printf, 1, 2)]] void line(const char* format, ...);
+template <typename... Args>
+[[gnu::cold, gnu::noinline]] void line(Format<Args...> format, const Args&... args) {
+  line_packed(format, packed(Argument<Args>(args)...));
+}
 
 // Only seen with CUPOOL_LOG=verbose.
-[[gnu::format(printf, 1, 2)]] void detail(const char* format, ...);
+template <typename... Args>
+[[gnu::cold, gnu::noinline]] void detail(Format<Args...> format, const Args&... args) {
+  if (is_verbose()) line_packed(format, packed(Argument<Args>(args)...));
+}
 
 // Writes as it is, with no prefix, however low the level: for what the user asked to be printed.
 void raw(const char* text, unsigned long size);

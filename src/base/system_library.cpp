@@ -21,7 +21,7 @@ constexpr const char* kFolders[] = {"/usr/lib/" CUPOOL_TRIPLET, "/usr/lib64", "/
 void* open_system_library(const char* name) {
   for (const char* const folder : kFolders) {
     char path[96];
-    format(path, sizeof path, "%s/%s", folder, name);
+    format_into(path, "{}/{}", folder, name);
     if (void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL)) return library;
   }
   return nullptr;

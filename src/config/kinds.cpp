@@ -106,11 +106,11 @@ ValueText print(bool value) { return print_text(value ? "yes" : "no"); }
 
 ValueText print(uint64_t value) {
   ValueText out;
-  format(out.text, sizeof out.text, "%llu", static_cast<unsigned long long>(value));
+  format_into(out.text, "{}", value);
   return out;
 }
 
-ValueText print(Size value) { return print_text(print_size(value).text); }
+ValueText print(Size value) { return print_text(print_size(value)); }
 
 ValueText print(Text value) { return print_text(value); }
 

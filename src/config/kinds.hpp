@@ -23,6 +23,8 @@ struct Words;
 // A printed value; a text longer than the buffer is cut.
 struct ValueText {
   char text[128];
+  // NOLINTNEXTLINE(google-explicit-constructor): it is a text, and is to be printed as one
+  operator std::string_view() const { return text; }
 };
 
 bool parse_word(std::string_view words, std::string_view text, unsigned& index);

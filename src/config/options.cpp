@@ -34,7 +34,7 @@ constexpr Options switched_off() {
 constinit const Options kNone = switched_off();
 
 void keep_quiet(const char*) {}
-void complain(const char* sentence) { log::line("%s", sentence); }
+void complain(const char* sentence) { log::line("{}", sentence); }
 
 // Before the rest is read, so that a part that starts early can say its details.
 void set_log_level() {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdarg>
 #include <cstring>
 
 #include "base/format.hpp"
@@ -15,18 +14,16 @@ namespace {
 constexpr std::string_view kPrefix = "CUPOOL_";
 constexpr std::string_view kSimPrefix = "CUPOOL_SIM_";
 constexpr size_t kMaxName = 48;
+constexpr size_t kShown = 64;  // of a value
 
 class Reader {
  public:
   explicit Reader(Complain complain) : complain_(complain) {}
 
-  [[gnu::format(printf, 2, 3)]] void say(const char* format, ...) const {
+  template <typename... Args>
+  void say(Format<Args...> text, const Args&... args) const {
     char sentence[512];
-    va_list args;
-    va_start(args, format);
-    format_list(sentence, sizeof sentence, format, args);
-    va_end(args);
-    flatten(sentence, strlen(sentence));
+    format_into(sentence, text, args...);
     complain_(sentence);
   }
 
@@ -36,10 +33,10 @@ class Reader {
     if (!parse(value, parsed)) {
       const char* const kind = describe(field);
       const char* const article = strchr(kind, '|') != nullptr ? "one of" : "a";
-      say("%s=%.64s is not %s %s; using %s instead", name, value, article, kind, print(field).text);
+      say("{}={} is not {} {}; using {} instead", name, first(value, kShown), article, kind, print(field));
     } else if (!in_range(parsed, low, high)) {
-      say("%s=%.64s is outside %s to %s; using %s instead", name, value, print(bound(field, low)).text,
-          print(bound(field, high)).text, print(field).text);
+      say("{}={} is outside {} to {}; using {} instead", name, first(value, kShown), print(bound(field, low)),
+          print(bound(field, high)), print(field));
     } else {
       field = parsed;
     }
@@ -68,17 +65,16 @@ void take_entry(Options& options, const Reader& reader, std::string_view name, c
   if (name == option) return reader.take(options.field, option, value, low, high);
 #include "config/options.def"
   const char* const near = nearest_name(name);
-  const int size = static_cast<int>(std::min(name.size(), kMaxName));
   if (near != nullptr) {
-    reader.say("%.*s is not an option, %s is; ignoring it", size, name.data(), near);
+    reader.say("{} is not an option, {} is; ignoring it", first(name, kMaxName), near);
   } else {
-    reader.say("%.*s is not an option; ignoring it (CUPOOL_HELP=1 lists them)", size, name.data());
+    reader.say("{} is not an option; ignoring it (CUPOOL_HELP=1 lists them)", first(name, kMaxName));
   }
 }
 
 void require_power_of_two(Size& field, const char* name, const Size& fallback, const Reader& reader) {
   if (!field.percent && std::has_single_bit(field.bytes)) return;
-  reader.say("%s=%s is not a power of two; using %s instead", name, print(field).text, print(fallback).text);
+  reader.say("{}={} is not a power of two; using {} instead", name, print(field), print(fallback));
   field = fallback;
 }
 
@@ -86,8 +82,8 @@ void require_power_of_two(Size& field, const char* name, const Size& fallback, c
 void check_pattern(const char* pattern, const Reader& reader) {
   for (const char* at = strchr(pattern, '%'); at != nullptr; at = strchr(at + 2, '%')) {
     if (at[1] != '\0' && strchr("phre%", at[1]) != nullptr) continue;
-    reader.say("CUPOOL_STATS_FILE=%.64s: %.2s is neither %%p, %%h, %%r nor %%e; it stays as it is", pattern,
-               at);
+    reader.say("CUPOOL_STATS_FILE={}: {} is neither %p, %h, %r nor %e; it stays as it is",
+               first(pattern, kShown), first(at, 2));
     return;
   }
 }
@@ -98,25 +94,25 @@ void settle_contradictions(Options& options, const Reader& reader) {
   require_power_of_two(options.min_block, "CUPOOL_MIN_BLOCK", plain.min_block, reader);
   require_power_of_two(options.large_round, "CUPOOL_LARGE_ROUND", plain.large_round, reader);
   if (options.segment_min.bytes > options.segment_max.bytes && !options.segment_max.percent) {
-    reader.say("CUPOOL_SEGMENT_MIN=%s is above CUPOOL_SEGMENT_MAX=%s; using %s for both",
-               print(options.segment_min).text, print(options.segment_max).text,
-               print(options.segment_max).text);
+    reader.say("CUPOOL_SEGMENT_MIN={} is above CUPOOL_SEGMENT_MAX={}; using {} for both",
+               print(options.segment_min), print(options.segment_max), print(options.segment_max));
     options.segment_min = options.segment_max;
   }
   if (options.min_block.bytes > options.small_limit.bytes) {
-    reader.say("CUPOOL_MIN_BLOCK=%s is above CUPOOL_SMALL_LIMIT=%s; using the defaults for both",
-               print(options.min_block).text, print(options.small_limit).text);
+    reader.say("CUPOOL_MIN_BLOCK={} is above CUPOOL_SMALL_LIMIT={}; using the defaults for both",
+               print(options.min_block), print(options.small_limit));
     options.min_block = plain.min_block;
     options.small_limit = plain.small_limit;
   }
   if (*options.only != '\0' && *options.except != '\0') {
-    reader.say("CUPOOL_ONLY and CUPOOL_EXCEPT contradict each other; using CUPOOL_ONLY=%.64s", options.only);
+    reader.say("CUPOOL_ONLY and CUPOOL_EXCEPT contradict each other; using CUPOOL_ONLY={}",
+               first(options.only, kShown));
     options.except = plain.except;
   }
   if (options.limit.bytes < options.segment_min.bytes && !options.limit.percent &&
       !options.segment_min.percent) {
-    reader.say("CUPOOL_LIMIT=%s is below CUPOOL_SEGMENT_MIN=%s; every block gets a segment of its own size",
-               print(options.limit).text, print(options.segment_min).text);
+    reader.say("CUPOOL_LIMIT={} is below CUPOOL_SEGMENT_MIN={}; every block gets a segment of its own size",
+               print(options.limit), print(options.segment_min));
   }
   check_pattern(options.stats_file, reader);
 }

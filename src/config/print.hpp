@@ -14,22 +14,27 @@ struct OptionInfo {
   const char* type;
   const char* fallback;
   const char* doc;
+  bool expert;
 };
+
+inline constexpr char kExpertHeading[] = "For experts: rarely needed, and more likely to change.";
 
 // Calls f(OptionInfo, printed value) for every option, in the order of the table.
 template <typename F>
 void visit(const Options& options, F&& f) {
 #define CUPOOL_OPTION(type, field, name, fallback, low, high, doc) \
-  f(OptionInfo{name, describe(options.field), fallback, doc}, print(options.field).text);
+  f(OptionInfo{name, describe(options.field), fallback, doc, false}, print(options.field).text);
+#define CUPOOL_EXPERT(type, field, name, fallback, low, high, doc) \
+  f(OptionInfo{name, describe(options.field), fallback, doc, true}, print(options.field).text);
 #include "config/options.def"
 }
 
 // The same for the options whose value is not that of `plain`.
 template <typename F>
 void visit_changed(const Options& options, const Options& plain, F&& f) {
-#define CUPOOL_OPTION(type, field, name, fallback, low, high, doc)                          \
-  if (std::string_view(print(options.field).text) != print(plain.field).text) {             \
-    f(OptionInfo{name, describe(options.field), fallback, doc}, print(options.field).text); \
+#define CUPOOL_OPTION(type, field, name, fallback, low, high, doc)                                 \
+  if (std::string_view(print(options.field).text) != print(plain.field).text) {                    \
+    f(OptionInfo{name, describe(options.field), fallback, doc, false}, print(options.field).text); \
   }
 #include "config/options.def"
 }

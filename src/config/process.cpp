@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 
 #include "base/format.hpp"
 #include "config/kinds.hpp"
@@ -25,7 +26,9 @@ void remember_program() {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   start_ns = now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-  format(name, sizeof name, "%s", program_invocation_short_name);
+  // In every program that starts, with CUDA or without: the formatter's pages stay untouched.
+  strncpy(name, program_invocation_short_name, sizeof name - 1);
+  flatten(name, strlen(name));
   has_name.store(true, std::memory_order_release);
 }
 
@@ -46,7 +49,10 @@ const char* const* environment() {
   return has_raised_rights() || environ == nullptr ? kNone : environ;
 }
 
-const char* variable(const char* wanted) { return has_raised_rights() ? nullptr : getenv(wanted); }
+const char* variable(const char* wanted) {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the program's own getenv runs the same risk
+  return has_raised_rights() ? nullptr : getenv(wanted);
+}
 
 const char* rank() {
   for (const char* const one :

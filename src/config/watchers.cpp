@@ -36,7 +36,7 @@ void find_tracer(char (&name)[size]) {
   const int tracer = line == nullptr ? 0 : atoi(line + sizeof("TracerPid:") - 1);
   if (tracer == 0) return;
   char path[64];
-  format(path, sizeof path, "/proc/%d/comm", tracer);
+  format_into(path, "/proc/{}/comm", tracer);
   read_text(path, name);
 }
 

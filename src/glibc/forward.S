@@ -77,12 +77,4 @@ FORWARD(sem_init, BASE)
 FORWARD(sem_post, BASE)
 FORWARD(sem_wait, BASE)
 
-  .section .note.GNU-stack, "", %progbits
-#if defined(__aarch64__)
-  // What the compiler says of its objects, and <cet.h> above: every place that a pointer may lead to is a landing pad.
-  .section .note.gnu.property, "a"
-  .balign 8
-  .word 4, 16, 5
-  .asciz "GNU"
-  .word 0xc0000000, 4, 1, 0
-#endif
+#include "base/object_notes.inc"

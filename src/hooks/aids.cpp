@@ -54,7 +54,8 @@ void take_fills(const char* option) {
   for (std::string_view rest(option); !rest.empty();) {
     const size_t comma = rest.find(',');
     if (!take_fill(rest.substr(0, comma))) {
-      log::line("CUPOOL_FILL=%.64s is not like alloc:0xA5,free:0x5A; ignoring the part that is not", option);
+      log::line("CUPOOL_FILL={} is not like alloc:0xA5,free:0x5A; ignoring the part that is not",
+                first(option, 64));
     }
     rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
   }
@@ -207,14 +208,14 @@ void note_bad_free(CUdeviceptr pointer) {
   const auto bytes = static_cast<unsigned long long>(life.bytes);
   const auto start = static_cast<unsigned long long>(life.start);
   if (!known) {
-    log::line("free of %#llx, which was never allocated, or not through this library; freed here:", address);
+    log::line("free of {:#x}, which was never allocated, or not through this library; freed here:", address);
   } else if (inside != 0) {
     log::line(
-        "free of %#llx, an interior pointer: it is %llu bytes inside a block of %llu bytes at %#llx%s; freed "
+        "free of {:#x}, an interior pointer: it is {} bytes inside a block of {} bytes at {:#x}{}; freed "
         "here:",
         address, inside, bytes, start, life.freed ? " that was freed before" : "");
   } else {
-    log::line("double free of %#llx, a block of %llu bytes; freed again here:", address, bytes);
+    log::line("double free of {:#x}, a block of {} bytes; freed again here:", address, bytes);
   }
   void* frames[kDeepestStack];
   print_call_stack(frames, call_stack(frames, kDeepestStack));

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/output.hpp"
 #include "cuda/live.hpp"
 #include "hooks/aids.hpp"
@@ -36,8 +37,8 @@ class Primaries {
  public:
   Primaries() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     if (!is_serving() || cupool::Reentry::inside()) return;
-    const uint64_t begin = cupool::stats::now_ns();
-    while (!(held_ = primaries.try_lock()) && cupool::stats::now_ns() - begin < kLongestWaitNs) usleep(50);
+    const uint64_t begin = cupool::now_ns();
+    while (!(held_ = primaries.try_lock()) && cupool::now_ns() - begin < kLongestWaitNs) usleep(50);
   }
   ~Primaries() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     if (held_) primaries.unlock();

@@ -18,7 +18,7 @@ void note_unknown_entry_point(const char* name) {
   stats::count(stats::Event::unknown_entry_points);
   static constinit log::Once once;
   if (once.first())
-    log::line("the program uses %s of the driver, which cupool does not know: memory is reused with care",
+    log::line("the program uses {} of the driver, which cupool does not know: memory is reused with care",
               name);
   doubt("an entry point that cupool does not know was handed out");
 }

@@ -47,7 +47,7 @@ CUresult cuGetExportTable(const void** table, const CUuuid* id) {
   cupool::hooks::note_unknown_table();
   std::array<uint64_t, 2> words;
   std::memcpy(words.data(), id->bytes, sizeof words);
-  cupool::log::detail("the driver handed out its private table %016lx%016lx, which cupool does not know",
+  cupool::log::detail("the driver handed out its private table {:016x}{:016x}, which cupool does not know",
                       __builtin_bswap64(words[0]), __builtin_bswap64(words[1]));
   return result;
 }

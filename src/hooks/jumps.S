@@ -186,13 +186,6 @@ dlmopen:
     .cfi_endproc
     .size dlmopen, . - dlmopen
 
-    // What the compiler says of its objects, and <cet.h> above: every place that a pointer may lead to is a landing pad.
-    .section .note.gnu.property, "a"
-    .balign 8
-    .word 4, 16, 5
-    .asciz "GNU"
-    .word 0xc0000000, 4, 1, 0
-
 #endif
 
-    .section .note.GNU-stack, "", %progbits
+#include "base/object_notes.inc"

@@ -82,7 +82,7 @@ void fill_figures(int device, stats::Reading reading, stats::DeviceSums* sums) {
 void step_back_if_watched() {
   const char* const tool = config::watching_tool();
   if (tool == nullptr) return;
-  log::line("%s is watching: every block is a driver allocation of its own", tool);
+  log::line("{} is watching: every block is a driver allocation of its own", tool);
   hooks::memory.use_whole_allocations();
 }
 

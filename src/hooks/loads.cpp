@@ -3,11 +3,11 @@
 
 #include <link.h>
 
+#include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "hooks/linked_names.hpp"
 #include "hooks/networks.hpp"
 #include "hooks/serving.hpp"
-#include "stats/counters.hpp"
 
 namespace cupool::hooks {
 
@@ -34,7 +34,7 @@ int count_loads(dl_phdr_info* info, size_t, void* count) {
 
 void note_load() {
   Guard hold(lock);
-  last_load_ns = stats::now_ns();
+  last_load_ns = now_ns();
   if (my_round != round) ++loading;
   my_round = round;
   detail::loads_pending.store(true, std::memory_order_release);
@@ -51,7 +51,7 @@ void look_at_loads() {
   Guard hold(lock);
   if (my_round == round && loading != 0) --loading;
   my_round = 0;
-  if (loading != 0 && stats::now_ns() - last_load_ns > kLongestLoadNs) {
+  if (loading != 0 && now_ns() - last_load_ns > kLongestLoadNs) {
     loading = 0;
     ++round;
   }

@@ -39,7 +39,7 @@ bool has_device(const Way& way) {
   constexpr int kMostDevices = 16;
   for (int i = 0; i < kMostDevices; ++i) {
     char path[32];
-    format(path, sizeof path, "%s%d", way.device, i);
+    format_into(path, "{}{}", way.device, i);
     if (access(path, F_OK) == 0) return true;
   }
   return false;
@@ -58,7 +58,7 @@ int look_at(dl_phdr_info* info, size_t, void* found) {
 void use_completed_only(const char* reason) {
   static constinit std::atomic<bool> done{false};
   if (done.exchange(true, std::memory_order_relaxed)) return;
-  log::detail("%s: memory is reused only when its work is over", reason);
+  log::detail("{}: memory is reused only when its work is over", reason);
   memory.order().expect_direct_access(reason);
 }
 

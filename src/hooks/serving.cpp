@@ -120,7 +120,7 @@ void note_failure(CUresult result) {
   if (contexts.empty() && current != nullptr) contexts.push_back(current);
   static constinit log::Once once;
   if (!contexts.empty() && once.first()) {
-    log::line("error %d ended this context; cupool steps aside and the driver answers for it",
+    log::line("error {} ended this context; cupool steps aside and the driver answers for it",
               static_cast<int>(result));
   }
   for (CUcontext context : contexts) memory.fail(reinterpret_cast<driver::Context>(context));

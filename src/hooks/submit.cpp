@@ -1,8 +1,8 @@
 // The exported names of every row that submits work, made from the table: no function is written out.
 #include "hooks/submit.hpp"
 
+#include "base/trampoline.hpp"
 #include "hooks/doubt.hpp"
-#include "hooks/trampoline.hpp"
 
 namespace {
 

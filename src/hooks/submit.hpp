@@ -126,7 +126,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     if (order != nullptr && is_serving() && stream != CU_STREAM_PER_THREAD && !is_special(*order, args...) &&
         for_each_operand<kShape>(is_plainly_good, args...)) [[likely]] {
       const order::Lane lane = order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
-      if (order->may_submit(lane)) [[likely]]
+      if (!order->is_leaning()) [[likely]]
         return submit_now(*order, lane, [&] { return Self::entry()(args...); });
     }
     return call_with_care(args...);

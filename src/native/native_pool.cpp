@@ -45,10 +45,10 @@ void tell_settings(driver::NativeDriver& native, driver::MemoryPool pool, int de
   if (native.read_settings(pool, &settings) != kSuccess) return;
   const auto word = [](bool on) { return on ? "yes" : "no"; };
   log::detail(
-      "native pool of device %d: keeps %s, follows events: %s, opportunistic: %s, internal dependencies: %s, "
-      "shareable: %s",
-      device, print_size({settings.keep, false}).text, word(settings.follow_events),
-      word(settings.opportunistic), word(settings.internal_dependencies), word(settings.shareable));
+      "native pool of device {}: keeps {}, follows events: {}, opportunistic: {}, internal dependencies: {}, "
+      "shareable: {}",
+      device, print_size({settings.keep, false}), word(settings.follow_events), word(settings.opportunistic),
+      word(settings.internal_dependencies), word(settings.shareable));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/clock.hpp"
 #include "stats/counters.hpp"
 
 namespace cupool::order {
@@ -55,9 +56,15 @@ void Timeline::note(Lane lane) {
   Guard hold(lock_);
   if (noted_.load(std::memory_order_relaxed) != Lane::kNone) stats::count(stats::Event::lane_changes);
   note_thread_locked();
-  if (!turns_.has(lane)) turns_.change(lane);
+  if (!turns_.has(lane)) {
+    quiet_.store(Lane::kNone, std::memory_order_release);
+    turns_.change(lane);
+  }
   if (in_use_locked() == Lane::kNone) close_idle_epoch_locked();
-  if (kNote) add_noted_locked(lane);
+  if (!kNote) return;
+  add_noted_locked(lane);
+  const bool are_many = noted_.load(std::memory_order_relaxed) == Lane::kMany && turns_.has(Lane::kMany);
+  quiet_.store(are_many ? Lane::kMany : lane, std::memory_order_release);
 }
 
 // What was freed while no work was under way is over, and stays so: the work that begins now belongs to a new
@@ -70,7 +77,9 @@ void Timeline::close_idle_epoch_locked() {
 
 void Timeline::leave_turn_open() {
   Guard hold(lock_);
-  if (turns_.name() != LaneName::kNone) turns_.leave_open();
+  if (turns_.name() == LaneName::kNone) return;
+  quiet_.store(Lane::kNone, std::memory_order_release);
+  turns_.leave_open();
 }
 
 // A thread submits or frees. Where streams wait for values in memory, one thread may have to submit what
@@ -91,6 +100,7 @@ Epoch Timeline::open_next_locked() {
   const Epoch epoch = open_.load(std::memory_order_relaxed);
   seals_.push(epoch, noted_.load(std::memory_order_relaxed));
   idle_.store(!kFence, std::memory_order_release);
+  quiet_.store(Lane::kNone, std::memory_order_release);
   noted_.store(Lane::kNone, std::memory_order_release);
   if (kNumberFirst) open_.store(epoch + 1, std::memory_order_release);
   return epoch;
@@ -218,6 +228,13 @@ void Timeline::lean_on_seal(Epoch stamp, LaneName sole) {
   }
 }
 
+bool Timeline::may_submit(Lane lane) const {
+  const uint64_t demand = demand_.load(std::memory_order_acquire);
+  const Epoch lean = lean_.load(std::memory_order_acquire);
+  const bool is_over = lean <= completed_.load(std::memory_order_acquire);
+  return (is_over && demand == 0) || waited_.has(lane, is_over ? 0 : lean, demand) || !kLean;
+}
+
 // The first submission of a lane since something was handed out that may be used there. Nothing need be done
 // if the stream itself orders it: all that the seal covers, and that may not be over, is in this lane.
 bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
@@ -286,7 +303,7 @@ bool Timeline::reach() {
 // ---- Waits on the host.
 
 bool Timeline::wait_for(Epoch epoch) {
-  const uint64_t before = stats::now_ns();
+  const uint64_t before = now_ns();
   const int saved_errno = errno;
   bool over = false;
   for (bool may_wait = !driver_.may_be_capturing(); may_wait && !over;) {
@@ -302,7 +319,7 @@ bool Timeline::wait_for(Epoch epoch) {
   }
   errno = saved_errno;
   stats::count(stats::Event::pool_waits);
-  stats::count(stats::Event::pool_wait_ns, stats::now_ns() - before);
+  stats::count(stats::Event::pool_wait_ns, now_ns() - before);
   return over;
 }
 
@@ -323,11 +340,11 @@ bool Timeline::wait_for_all() {
     epoch = open_next_locked();
     refresh_locked();
   }
-  const uint64_t before = stats::now_ns();
+  const uint64_t before = now_ns();
   const driver::Status status = driver_.synchronize(context());
   if (status != kSuccess) refusal_.store(status, std::memory_order_relaxed);
   stats::count(stats::Event::pool_waits);
-  stats::count(stats::Event::pool_wait_ns, stats::now_ns() - before);
+  stats::count(stats::Event::pool_wait_ns, now_ns() - before);
   end_wait(epoch, status == kSuccess);
   gate_.leave();
   return status == kSuccess;
@@ -359,6 +376,7 @@ void Timeline::end_wait(Epoch epoch, bool succeeded) {
 void Timeline::destroy_stream(Lane lane) {
   Guard hold(lock_);
   if (kDropWaited) waited_.drop(lane);
+  quiet_.store(Lane::kNone, std::memory_order_release);
   turns_.destroy(lane);
   if (!kRename) return;
   seals_.rename(lane);
@@ -413,6 +431,7 @@ void Timeline::end() {
   const Epoch epoch = open_.load(std::memory_order_relaxed);
   seals_.forget_all();
   waited_.drop_all();
+  quiet_.store(Lane::kNone, std::memory_order_release);
   noted_.store(Lane::kNone, std::memory_order_release);
   open_.store(epoch + 1, std::memory_order_release);
   sealed_.store(epoch, std::memory_order_release);

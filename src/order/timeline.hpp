@@ -85,15 +85,10 @@ class Timeline {
   // Around every call that submits work to `lane`, which is `stream`. False: the work must not be submitted,
   // for it cannot be ordered after what it may touch. No driver that still works does that.
   [[nodiscard]] bool before_submit(Lane lane, driver::Stream stream) {
-    return may_submit(lane) || wait_for_lean(lane, stream);
+    return !is_leaning() || may_submit(lane) || wait_for_lean(lane, stream);
   }
   // Whether there is nothing to do before.
-  bool may_submit(Lane lane) const {
-    const uint64_t demand = demand_.load(std::memory_order_acquire);
-    const Epoch lean = lean_.load(std::memory_order_acquire);
-    const bool is_over = lean <= completed_.load(std::memory_order_acquire);
-    return (is_over && demand == 0) || waited_.has(lane, is_over ? 0 : lean, demand) || !kLean;
-  }
+  [[gnu::noinline]] bool may_submit(Lane lane) const;
   // Whether hand-outs lean on work that is not over: a launch that may start before its predecessor has
   // ended would jump over the stream's wait.
   bool is_leaning() const {
@@ -104,8 +99,8 @@ class Timeline {
   driver::Status refusal() const { return refusal_.load(std::memory_order_relaxed); }
   void after_submit(Lane lane) {
     const bool is_first = Reentry::note_work();
-    const Lane noted = noted_.load(std::memory_order_acquire);
-    if (is_first || (noted != lane && noted != Lane::kMany && kNote) || !turns_.has(lane)) note(lane);
+    const Lane quiet = quiet_.load(std::memory_order_acquire);
+    if (is_first || (quiet != lane && quiet != Lane::kMany)) note(lane);
   }
 
   // ---- Inside a free, which the driver would have made wait for all work of the context.
@@ -203,6 +198,9 @@ class Timeline {
   std::atomic<Epoch> lean_{0};       // the highest stamp that every lane is asked to wait for
   std::atomic<uint64_t> demand_{0};  // number of the newest in `demands_`; 0: all those are over
   std::atomic<Lane> noted_{Lane::kNone};  // lanes given work since the last seal
+  // Work of this lane is noted, and it is its turn: the next submission there changes nothing. kMany: the
+  // same of every lane. Taken away before either changes.
+  std::atomic<Lane> quiet_{Lane::kNone};
   std::atomic<bool> idle_{true};
   std::atomic<bool> one_lane_{true};  // what is under way is in one lane, and all of it is seen
   std::atomic<Reuse> reuse_{Reuse::kLean};

@@ -1,6 +1,7 @@
 // Giving memory back: wholly free segments to the driver. Every
 // release is a real cuMemFree, which waits for all work of the context: it happens where the program expects
 // that (in a free, after its own wait) or where the driver has refused memory.
+#include "base/clock.hpp"
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
 #include "stats/device.hpp"
@@ -79,7 +80,7 @@ void Pool::decay(bool in_free) {
   // it would for what another thread submits meanwhile, as only a free may.
   if (settings_.decay_ms == 0 || context() == nullptr || !order().is_idle()) return;
   if (in_free != order().has_several_threads()) return;
-  const uint64_t now = stats::now_ns() / 1'000'000;
+  const uint64_t now = now_ns() / 1'000'000;
   // Often enough to be on time within a quarter, seldom enough to cost nothing; one thread does it.
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);
   if (now - last < settings_.decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;

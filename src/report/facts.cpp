@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "base/format.hpp"
 #include "config/options.hpp"
 #include "config/process.hpp"
@@ -21,10 +22,10 @@ constinit Facts noted;
 
 void note_facts() {
   noted = {};
-  format(noted.rank, sizeof noted.rank, "%s", config::rank());
-  unsigned long long token = stats::now_ns() ^ static_cast<unsigned long long>(getpid()) << 48;
+  format_into(noted.rank, "{}", config::rank());
+  unsigned long long token = now_ns() ^ static_cast<unsigned long long>(getpid()) << 48;
   syscall(SYS_getrandom, &token, sizeof token, 1);
-  format(noted.instance, sizeof noted.instance, "%016llx", token);
+  format_into(noted.instance, "{:016x}", token);
 }
 
 void set_probe(const Probe& probe) { known = probe; }
@@ -34,7 +35,7 @@ Facts facts() {
   Facts out = noted;
   out.pid = getpid();
   utsname names;
-  if (uname(&names) == 0) format(out.host, sizeof out.host, "%s", names.nodename);
+  if (uname(&names) == 0) format_into(out.host, "{}", names.nodename);
   out.program = config::program();
   if (known.mode != nullptr) out.mode = known.mode();
   return out;

@@ -180,7 +180,7 @@ void name_part(const char* name, char* out, size_t room) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     token = static_cast<uint64_t>(nanoseconds(now)) ^ reinterpret_cast<uintptr_t>(out);
   }
-  format(out, room, "%s.%016llx.part", name, static_cast<unsigned long long>(token));
+  format_into({out, room}, "{}.{:016x}.part", name, token);
 }
 
 // "stats.json" with the process in it: "stats.17.json", then "stats.17-2.json".
@@ -188,8 +188,8 @@ void name_with_process(const char* name, unsigned turn, char* out, size_t room) 
   const char* const dot = strrchr(name, '.');
   const size_t stem = dot == nullptr || dot == name ? strlen(name) : static_cast<size_t>(dot - name);
   char again[16] = "";
-  if (turn > 1) format(again, sizeof again, "-%u", turn);
-  format(out, room, "%.*s.%d%s%s", static_cast<int>(stem), name, getpid(), again, name + stem);
+  if (turn > 1) format_into(again, "-{}", turn);
+  format_into({out, room}, "{}.{}{}{}", first(name, stem), getpid(), again, name + stem);
 }
 
 // Puts the finished part in the place of `name`. 0 or an errno; EEXIST: the place is another process's.
@@ -239,7 +239,7 @@ void expand(const char* pattern, const Facts& facts, char* out, size_t room) {
     }
     switch (*++at) {
       case 'p':
-        format(number, sizeof number, "%d", facts.pid);
+        format_into(number, "{}", facts.pid);
         text.add(number);
         break;
       case 'h':

@@ -1,6 +1,5 @@
 // The report for programs: one JSON object on one line. Names of counters and options are keys, numbers are
 // exact.
-#include <cinttypes>
 
 #include "base/version.hpp"
 #include "config/options.hpp"
@@ -16,7 +15,7 @@ void write_sizes(Writer& out, const stats::DeviceSums& sums) {
   const char* separator = "";
   for (size_t i = 0; i < stats::kSizeBuckets; ++i) {
     if (sums.sizes[i] == 0) continue;
-    out.print("%s\"%" PRIu64 "\":%" PRIu64, separator, uint64_t{1} << i, sums.sizes[i]);
+    out.print("{}\"{}\":{}", separator, uint64_t{1} << i, sums.sizes[i]);
     separator = ",";
   }
   out.text("}");
@@ -25,14 +24,14 @@ void write_sizes(Writer& out, const stats::DeviceSums& sums) {
 template <typename Sums>
 void write_counts(Writer& out, const Sums& sums, const stats::DeviceSums& devices) {
   stats::visit(sums, [&](const stats::CounterInfo& info, uint64_t value) {
-    out.print(",\"%s\":%" PRIu64, info.name, value);
+    out.print(",\"{}\":{}", info.name, value);
   });
-  out.print(",\"fragmentation\":%.4f", devices.fragmentation());
+  out.print(",\"fragmentation\":{:.4f}", devices.fragmentation());
   write_sizes(out, devices);
 }
 
 void write_field(Writer& out, const char* separator, const char* name, const char* value) {
-  out.print("%s\"%s\":", separator, name);
+  out.print("{}\"{}\":", separator, name);
   out.quoted(value);
 }
 
@@ -40,7 +39,7 @@ void write_field(Writer& out, const char* separator, const char* name, const cha
 
 void write_json(Writer& out, const Facts& facts, stats::Reading reading) {
   write_field(out, "{", "cupool", kVersion);
-  out.print(",\"pid\":%d", facts.pid);
+  out.print(",\"pid\":{}", facts.pid);
   write_field(out, ",", "host", facts.host);
   write_field(out, ",", "rank", facts.rank);
   write_field(out, ",", "program", facts.program);
@@ -54,7 +53,7 @@ void write_json(Writer& out, const Facts& facts, stats::Reading reading) {
   for (int i = 0; i < stats::kMostDevices; ++i) {
     if (!stats::device(i).is_used()) continue;
     const stats::DeviceSums device = read_device(i, reading);
-    out.print("%s{\"device\":%d", separator, i);
+    out.print("{}{{\"device\":{}", separator, i);
     write_counts(out, device, device);
     out.text("}");
     separator = ",";

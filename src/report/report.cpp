@@ -108,7 +108,7 @@ void write_to_named_file(Desk& desk, const Order& order) {
   expand(config::options().stats_file, facts(), path, sizeof path);
   const char* const why = write_file(path, desk.buffer, sizeof desk.buffer, write_form, &order);
   if (why == nullptr) return;
-  log::line("cannot write the report to %s: %s; it follows here", path, why);
+  log::line("cannot write the report to {}: {}; it follows here", path, why);
   write_to_stderr(desk, order);
 }
 

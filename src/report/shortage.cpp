@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cinttypes>
 
 #include "base/bytes.hpp"
 #include "base/lock.hpp"
@@ -18,13 +17,15 @@ namespace {
 
 constinit std::atomic<uint64_t> written{0};
 
+using Advice = char[3][160];
+
 // The sentence about the cause and the settings of the last shortage; `ready` once they are whole, and for
 // good.
 struct Kept {
   std::atomic<bool> taken{false};
   std::atomic<bool> ready{false};
   char cause[256] = "";
-  char advice[3][160] = {};
+  Advice advice = {};
 };
 constinit Kept kept;
 
@@ -43,69 +44,70 @@ SizeText setting(uint64_t bytes) { return print_size({(bytes + kMiB - 1) & ~(kMi
 void write_cause(Writer& out, const Shortage& s) {
   switch (cause_of(s)) {
     case Cause::kLimit:
-      out.print("%s is %s, of which %s are in use: %s more is %s too much", s.limit_name,
-                print_bytes(s.limit).text, print_bytes(s.limited).text, print_bytes(s.rounded).text,
-                print_bytes(s.limited + s.rounded - s.limit).text);
+      out.print("{} is {}, of which {} are in use: {} more is {} too much", s.limit_name,
+                print_bytes(s.limit), print_bytes(s.limited), print_bytes(s.rounded),
+                print_bytes(s.limited + s.rounded - s.limit));
       break;
     case Cause::kCapture:
-      out.print("a stream captures, so the %s that lie free cannot go back to the driver now",
-                print_bytes(s.free_segment_bytes).text);
+      out.print("a stream captures, so the {} that lie free cannot go back to the driver now",
+                print_bytes(s.free_segment_bytes));
       break;
     case Cause::kShared:
-      out.print("%s are free beside blocks that were shared outside the process, and stay where they are",
-                print_bytes(s.tainted).text);
+      out.print("{} are free beside blocks that were shared outside the process, and stay where they are",
+                print_bytes(s.tainted));
       break;
     case Cause::kPieces:
-      out.print("%s are free, but in pieces between live blocks, the largest of %s; the device lacks %s",
-                print_bytes(s.free_in_shared).text, print_bytes(s.largest_free).text,
-                print_bytes(missing(s)).text);
+      out.print("{} are free, but in pieces between live blocks, the largest of {}; the device lacks {}",
+                print_bytes(s.free_in_shared), print_bytes(s.largest_free), print_bytes(missing(s)));
       break;
     case Cause::kOthers:
-      out.print("other processes, or memory of this one that is not the pool's, hold %s; the device lacks %s",
-                print_bytes(held_by_others(s)).text, print_bytes(missing(s)).text);
+      out.print("other processes, or memory of this one that is not the pool's, hold {}; the device lacks {}",
+                print_bytes(held_by_others(s)), print_bytes(missing(s)));
       break;
     case Cause::kProgram:
-      out.print("the program holds %s of the device's %s; the device lacks %s", print_bytes(s.live).text,
-                print_bytes(s.device_total).text, print_bytes(missing(s)).text);
+      out.print("the program holds {} of the device's {}; the device lacks {}", print_bytes(s.live),
+                print_bytes(s.device_total), print_bytes(missing(s)));
       break;
     case Cause::kUnclear:
-      out.print("the driver refused %s although the device has %s free", print_bytes(s.rounded).text,
-                print_bytes(s.device_free).text);
+      out.print("the driver refused {} although the device has {} free", print_bytes(s.rounded),
+                print_bytes(s.device_free));
       break;
   }
 }
 
-// Up to three, each with what it costs; how many.
-int write_advice(const Shortage& s, const auto& line) {
+// Up to three sentences, each with what it costs; how many.
+int write_advice(const Shortage& s, Advice& out) {
   int count = 0;
+  const auto line = [&]<typename... Args>(Format<Args...> text, const Args&... args) {
+    format_into(out[count++], text, args...);
+  };
   const bool pieces = s.free_in_shared >= s.rounded / 2 && s.free_in_shared != 0;
   switch (cause_of(s)) {
     case Cause::kLimit:
-      line(count++, "%s=%s lets it pass", s.limit_name, setting(s.limited + s.rounded).text);
+      line("{}={} lets it pass", s.limit_name, setting(s.limited + s.rounded));
       if (pieces && s.free_in_shared >= s.limited + s.rounded - s.limit)
-        line(count++, "%s makes every block an allocation of its own, so that nothing lies idle in pieces",
+        line("{} makes every block an allocation of its own, so that nothing lies idle in pieces",
              "CUPOOL_SPLIT=no");
       break;
     case Cause::kCapture:
-      line(count++, "%s keeps nothing that a capture could want back; or allocate before the capture begins",
+      line("{} keeps nothing that a capture could want back; or allocate before the capture begins",
            "CUPOOL_MAX_CACHED=0");
       break;
     case Cause::kShared:
     case Cause::kPieces:
-      line(count++, "%s makes every block an allocation of its own: no pieces, but more calls of the driver",
+      line("{} makes every block an allocation of its own: no pieces, but more calls of the driver",
            "CUPOOL_SPLIT=no");
-      line(count++, "%s does so for blocks of 2 MiB and more alone", "CUPOOL_SEGMENT_EXACT=2M");
+      line("{} does so for blocks of 2 MiB and more alone", "CUPOOL_SEGMENT_EXACT=2M");
       break;
     case Cause::kOthers:
-      line(count++, "no setting of this process helps%s: nvidia-smi shows who holds it", "");
-      line(count++, "in other programs under cupool %s or CUPOOL_LIMIT returns idle memory",
-           "CUPOOL_MAX_CACHED=0");
+      line("no setting of this process helps: nvidia-smi shows who holds it");
+      line("in other programs under cupool {} or CUPOOL_LIMIT returns idle memory", "CUPOOL_MAX_CACHED=0");
       break;
     case Cause::kProgram:
-      line(count++, "no setting helps%s: without cupool it would not fit either", "");
+      line("no setting helps: without cupool it would not fit either");
       break;
     case Cause::kUnclear:
-      line(count++, "%s asks the driver's stream-ordered pool as a last resort", "CUPOOL_FALLBACK=native");
+      line("{} asks the driver's stream-ordered pool as a last resort", "CUPOOL_FALLBACK=native");
       break;
   }
   return count;
@@ -115,30 +117,27 @@ void keep(const Shortage& s) {
   if (kept.taken.exchange(true, std::memory_order_relaxed)) return;
   Writer cause(-1, kept.cause, sizeof kept.cause - 1);
   write_cause(cause, s);
-  write_advice(s, [&](int i, const char* format, auto... words) {
-    Writer out(-1, kept.advice[i], sizeof kept.advice[i] - 1);
-    out.print(format, words...);
-  });
+  write_advice(s, kept.advice);
   kept.ready.store(true, std::memory_order_release);
 }
 
 void write_reasons(Writer& out, const Shortage& s) {
   const char* separator = "cupool:   not given back: ";
   if (s.free_in_shared != 0) {
-    out.print("%s%s free in %" PRIu64 " segment%s that also hold%s live blocks", separator,
-              print_bytes(s.free_in_shared).text, s.shared_segments, s.shared_segments == 1 ? "" : "s",
+    out.print("{}{} free in {} segment{} that also hold{} live blocks", separator,
+              print_bytes(s.free_in_shared), s.shared_segments, s.shared_segments == 1 ? "" : "s",
               s.shared_segments == 1 ? "s" : "");
     separator = "; ";
   }
   if (s.free_segments != 0) {
-    out.print("%s%s in %" PRIu64 " free segment%s, because %s", separator,
-              print_bytes(s.free_segment_bytes).text, s.free_segments, s.free_segments == 1 ? "" : "s",
+    out.print("{}{} in {} free segment{}, because {}", separator, print_bytes(s.free_segment_bytes),
+              s.free_segments, s.free_segments == 1 ? "" : "s",
               s.capturing ? "a stream captures" : "the driver would not take them");
     separator = "; ";
   }
   if (s.tainted != 0) {
-    out.print("%s%s in segments whose blocks were shared outside the process", separator,
-              print_bytes(s.tainted).text);
+    out.print("{}{} in segments whose blocks were shared outside the process", separator,
+              print_bytes(s.tainted));
     separator = "; ";
   }
   if (*separator == ';') out.text("\n");
@@ -150,8 +149,8 @@ void write_table(Writer& out, const Shortage& s) {
   for (size_t i = 0; i < s.rows.size(); ++i) {
     const Shortage::Row& row = s.rows[i];
     if (row.live == 0 && row.free == 0) continue;
-    out.print("cupool:   %-12s %10" PRIu64 " %13s %13s\n", print_bytes(uint64_t{1} << i).text, row.blocks,
-              print_bytes(row.live).text, print_bytes(row.free).text);
+    out.print("cupool:   {:<12} {:10} {:>13} {:>13}\n", trusted(print_bytes(uint64_t{1} << i)), row.blocks,
+              trusted(print_bytes(row.live)), trusted(print_bytes(row.free)));
   }
 }
 
@@ -178,28 +177,26 @@ void write_shortage(const Shortage& s) {
   keep(s);
   // Not on the stack, which may be a thread's of 16 KiB.
   static constinit char buffer[8192];
+  static constinit Advice advice;
   static constinit Lock one_at_a_time;
   if (!one_at_a_time.try_lock_for_a_moment()) return;
   Writer out(STDERR_FILENO, buffer, sizeof buffer);
   const Facts who = facts();
   const uint64_t idle = s.reserved > s.live ? s.reserved - s.live : 0;
-  out.print("cupool: %s[%d]%s%s: out of memory on device %d: %s%s asked", who.program, who.pid,
-            *who.rank != '\0' ? " rank " : "", who.rank, s.device, print_bytes(s.asked).text,
+  out.print("cupool: {}[{}]{}{}: out of memory on device {}: {}{} asked", who.program, who.pid,
+            *who.rank != '\0' ? " rank " : "", who.rank, s.device, print_bytes(s.asked),
             s.source == Shortage::Source::kManaged ? " of managed memory" : "");
-  if (s.rounded != s.asked) out.print(", %s with rounding", print_bytes(s.rounded).text);
+  if (s.rounded != s.asked) out.print(", {} with rounding", print_bytes(s.rounded));
   out.text("\ncupool:   because ");
   write_cause(out, s);
   out.print(
-      "\ncupool:   the device has %s free of %s; reserved %s: live %s, idle %s, largest free range %s\n",
-      print_bytes(s.device_free).text, print_bytes(s.device_total).text, print_bytes(s.reserved).text,
-      print_bytes(s.live).text, print_bytes(idle).text, print_bytes(s.largest_free).text);
+      "\ncupool:   the device has {} free of {}; reserved {}: live {}, idle {}, largest free range {}\n",
+      print_bytes(s.device_free), print_bytes(s.device_total), print_bytes(s.reserved), print_bytes(s.live),
+      print_bytes(idle), print_bytes(s.largest_free));
   write_reasons(out, s);
   write_table(out, s);
-  write_advice(s, [&](int, const char* format, auto... words) {
-    out.text("cupool:   ");
-    out.print(format, words...);
-    out.text("\n");
-  });
+  const int count = write_advice(s, advice);
+  for (int i = 0; i < count; ++i) out.print("cupool:   {}\n", advice[i]);
   out.flush();
   one_at_a_time.unlock();
 }

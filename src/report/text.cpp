@@ -1,6 +1,5 @@
 // The reports for people: the summary at exit, and the whole table.
 #include <algorithm>
-#include <cinttypes>
 #include <cstring>
 
 #include "base/bytes.hpp"
@@ -19,23 +18,23 @@ bool ends_with(const char* name, const char* end) {
 
 void write_counts(Writer& out, const stats::CounterInfo& info, uint64_t value) {
   if (value == 0) return;
-  out.print("cupool: %-24s %16" PRIu64 "  %s", info.name, value, info.doc);
-  if (ends_with(info.name, "_bytes")) out.print(" (%s)", print_bytes(value).text);
-  if (ends_with(info.name, "_ns")) out.print(" (%.3f s)", static_cast<double>(value) * 1e-9);
+  out.print("cupool: {:<24} {:16}  {}", trusted(info.name), value, info.doc);
+  if (ends_with(info.name, "_bytes")) out.print(" ({})", print_bytes(value));
+  if (ends_with(info.name, "_ns")) out.print(" ({:.3f} s)", static_cast<double>(value) * 1e-9);
   out.text("\n");
 }
 
 void write_sizes(Writer& out, const stats::DeviceSums& sums) {
   for (size_t i = 0; i < stats::kSizeBuckets; ++i) {
     if (sums.sizes[i] == 0) continue;
-    out.print("cupool: up to %-18s %16" PRIu64 "  allocations of such a size\n",
-              print_bytes(uint64_t{1} << i).text, sums.sizes[i]);
+    out.print("cupool: up to {:<18} {:16}  allocations of such a size\n",
+              trusted(print_bytes(uint64_t{1} << i)), sums.sizes[i]);
   }
 }
 
 void write_mode(Writer& out, const Mode& mode) {
   out.text(mode.name);
-  if (*mode.reason != '\0') out.print(" (%s)", mode.reason);
+  if (*mode.reason != '\0') out.print(" ({})", mode.reason);
 }
 
 int count_devices() {
@@ -46,7 +45,7 @@ int count_devices() {
 
 // "1 allocation", "2 allocations": a number and what it counts.
 void write_count(Writer& out, uint64_t number, const char* what) {
-  out.print("%" PRIu64 " %s%s", number, what, number == 1 ? "" : "s");
+  out.print("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
 void write_reuse(Writer& out, const stats::DeviceSums& all, uint64_t pooled) {
@@ -62,19 +61,19 @@ void write_reuse(Writer& out, const stats::DeviceSums& all, uint64_t pooled) {
     return;
   }
   const double part = static_cast<double>(reused) / static_cast<double>(cached);
-  out.print(part >= 0.9995 && part < 1 ? ", %.3f %% reused" : ", %.1f %% reused", part * 100);
+  out.print(", {:.{}f} % reused", part * 100, part >= 0.9995 && part < 1 ? 3 : 1);
 }
 
 void write_memory(Writer& out, const stats::DeviceSums& all, int devices) {
   if (all.peak_live_most_bytes == all.peak_live_bytes) {
-    out.print("cupool: peak live %s", print_bytes(all.peak_live_bytes).text);
+    out.print("cupool: peak live {}", print_bytes(all.peak_live_bytes));
   } else {
-    out.print("cupool: peak live %s to %s", print_bytes(all.peak_live_bytes).text,
-              print_bytes(all.peak_live_most_bytes).text);
+    out.print("cupool: peak live {} to {}", print_bytes(all.peak_live_bytes),
+              print_bytes(all.peak_live_most_bytes));
   }
-  out.print(", peak reserved %s on ", print_bytes(all.peak_reserved_bytes).text);
+  out.print(", peak reserved {} on ", print_bytes(all.peak_reserved_bytes));
   write_count(out, static_cast<uint64_t>(devices), "device");
-  out.print(", %s of it idle\n", print_bytes(all.idle_at_peak_bytes).text);
+  out.print(", {} of it idle\n", print_bytes(all.idle_at_peak_bytes));
 }
 
 void write_driver_calls(Writer& out, const stats::DeviceSums& all) {
@@ -84,7 +83,7 @@ void write_driver_calls(Writer& out, const stats::DeviceSums& all) {
     write_count(out, all.segments_allocated, "driver allocation");
     out.text(" and ");
     write_count(out, all.segments_released, "free");
-    out.print(" took %.1f ms", static_cast<double>(all.driver_allocate_ns + all.driver_release_ns) * 1e-6);
+    out.print(" took {:.1f} ms", static_cast<double>(all.driver_allocate_ns + all.driver_release_ns) * 1e-6);
     before = "; ";
   }
   if (all.waits_avoided != 0) {
@@ -95,7 +94,7 @@ void write_driver_calls(Writer& out, const stats::DeviceSums& all) {
   }
   constexpr uint64_t kWorthSaying = 1'000'000;
   if (all.saved_ns >= kWorthSaying)
-    out.print(", at least %.3f s saved", static_cast<double>(all.saved_ns) * 1e-9);
+    out.print(", at least {:.3f} s saved", static_cast<double>(all.saved_ns) * 1e-9);
   if (*before == ';') out.text("\n");
 }
 
@@ -107,12 +106,12 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   const stats::DeviceSums& all = sums.devices;
   if (all.allocations + sums.managed_allocations + all.out_of_memory == 0) return;
   const uint64_t pooled = all.allocations - sums.forwarded_allocations;
-  out.print("cupool: %s[%d]%s%s: ", facts.program, facts.pid, *facts.rank != '\0' ? " rank " : "",
+  out.print("cupool: {}[{}]{}{}: ", facts.program, facts.pid, *facts.rank != '\0' ? " rank " : "",
             facts.rank);
   const bool managed_alone = all.allocations == 0 && sums.managed_allocations != 0;
   if (!managed_alone) write_count(out, all.allocations, "allocation");
   if (sums.forwarded_allocations != 0 && pooled != 0)
-    out.print(", %" PRIu64 " by the driver itself", sums.forwarded_allocations);
+    out.print(", {} by the driver itself", sums.forwarded_allocations);
   if (sums.forwarded_allocations != 0 && pooled == 0) out.text(" by the driver itself");
   if (pooled != 0) write_reuse(out, all, pooled);
   if (!managed_alone && sums.managed_allocations != 0) out.text(", ");
@@ -132,25 +131,25 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
 
 void write_text(Writer& out, const Facts& facts, stats::Reading reading) {
   const stats::Sums sums = read_all(reading);
-  out.print("cupool: %s, process %d on %s%s%s; ", facts.program, facts.pid, facts.host,
+  out.print("cupool: {}, process {} on {}{}{}; ", facts.program, facts.pid, facts.host,
             *facts.rank != '\0' ? ", rank " : "", facts.rank);
   write_mode(out, facts.mode);
   out.text("\n");
   stats::visit(sums, [&](const stats::CounterInfo& info, uint64_t value) { write_counts(out, info, value); });
-  out.print("cupool: %-24s %15.1f%%  1 - peak live / peak reserved\n", "fragmentation",
+  out.print("cupool: {:<24} {:15.1f}%  1 - peak live / peak reserved\n", trusted("fragmentation"),
             sums.devices.fragmentation() * 100);
   write_sizes(out, sums.devices);
   for (int i = 0; i < stats::kMostDevices && count_devices() > 1; ++i) {
     if (!stats::device(i).is_used()) continue;
     const stats::DeviceSums device = read_device(i, reading);
-    out.print("cupool: --- device %d, fragmentation %.1f %%\n", i, device.fragmentation() * 100);
+    out.print("cupool: --- device {}, fragmentation {:.1f} %\n", i, device.fragmentation() * 100);
     stats::visit(device,
                  [&](const stats::CounterInfo& info, uint64_t value) { write_counts(out, info, value); });
     write_sizes(out, device);
   }
   const config::Options plain = config::defaults();
   config::visit_changed(config::options(), plain, [&](const config::OptionInfo& info, const char* value) {
-    out.print("cupool: %s=%s\n", info.name, value);
+    out.print("cupool: {}={}\n", info.name, value);
   });
 }
 

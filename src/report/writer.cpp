@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdarg>
 #include <cstring>
 
-#include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/output.hpp"
 
@@ -28,13 +26,9 @@ void Writer::text(std::string_view text) {
   }
 }
 
-void Writer::print(const char* format, ...) {
+void Writer::print_packed(fmt::string_view format, fmt::format_args args) {
   char line[512];
-  va_list args;
-  va_start(args, format);
-  const size_t wanted = format_list(line, sizeof line, format, args);
-  va_end(args);
-  text({line, std::min(wanted, sizeof line - 1)});
+  text({line, format_packed_into(line, format, args)});
 }
 
 void Writer::quoted(std::string_view words) {
@@ -42,10 +36,10 @@ void Writer::quoted(std::string_view words) {
   for (const char c : words) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
-      print("\\%c", c);
+      print("\\{}", c);
     } else if (byte < 0x20 || byte >= 0x7f) {
       // A name may hold any bytes, and need not be UTF-8.
-      print("\\u%04x", byte);
+      print("\\u{:04x}", byte);
     } else {
       text({&c, 1});
     }

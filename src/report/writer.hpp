@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/format.hpp"
+
 namespace cupool::report {
 
 class Writer {
@@ -17,7 +19,10 @@ class Writer {
   Writer& operator=(const Writer&) = delete;
 
   void text(std::string_view text);
-  [[gnu::format(printf, 2, 3)]] void print(const char* format, ...);
+  template <typename... Args>
+  [[gnu::cold, gnu::noinline]] void print(Format<Args...> format, const Args&... args) {
+    print_packed(format, packed(Argument<Args>(args)...));
+  }
   // In double quotes, with everything that JSON wants escaped.
   void quoted(std::string_view text);
 
@@ -29,6 +34,8 @@ class Writer {
   size_t size() const { return size_; }
 
  private:
+  void print_packed(fmt::string_view format, fmt::format_args args);
+
   int descriptor_;
   char* buffer_;
   size_t room_;

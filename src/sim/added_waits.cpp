@@ -112,9 +112,11 @@ void AddedWaits::judge(const std::string& who, const std::string& what, const Ve
     if (state().timelines[i].library) continue;
     ++count_;
     if (stories_.size() >= kStoriesKept) return;
-    stories_.push_back(who + " is made to wait for\n      " + describe_position(id, position) +
-                       ",\n      which was submitted after the last free" +
-                       (options().waits == AllowedWaits::kExact ? " of that thread" : "") + ": " + what);
+    std::string story = who;
+    story.append(" is made to wait for\n      ").append(describe_position(id, position));
+    story.append(",\n      which was submitted after the last free");
+    story.append(options().waits == AllowedWaits::kExact ? " of that thread: " : ": ").append(what);
+    stories_.push_back(std::move(story));
     return;
   }
 }

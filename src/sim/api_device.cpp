@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "sim/entry.hpp"
 #include "sim/options.hpp"
 
@@ -17,9 +18,7 @@ bool known(CUdevice device) { return device >= 0 && device < static_cast<int>(st
 int attribute(CUdevice_attribute which, CUdevice device) {
   switch (which) {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      return 1024;
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-      return 1024;
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
       return 1024;
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
@@ -27,7 +26,6 @@ int attribute(CUdevice_attribute which, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
       return 2147483647;
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
-      return 65535;
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
       return 65535;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
@@ -106,7 +104,7 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
   return in_driver(SIM_SITE(cuDeviceGetName), [&]() -> CUresult {
     if (name == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
     if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::snprintf(name, static_cast<std::size_t>(length), "cupool simulated device");
+    cupool::format_into({name, static_cast<std::size_t>(length)}, "cupool simulated device");
     return CUDA_SUCCESS;
   });
 }
@@ -155,7 +153,7 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
   return in_driver(SIM_SITE(cuDeviceGetPCIBusId), [&]() -> CUresult {
     if (text == nullptr || length < 13) return CUDA_ERROR_INVALID_VALUE;
     if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", device + 1);
+    cupool::format_into({text, static_cast<std::size_t>(length)}, "0000:{:02x}:00.0", device + 1);
     return CUDA_SUCCESS;
   });
 }

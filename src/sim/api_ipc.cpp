@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "sim/capture.hpp"
 #include "sim/entry.hpp"
 
@@ -41,7 +42,7 @@ std::uint64_t inode_of(int fd) {
 
 int open_file_of(const HandleFields& fields) {
   char path[64];
-  std::snprintf(path, sizeof path, "/proc/%u/fd/%u", fields.process, fields.file);
+  cupool::format_into(path, "/proc/{}/fd/{}", fields.process, fields.file);
   const int fd = open(path, O_RDWR | O_CLOEXEC);
   if (fd >= 0 && inode_of(fd) == fields.inode) return fd;
   if (fd >= 0) close(fd);

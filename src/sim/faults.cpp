@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "base/say.hpp"
 #include "sim/options.hpp"
 
 namespace cupool::sim {
@@ -51,7 +52,7 @@ const Rules& all_rules() {
       if (end == std::string::npos) end = text.size();
       const std::string one = text.substr(begin, end - begin);
       if (!one.empty() && !parse_rule(one, *rules)) {
-        std::fprintf(stderr, "cupool-sim: cannot read the fault '%s' (NAME@WHEN=CODE)\n", one.c_str());
+        say(stderr, "cupool-sim: cannot read the fault '{}' (NAME@WHEN=CODE)\n", one);
       }
       begin = end + 1;
     }

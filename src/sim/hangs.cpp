@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
+#include "base/say.hpp"
 #include "sim/options.hpp"
 #include "sim/report.hpp"
 #include "sim/scheduler.hpp"
@@ -32,12 +33,6 @@ namespace {
 constexpr unsigned kFirstLook = 100;  // rounds in which nothing moved
 constexpr unsigned kNextLook = 500;
 constexpr std::size_t kTold = 6;  // reasons told for one side
-
-std::uint64_t now_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1000000000u + static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 std::string read_file(const std::string& path) {
   std::string text;
@@ -78,7 +73,7 @@ bool look_at_threads(std::map<int, std::string>& seen) {
   DIR* const tasks = opendir("/proc/self/task");
   if (tasks == nullptr) return false;
   bool all = true;
-  while (const dirent* const entry = readdir(tasks)) {
+  while (const dirent* const entry = readdir(tasks)) {  // NOLINT(concurrency-mt-unsafe): a stream of our own
     const int tid = std::atoi(entry->d_name);
     if (tid == 0 || waits_here(tid)) continue;
     const std::string task = std::string("/proc/self/task/") + entry->d_name;
@@ -160,9 +155,9 @@ bool goes_on_without_added_waits(bool asks) {
 }
 
 [[noreturn]] void end_process(const std::string& proof, const std::string& story, bool added) {
-  std::fprintf(stderr, "cupool-sim: %s, seed %llu (%s)\n%s",
-               added ? "a hang that only the preloaded library causes" : "the program itself hangs",
-               static_cast<unsigned long long>(options().seed), proof.c_str(), story.c_str());
+  say(stderr, "cupool-sim: {}, seed {} ({})\n{}",
+      added ? "a hang that only the preloaded library causes" : "the program itself hangs", options().seed,
+      proof, trusted(story));
   end_with_report(added ? kHangExit : kOwnHangExit);
 }
 

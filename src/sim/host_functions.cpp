@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "sim/state.hpp"
 
 namespace cupool::sim {
@@ -93,7 +94,7 @@ void give(const JobPtr& job) {
 
 bool sleeps(int tid) {
   char path[64];
-  std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+  format_into(path, "/proc/self/task/{}/stat", tid);
   std::FILE* const file = std::fopen(path, "r");
   if (file == nullptr) return false;
   char text[256] = {};

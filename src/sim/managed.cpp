@@ -87,9 +87,9 @@ void install_handler() {
 void show_managed(const Allocation& allocation) {
   install_handler();
   const Arena& arena = state().arena(allocation.device);
-  mmap(reinterpret_cast<void*>(allocation.base), allocation.granules * kGranule, PROT_NONE,
-       MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena.fd(),
-       static_cast<off_t>(arena.offset_of(allocation.base)));
+  (void)mmap(reinterpret_cast<void*>(allocation.base), allocation.granules * kGranule, PROT_NONE,
+             MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena.fd(),
+             static_cast<off_t>(arena.offset_of(allocation.base)));
   madvise(reinterpret_cast<void*>(allocation.base), allocation.granules * kGranule, MADV_DONTFORK);
   for (std::size_t i = 0; i < kRegions; ++i) {
     if (regions[i].lo.load() != 0) continue;
@@ -106,8 +106,8 @@ void hide_managed(const Allocation& allocation) {
     regions[i].hi.store(0);
     regions[i].lo.store(0);
   }
-  mmap(reinterpret_cast<void*>(allocation.base), allocation.granules * kGranule, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  (void)mmap(reinterpret_cast<void*>(allocation.base), allocation.granules * kGranule, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 }
 
 void tell_host_touches() {

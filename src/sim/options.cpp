@@ -7,11 +7,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/say.hpp"
+
 namespace cupool::sim {
 namespace {
 
 void junk(const char* name, const char* text) {
-  std::fprintf(stderr, "cupool-sim: %s=%s is not a value I know; using the default\n", name, text);
+  say(stderr, "cupool-sim: {}={} is not a value I know; using the default\n", name, text);
 }
 
 unsigned suffix_shift(char c) {
@@ -47,7 +49,7 @@ bool parse_number(const char* text, std::uint64_t& out) {
 }
 
 std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t low, std::uint64_t high) {
-  const char* text = std::getenv(name);
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, as cupool does
   if (text == nullptr || *text == '\0') return fallback;
   std::uint64_t value = 0;
   if (!parse_number(text, value) || value < low || value > high) {
@@ -58,7 +60,7 @@ std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t low
 }
 
 std::string word(const char* name) {
-  const char* text = std::getenv(name);
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, as cupool does
   return text == nullptr ? std::string() : std::string(text);
 }
 

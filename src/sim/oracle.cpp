@@ -4,10 +4,10 @@
 #include "sim/oracle.hpp"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
 #include <iterator>
 
+#include "base/say.hpp"
 #include "sim/added_waits.hpp"
 #include "sim/arena.hpp"
 #include "sim/model.hpp"
@@ -18,12 +18,7 @@ namespace {
 constexpr std::size_t kStoriesKept = 16;
 constexpr std::size_t kAccessesKept = 64;
 
-std::string hex_span(CUdeviceptr lo, CUdeviceptr hi) {
-  char text[80];
-  std::snprintf(text, sizeof text, "[0x%llx, 0x%llx)", static_cast<unsigned long long>(lo),
-                static_cast<unsigned long long>(hi));
-  return text;
-}
+std::string hex_span(CUdeviceptr lo, CUdeviceptr hi) { return make_text("[{:#x}, {:#x})", lo, hi); }
 
 std::string describe_operation(const Stream& stream, std::uint64_t position, const Work& work) {
   return work.what + " on " + describe_stream(stream) + " (its operation " + std::to_string(position) + ")";

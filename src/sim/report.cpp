@@ -5,9 +5,9 @@
 
 #include <unistd.h>
 
-#include <cinttypes>
 #include <cstdio>
 
+#include "base/say.hpp"
 #include "sim/entry.hpp"
 #include "sim/options.hpp"
 #include "sim/state.hpp"
@@ -20,28 +20,25 @@ bool armed = false;
 void write_json(const char* path) {
   std::FILE* const file = std::fopen(path, "w");
   if (file == nullptr) {
-    std::fprintf(stderr, "cupool-sim: cannot write the report to %s\n", path);
+    say(stderr, "cupool-sim: cannot write the report to {}\n", path);
     return;
   }
   State& s = state();
   const Counters& c = s.counters;
-  std::fprintf(file,
-               "{\"alloc_calls\":%" PRIu64 ", \"free_calls\":%" PRIu64 ", \"current_bytes\":%" PRIu64
-               ", \"peak_bytes\":%" PRIu64 ", \"launches\":%" PRIu64 ", \"hazards\":%" PRIu64
-               ", \"lives\":%" PRIu64 ", \"operations\":%" PRIu64 ", \"strays\":%" PRIu64
-               ", \"streams_created\":%" PRIu64 ", \"context_records\":%" PRIu64
-               ", \"context_waits\":%" PRIu64 ", \"peak_asked_bytes\":%" PRIu64 ", \"added_waits\":%" PRIu64
-               "}\n",
-               c.alloc_calls, c.free_calls, s.used_bytes(), c.peak_bytes, c.launches, s.oracle.hazards(),
-               s.oracle.lives(), c.operations, s.oracle.strays(), c.streams_created, c.context_records,
-               c.context_waits, c.peak_asked_bytes, s.added_waits.count());
+  say(file,
+      "{{\"alloc_calls\":{}, \"free_calls\":{}, \"current_bytes\":{}, \"peak_bytes\":{}, \"launches\":{}, "
+      "\"hazards\":{}, \"lives\":{}, \"operations\":{}, \"strays\":{}, \"streams_created\":{}, "
+      "\"context_records\":{}, \"context_waits\":{}, \"peak_asked_bytes\":{}, \"added_waits\":{}}}\n",
+      c.alloc_calls, c.free_calls, s.used_bytes(), c.peak_bytes, c.launches, s.oracle.hazards(),
+      s.oracle.lives(), c.operations, s.oracle.strays(), c.streams_created, c.context_records,
+      c.context_waits, c.peak_asked_bytes, s.added_waits.count());
   std::fclose(file);
 }
 
 void tell(std::uint64_t count, const char* what, const std::vector<std::string>& stories) {
   if (count == 0) return;
-  std::fprintf(stderr, "cupool-sim: %" PRIu64 " %s(s), seed %" PRIu64 "\n", count, what, options().seed);
-  for (const std::string& story : stories) std::fprintf(stderr, "  %s: %s\n", what, story.c_str());
+  say(stderr, "cupool-sim: {} {}(s), seed {}\n", count, what, options().seed);
+  for (const std::string& story : stories) say(stderr, "  {}: {}\n", what, trusted(story));
 }
 
 // The exit code of what the oracles found; 0: nothing.

@@ -2,8 +2,6 @@
 // compare and exchange, and only on paths that are slow already.
 #include "stats/device.hpp"
 
-#include <time.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -293,11 +291,5 @@ void DeviceSums::add(const DeviceSums& other) {
 Device& device(int number) { return devices[static_cast<size_t>(std::clamp(number, 0, kMostDevices - 1))]; }
 
 void set_peak_bound(int64_t bytes) { peak_bound.store(bytes, std::memory_order_relaxed); }
-
-uint64_t now_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 }  // namespace cupool::stats

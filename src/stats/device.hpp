@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/clock.hpp"
+
 namespace cupool::stats {
 
 enum class DeviceCounter : unsigned {
@@ -224,8 +226,5 @@ Device& device(int number);
 // exact.
 inline constexpr int64_t kPeakBound = 1 << 20;
 void set_peak_bound(int64_t bytes);
-
-// Nanoseconds of a clock that never goes back.
-uint64_t now_ns();
 
 }  // namespace cupool::stats

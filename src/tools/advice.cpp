@@ -31,12 +31,12 @@ std::vector<std::string> advise(const DriverView& driver) {
   return out;
 }
 
-std::vector<std::string> advise(const Json& report) {
+std::vector<std::string> advise(const Report& report) {
   std::vector<std::string> out;
-  const auto count = [&](const char* name) { return report[name].count(); };
+  const auto count = [&](const char* name) { return report.count(name); };
   const uint64_t allocations = count("allocations");
   const uint64_t pooled = allocations - std::min(allocations, count("forwarded_allocations"));
-  if (report["mode"].text() == "off") {
+  if (report.text("mode") == "off") {
     out.push_back(
         "cupool is switched off in this program: CUPOOL_BACKEND, CUPOOL_ONLY or CUPOOL_EXCEPT say so.");
     return out;
@@ -62,14 +62,13 @@ std::vector<std::string> advise(const Json& report) {
         "The program maps memory itself (cuMemCreate), past the pool: PyTorch does with expandable_segments, "
         "JAX with its platform allocator.");
   }
-  if (report["mode"].text() == "fences" && !report["mode_reason"].text().starts_with("CUPOOL_STREAMS")) {
-    out.push_back("Streams are not followed in this program (" + report["mode_reason"].text() +
+  if (report.text("mode") == "fences" && !report.text("mode_reason").starts_with("CUPOOL_STREAMS")) {
+    out.push_back("Streams are not followed in this program (" + report.text("mode_reason") +
                   "): freed memory becomes ready by fences alone, which is as safe and a little slower.");
   }
-  if (report["mode"].text() == "exact" && !report["mode_reason"].text().starts_with("CUPOOL_STREAMS")) {
+  if (report.text("mode") == "exact" && !report.text("mode_reason").starts_with("CUPOOL_STREAMS")) {
     out.push_back("Memory is reused only when its work is over in this program (" +
-                  report["mode_reason"].text() +
-                  "), which is as safe, and takes more memory or waits longer.");
+                  report.text("mode_reason") + "), which is as safe, and takes more memory or waits longer.");
   }
   if ((count("stream_waits") + count("context_waits")) * 10 > pooled && pooled > 1000) {
     out.push_back(
@@ -81,14 +80,14 @@ std::vector<std::string> advise(const Json& report) {
         "Segments often went back to the driver, and each such free stops the device: a larger "
         "CUPOOL_MAX_CACHED or CUPOOL_LIMIT, or a longer CUPOOL_DECAY_MS, keeps more.");
   }
-  if (report["fragmentation"].number() > 0.4 && count("peak_reserved_bytes") > (uint64_t{256} << 20)) {
+  if (report.fragmentation() > 0.4 && count("peak_reserved_bytes") > (uint64_t{256} << 20)) {
     out.push_back(
         "Much of what was reserved was never in use at once: a smaller CUPOOL_SEGMENT_MIN or "
         "CUPOOL_MAX_CACHED keeps less.");
   }
-  if (!report["shortage"].text().empty()) {
-    out.push_back("An allocation failed for want of memory, because " + report["shortage"].text() + ".");
-    for (const std::string& setting : report["shortage_advice"].texts()) out.push_back(setting + ".");
+  if (!report.text("shortage").empty()) {
+    out.push_back("An allocation failed for want of memory, because " + report.text("shortage") + ".");
+    for (const std::string& setting : report.shortage_advice()) out.push_back(setting + ".");
   } else if (count("out_of_memory") > 0) {
     out.push_back("Allocations failed for want of memory: the report on stderr says why and who holds what.");
   }

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "tools/driver_view.hpp"
-#include "tools/json.hpp"
+#include "tools/report.hpp"
 
 namespace cupool::tools {
 
 // About the machine alone.
 std::vector<std::string> advise(const DriverView& driver);
 // About one process's report.
-std::vector<std::string> advise(const Json& report);
+std::vector<std::string> advise(const Report& report);
 
 }  // namespace cupool::tools

@@ -1,5 +1,7 @@
-// The verbs of the `cupool` command. Each gets the arguments behind its name and returns the exit code.
+// The verbs of the `cupool` command. Each gets what stood behind its name and returns the exit code.
 #pragma once
+
+#include "tools/arguments.hpp"
 
 namespace cupool::tools {
 
@@ -7,9 +9,9 @@ inline constexpr int kMisuse = 2;       // the command line makes no sense
 inline constexpr int kCannotRun = 126;  // found, but not to be executed
 inline constexpr int kNotFound = 127;   // no such program or library
 
-int run(int count, char** arguments);
-int options(int count, char** arguments);
-int doctor(int count, char** arguments);
-int merge(int count, char** arguments);
+int run(const Arguments& arguments);
+int options(const Arguments& arguments);
+int doctor(const Arguments& arguments);
+int merge(const Arguments& arguments);
 
 }  // namespace cupool::tools

@@ -5,10 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstring>
-
 #include "base/bytes.hpp"
+#include "base/say.hpp"
 #include "base/version.hpp"
 #include "config/options.hpp"
 #include "config/parse.hpp"
@@ -17,9 +15,9 @@
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
 #include "tools/launch.hpp"
+#include "tools/report.hpp"
 #include "tools/scratch.hpp"
 #include "tools/table.hpp"
-#include "tools/verbs.hpp"
 
 namespace cupool::tools {
 namespace {
@@ -27,18 +25,18 @@ namespace {
 std::vector<std::string> complaints;
 void complain(const char* sentence) { complaints.emplace_back(sentence); }
 
-std::vector<Json> read_reports(const Scratch& scratch) {
-  std::vector<Json> out;
+std::vector<Report> read_reports(const Scratch& scratch) {
+  std::vector<Report> out;
   for (const std::string& name : scratch.names()) {
     std::string error;
-    if (auto json = read_report((scratch.path() + "/" + name).c_str(), &error))
-      out.push_back(std::move(*json));
+    if (auto report = Report::read((scratch.path() + "/" + name).c_str(), &error))
+      out.push_back(std::move(*report));
   }
   return out;
 }
 
 // The program's exit code as a shell gives it; -1: it could not be started.
-int run_program(char** arguments, const Scratch& scratch, bool as_json) {
+int run_program(const std::vector<std::string>& words, const Scratch& scratch, bool as_json) {
   if (!preload_library()) return -1;
   const pid_t child = fork();
   if (child == 0) {
@@ -47,17 +45,17 @@ int run_program(char** arguments, const Scratch& scratch, bool as_json) {
     if (as_json) dup2(STDERR_FILENO, STDOUT_FILENO);
     setenv("CUPOOL_STATS", "json", 1);
     setenv("CUPOOL_STATS_FILE", (scratch.path() + "/%p.json").c_str(), 1);
-    _exit(become(arguments));
+    _exit(become(words));
   }
   const int status = child < 0 ? -1 : Scratch::wait_for(child);
   if (status < 0) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-std::vector<std::string> doors(const Json& report) {
+std::vector<std::string> doors(const Report& report) {
   std::vector<std::string> out;
-  if (report["hooked_by_dlsym"].count() > 0) out.emplace_back("dlsym");
-  if (report["hooked_by_proc_address"].count() > 0) out.emplace_back("cuGetProcAddress");
+  if (report.count("hooked_by_dlsym") > 0) out.emplace_back("dlsym");
+  if (report.count("hooked_by_proc_address") > 0) out.emplace_back("cuGetProcAddress");
   if (out.empty()) out.emplace_back("linked symbols");
   return out;
 }
@@ -70,32 +68,30 @@ std::string joined(const std::vector<std::string>& words) {
 
 void print_list(const char* title, const std::vector<std::string>& sentences) {
   if (sentences.empty()) return;
-  printf("%s\n", title);
+  say("{}\n", title);
   for (const std::string& sentence : sentences) print_wrapped("- " + printable(sentence), 2);
 }
 
 void print_machine(const DriverView& driver, const std::string& library) {
-  printf("cupool %s, library %s\n", kVersion, library.empty() ? "not found" : library.c_str());
+  say("cupool {}, library {}\n", kVersion, library.empty() ? "not found" : library.c_str());
   if (!driver.error.empty()) {
-    printf("driver: %s\n", printable(driver.error).c_str());
+    say("driver: {}\n", driver.error);
     return;
   }
-  printf("driver %d.%d, %s, context events: %s\n", driver.version / 1000, driver.version % 1000 / 10,
-         printable(driver.library).c_str(), driver.context_events ? "yes" : "no");
+  say("driver {}.{}, {}, context events: {}\n", driver.version / 1000, driver.version % 1000 / 10,
+      driver.library, driver.context_events ? "yes" : "no");
   for (size_t i = 0; i < driver.devices.size(); ++i) {
     const DriverView::Device& device = driver.devices[i];
-    printf("device %zu: %s, %s, stream-ordered pools: %s\n", i, printable(device.name).c_str(),
-           print_bytes(device.bytes).text, device.memory_pools ? "yes" : "no");
+    say("device {}: {}, {}, stream-ordered pools: {}\n", i, device.name, print_bytes(device.bytes),
+        device.memory_pools ? "yes" : "no");
   }
 }
 
-void print_report(const Json& report) {
-  const auto count = [&](const char* name) { return static_cast<unsigned long long>(report[name].count()); };
-  printf("%s[%llu]: came by %s; mode %s\n", printable(report["program"].text()).c_str(), count("pid"),
-         joined(doors(report)).c_str(), printable(report["mode"].text()).c_str());
-  printf(
-      "  %llu allocation%s, %llu past the pool; stream-ordered %llu, mapped %llu, arrays %llu, managed "
-      "%llu\n",
+void print_report(const Report& report) {
+  const auto count = [&](const char* name) { return report.count(name); };
+  say("{}[{}]: came by {}; mode {}\n", report.text("program"), count("pid"), joined(doors(report)),
+      report.text("mode"));
+  say("  {} allocation{}, {} past the pool; stream-ordered {}, mapped {}, arrays {}, managed {}\n",
       count("allocations"), count("allocations") == 1 ? "" : "s", count("forwarded_allocations"),
       count("async_allocations"), count("mapped_allocations"), count("array_allocations"),
       count("managed_allocations"));
@@ -103,7 +99,7 @@ void print_report(const Json& report) {
 }
 
 // What it all comes to, in one sentence.
-std::string verdict(const DriverView& driver, const std::string& library, const std::vector<Json>& reports,
+std::string verdict(const DriverView& driver, const std::string& library, const std::vector<Report>& reports,
                     bool ran_program) {
   if (library.empty()) return "cupool cannot work: libcupool.so is not beside this command.";
   if (!driver.error.empty() && !ran_program)
@@ -115,10 +111,10 @@ std::string verdict(const DriverView& driver, const std::string& library, const 
   uint64_t allocations = 0;
   uint64_t pooled = 0;
   size_t advice = 0;
-  for (const Json& report : reports) {
-    allocations += report["allocations"].count() + report["managed_allocations"].count();
-    pooled += report["allocations"].count() - report["forwarded_allocations"].count() +
-              report["managed_allocations"].count();
+  for (const Report& report : reports) {
+    allocations += report.count("allocations") + report.count("managed_allocations");
+    pooled += report.count("allocations") - report.count("forwarded_allocations") +
+              report.count("managed_allocations");
     advice += advise(report).size();
   }
   if (allocations == 0) return "there was nothing for cupool to serve.";
@@ -127,87 +123,71 @@ std::string verdict(const DriverView& driver, const std::string& library, const 
          (advice == 0 ? "; nothing needs to change." : "; see what to change above.");
 }
 
-void print_json_list(const std::vector<std::string>& sentences) {
-  printf("[");
-  for (size_t i = 0; i < sentences.size(); ++i)
-    printf("%s%s", i == 0 ? "" : ",", quoted(sentences[i]).c_str());
-  printf("]");
-}
-
-void print_json(const DriverView& driver, const std::string& library, const std::vector<Json>& reports,
+void print_json(const DriverView& driver, const std::string& library, const std::vector<Report>& reports,
                 bool ran_program) {
-  printf(
-      "{\"cupool\":%s,\"library\":%s,\"driver\":{\"library\":%s,\"version\":%d,\"context_events\":%s,"
-      "\"error\":%s",
-      quoted(kVersion).c_str(), quoted(library).c_str(), quoted(driver.library).c_str(), driver.version,
-      driver.context_events ? "true" : "false", quoted(driver.error).c_str());
-  printf(",\"devices\":[");
-  for (size_t i = 0; i < driver.devices.size(); ++i) {
-    const DriverView::Device& device = driver.devices[i];
-    printf("%s{\"name\":%s,\"bytes\":%llu,\"memory_pools\":%s}", i == 0 ? "" : ",",
-           quoted(device.name).c_str(), static_cast<unsigned long long>(device.bytes),
-           device.memory_pools ? "true" : "false");
+  Answer devices = Answer::array();
+  for (const DriverView::Device& device : driver.devices) {
+    devices.push_back(
+        {{"name", device.name}, {"bytes", device.bytes}, {"memory_pools", device.memory_pools}});
   }
-  printf("]},\"settings\":");
-  print_json_list(complaints);
-  printf(",\"advice\":");
-  print_json_list(advise(driver));
-  printf(",\"processes\":[");
-  for (size_t i = 0; i < reports.size(); ++i) {
-    const Json& report = reports[i];
-    printf("%s{\"program\":%s,\"pid\":%llu,\"mode\":%s,\"mode_reason\":%s,\"doors\":", i == 0 ? "" : ",",
-           quoted(report["program"].text()).c_str(), static_cast<unsigned long long>(report["pid"].count()),
-           quoted(report["mode"].text()).c_str(), quoted(report["mode_reason"].text()).c_str());
-    print_json_list(doors(report));
-    printf(",\"advice\":");
-    print_json_list(advise(report));
-    printf("}");
+  Answer processes = Answer::array();
+  for (const Report& report : reports) {
+    processes.push_back({{"program", report.text("program")},
+                         {"pid", report.count("pid")},
+                         {"mode", report.text("mode")},
+                         {"mode_reason", report.text("mode_reason")},
+                         {"doors", doors(report)},
+                         {"advice", advise(report)}});
   }
-  printf("],\"verdict\":%s}\n", quoted(verdict(driver, library, reports, ran_program)).c_str());
+  print(Answer{{"cupool", kVersion},
+               {"library", library},
+               {"driver",
+                {{"library", driver.library},
+                 {"version", driver.version},
+                 {"context_events", driver.context_events},
+                 {"error", driver.error},
+                 {"devices", devices}}},
+               {"settings", complaints},
+               {"advice", advise(driver)},
+               {"processes", processes},
+               {"verdict", verdict(driver, library, reports, ran_program)}});
 }
 
 }  // namespace
 
-int doctor(int count, char** arguments) {
-  bool as_json = false;
-  for (; count > 0 && arguments[0][0] == '-'; --count, ++arguments) {
-    if (strcmp(arguments[0], "--") == 0) {
-      --count;
-      ++arguments;
-      break;
-    }
-    if (strcmp(arguments[0], "--json") != 0) return refuse_flag("doctor", arguments[0]);
-    as_json = true;
-  }
-  if (count > 0) {
-    const Program program = find_program(arguments[0]);
-    if (!program.found) return cannot_run(arguments[0], program.error);
+int doctor(const Arguments& arguments) {
+  const bool as_json = arguments.has("--json");
+  const std::vector<std::string>& words = arguments.operands;
+  const bool ran_program = !words.empty();
+  if (ran_program) {
+    const Program program = find_program(words[0].c_str());
+    if (!program.found) return cannot_run(words[0].c_str(), program.error);
   }
   config::read_environment(config::environment(), complain);
   const DriverView driver = view_driver();
   const std::string library = find_library();
-  std::vector<Json> reports;
+  std::vector<Report> reports;
   int code = driver.error.empty() && !library.empty() && complaints.empty() ? 0 : 1;
-  if (count > 0) {
+  if (ran_program) {
     const Scratch scratch;
-    code = scratch.made() ? run_program(arguments, scratch, as_json) : -1;
+    code = scratch.made() ? run_program(words, scratch, as_json) : -1;
     if (code < 0) return 1;
     reports = read_reports(scratch);
   }
   if (as_json) {
-    print_json(driver, library, reports, count > 0);
+    print_json(driver, library, reports, ran_program);
     return code;
   }
   print_machine(driver, library);
   print_list("settings:", complaints);
   print_list("to change:", advise(driver));
-  for (const Json& report : reports) print_report(report);
-  if (count > 0 && reports.empty()) {
+  for (const Report& report : reports) print_report(report);
+  if (ran_program && reports.empty()) {
     print_list("to change:",
                {"No process reported: the program made no CUDA call, is linked statically without a dynamic "
                 "loader, or runs with other rights (setuid), where LD_PRELOAD is ignored."});
   }
-  print_wrapped("verdict: " + verdict(driver, library, reports, count > 0), 0);
+  print_wrapped("verdict: " + verdict(driver, library, reports, ran_program), 0);
   return code;
 }
 

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/say.hpp"
 #include "config/parse.hpp"
 #include "config/process.hpp"
 #include "tools/commands.hpp"
@@ -59,17 +60,16 @@ std::string find_library() {
 bool preload_library() {
   std::string preload = find_library();
   if (preload.empty()) {
-    fprintf(stderr,
-            "cupool: %s is neither beside this command nor in a library folder next to it; install both from "
-            "one package\n",
-            kLibrary);
+    say(stderr,
+        "cupool: {} is neither beside this command nor in a library folder next to it; install both from "
+        "one package\n",
+        kLibrary);
     return false;
   }
   // LD_PRELOAD knows no way to write a space or a colon; a folder of LD_LIBRARY_PATH may have a space.
   if (preload.find(':') != std::string::npos) {
-    fprintf(stderr,
-            "cupool: %s has a colon in its path, which LD_PRELOAD cannot hold; install it elsewhere\n",
-            preload.c_str());
+    say(stderr, "cupool: {} has a colon in its path, which LD_PRELOAD cannot hold; install it elsewhere\n",
+        preload);
     return false;
   }
   if (preload.find(' ') != std::string::npos) {
@@ -115,7 +115,7 @@ Program find_program(const char* name) {
 bool set_option(const char* assignment) {
   const char* const equals = strchr(assignment, '=');
   if (equals == nullptr) {
-    fprintf(stderr, "cupool: --set takes name=value, not \"%s\"\n", assignment);
+    say(stderr, "cupool: --set takes name=value, not \"{}\"\n", assignment);
     return false;
   }
   const std::string name = option_name({assignment, static_cast<size_t>(equals - assignment)});
@@ -124,7 +124,7 @@ bool set_option(const char* assignment) {
   complaint.clear();
   config::read_environment(environment, complain);
   if (!complaint.empty()) {
-    fprintf(stderr, "cupool: %s; nothing was started\n", complaint.c_str());
+    say(stderr, "cupool: {}; nothing was started\n", complaint);
     return false;
   }
   setenv(name.c_str(), equals + 1, 1);
@@ -132,13 +132,17 @@ bool set_option(const char* assignment) {
 }
 
 int cannot_run(const char* name, int error) {
-  fprintf(stderr, "cupool: cannot run %s: %s\n", name, strerror(error));
+  say(stderr, "cupool: cannot run {}: {}\n", name, strerror(error));
   return error == ENOENT ? kNotFound : kCannotRun;
 }
 
-int become(char** arguments) {
-  execvp(arguments[0], arguments);
-  return cannot_run(arguments[0], errno);
+int become(std::vector<std::string> words) {
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  execvp(pointers[0], pointers.data());
+  return cannot_run(pointers[0], errno);
 }
 
 }  // namespace cupool::tools

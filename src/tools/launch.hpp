@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cupool::tools {
 
@@ -31,7 +32,8 @@ bool set_option(const char* assignment);
 // Says that a program cannot be run, and gives the exit code for it.
 int cannot_run(const char* name, int error);
 
-// Becomes the program. Returns only where that failed: the exit code, after saying why.
-int become(char** arguments);
+// Becomes the program that the first word names. Returns only where that failed: the exit code, after saying
+// why.
+int become(std::vector<std::string> words);
 
 }  // namespace cupool::tools

@@ -3,49 +3,34 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <string_view>
 
-#include "base/version.hpp"
+#include "base/say.hpp"
 #include "tools/commands.hpp"
 #include "tools/verbs.hpp"
 
 namespace {
 
 using namespace cupool::tools;
+using cupool::say;
 
-int help(int count, char** arguments) {
-  if (count == 0) {
-    print_help();
-    return 0;
-  }
-  const Verb* const verb = find_verb(arguments[0]);
-  if (verb == nullptr) return refuse_verb(arguments[0]);
-  print_help(*verb);
-  return 0;
-}
-
-int act(int count, char** arguments) {
+int act(int count, char** words) {
   if (count < 2) {
-    fprintf(stderr, "cupool: say what to do; cupool help lists the commands\n");
+    say(stderr, "cupool: say what to do; cupool help lists the commands\n");
     return kMisuse;
   }
-  const std::string_view word(arguments[1]);
-  if (word == "-h" || word == "--help") return help(0, nullptr);
-  if (word == "-V" || word == "--version") return printf("cupool %s\n", cupool::kVersion) < 0;
-  const Verb* const verb = find_verb(word);
-  if (verb == nullptr) return refuse_verb(word);
-  if (asks_for_help(*verb, count - 2, arguments + 2)) return help(1, arguments + 1);
-  if (word == "help") return help(count - 2, arguments + 2);
-  if (word == "version") return printf("cupool %s\n", cupool::kVersion) < 0;
-  return verb->act(count - 2, arguments + 2);
+  const Verb* const verb = find_verb(words[1]);
+  if (verb == nullptr) return refuse_verb(words[1]);
+  int code = 0;
+  const auto arguments = parse(*verb, {words + 2, words + count}, &code);
+  return arguments ? verb->act(*arguments) : code;
 }
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  const int code = act(count, arguments);
+int main(int count, char** words) {
+  const int code = act(count, words);
   // What was printed may not have arrived.
   if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
-  fprintf(stderr, "cupool: cannot write the answer: %s\n", strerror(errno));
+  say(stderr, "cupool: cannot write the answer: {}\n", strerror(errno));
   return code == 0 ? 1 : code;
 }

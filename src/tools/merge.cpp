@@ -1,65 +1,65 @@
 // `cupool merge`: the JSON reports of many processes (ranks, hosts) as one table with a sum, or as one JSON
 // object.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/say.hpp"
 #include "stats/counters.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
+#include "tools/report.hpp"
 #include "tools/table.hpp"
 
 namespace cupool::tools {
 namespace {
 
-struct Report {
-  std::string file;
-  Json json;
+struct File {
+  std::string path;
+  Report report;
 };
 
-bool add_report(const char* path, std::vector<Report>* out) {
+bool add_file(const std::string& path, std::vector<File>* out) {
   std::string error;
-  auto json = read_report(path, &error);
-  if (!json) {
-    fprintf(stderr, "cupool: %s\n", error.c_str());
+  auto report = Report::read(path.c_str(), &error);
+  if (!report) {
+    say(stderr, "cupool: {}\n", error);
     return false;
   }
-  out->push_back({path, std::move(*json)});
+  out->push_back({path, std::move(*report)});
   return true;
 }
 
 // Of one process among all hosts. Reports of older versions have no instance.
-std::string process_of(const Json& json) {
-  if (!json["instance"].text().empty()) return json["instance"].text();
-  return json["host"].text() + '\n' + json["program"].text() + '\n' + json["rank"].text() + '\n' +
-         std::to_string(json["pid"].count());
+std::string process_of(const Report& report) {
+  if (std::string instance = report.text("instance"); !instance.empty()) return instance;
+  return report.text("host") + '\n' + report.text("program") + '\n' + report.text("rank") + '\n' +
+         std::to_string(report.count("pid"));
 }
 
 // A process may have left several reports, at signals and at its end, and a file may be named twice: the one
 // that has counted most is the last.
-void count_once(std::vector<Report>* reports) {
+void count_once(std::vector<File>* files) {
   const auto counted = [](const Report& report) {
-    return report.json["allocations"].count() + report.json["frees"].count() +
-           report.json["submissions"].count();
+    return report.count("allocations") + report.count("frees") + report.count("submissions");
   };
   std::map<std::string, size_t> kept;
-  std::vector<Report> out;
-  for (Report& report : *reports) {
-    const auto [entry, is_new] = kept.try_emplace(process_of(report.json), out.size());
+  std::vector<File> out;
+  for (File& file : *files) {
+    const auto [entry, is_new] = kept.try_emplace(process_of(file.report), out.size());
     if (is_new) {
-      out.push_back(std::move(report));
+      out.push_back(std::move(file));
       continue;
     }
-    Report& other = out[entry->second];
-    fprintf(stderr, "cupool: %s and %s are of the same process; the later one counts\n",
-            printable(other.file).c_str(), printable(report.file).c_str());
-    if (counted(report) > counted(other)) other = std::move(report);
+    File& other = out[entry->second];
+    say(stderr, "cupool: {} and {} are of the same process; the later one counts\n", other.path, file.path);
+    if (counted(file.report) > counted(other.report)) other = std::move(file);
   }
-  *reports = std::move(out);
+  *files = std::move(out);
 }
 
 // As much as a number can hold.
@@ -74,44 +74,39 @@ double fragmentation(uint64_t live, uint64_t reserved) {
   return live >= reserved ? 0 : 1 - ratio(static_cast<double>(live), static_cast<double>(reserved));
 }
 
-std::string print(const char* format, double value) {
-  char text[32];
-  snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 template <typename Get>
 std::vector<std::string> cells(std::string rank, std::string host, std::string process, Get&& get,
                                std::string mode) {
   const uint64_t hits = plus(get("hits_at_once"), get("hits_after_wait"));
-  return {std::move(rank),
-          std::move(host),
-          std::move(process),
-          std::to_string(get("allocations")),
-          print("%.1f%%", 100 * ratio(static_cast<double>(hits), static_cast<double>(get("allocations")))),
-          print_bytes(get("peak_live_bytes")).text,
-          print_bytes(get("peak_reserved_bytes")).text,
-          print("%.0f%%", 100 * fragmentation(get("peak_live_bytes"), get("peak_reserved_bytes"))),
-          std::to_string(plus(get("segments_allocated"), get("segments_released"))),
-          print("%.3f", static_cast<double>(get("saved_ns")) * 1e-9),
-          std::to_string(get("out_of_memory")),
-          std::move(mode)};
+  return {
+      std::move(rank),
+      std::move(host),
+      std::move(process),
+      std::to_string(get("allocations")),
+      make_text("{:.1f}%", 100 * ratio(static_cast<double>(hits), static_cast<double>(get("allocations")))),
+      print_bytes(get("peak_live_bytes")).text,
+      print_bytes(get("peak_reserved_bytes")).text,
+      make_text("{:.0f}%", 100 * fragmentation(get("peak_live_bytes"), get("peak_reserved_bytes"))),
+      std::to_string(plus(get("segments_allocated"), get("segments_released"))),
+      make_text("{:.3f}", static_cast<double>(get("saved_ns")) * 1e-9),
+      std::to_string(get("out_of_memory")),
+      std::move(mode)};
 }
 
 using Totals = std::map<std::string, uint64_t>;
 
 // Every counter that this version knows, added up.
-Totals add_up(const std::vector<Report>& reports) {
+Totals add_up(const std::vector<File>& files) {
   Totals totals;
-  for (const Report& report : reports) {
+  for (const File& file : files) {
     stats::visit(stats::Sums{}, [&](const stats::CounterInfo& info, uint64_t) {
-      totals[info.name] = plus(totals[info.name], report.json[info.name].count());
+      totals[info.name] = plus(totals[info.name], file.report.count(info.name));
     });
   }
   return totals;
 }
 
-void print_table(const std::vector<Report>& reports, const Totals& totals) {
+void print_table(const std::vector<File>& files, const Totals& totals) {
   Table table;
   for (const char* title : {"rank", "host", "process"}) table.column(title, Table::Align::kLeft);
   for (const char* title : {"allocations", "pooled", "peak live", "peak reserved", "fragm.", "driver calls",
@@ -119,72 +114,60 @@ void print_table(const std::vector<Report>& reports, const Totals& totals) {
     table.column(title, Table::Align::kRight);
   }
   table.column("mode", Table::Align::kLeft);
-  for (const Report& report : reports) {
-    const Json& json = report.json;
+  for (const auto& [path, report] : files) {
     const std::string process =
-        printable(json["program"].text()) + "[" + std::to_string(json["pid"].count()) + "]";
-    const std::string rank = printable(json["rank"].text());
+        printable(report.text("program")) + "[" + std::to_string(report.count("pid")) + "]";
+    const std::string rank = printable(report.text("rank"));
     table.row(cells(
-        rank.empty() ? "-" : rank, printable(json["host"].text()), process,
-        [&](const char* name) { return json[name].count(); }, printable(json["mode"].text())));
+        rank.empty() ? "-" : rank, printable(report.text("host")), process,
+        [&report = report](const char* name) { return report.count(name); }, printable(report.text("mode"))));
   }
   table.row(cells(
-      "all", "", std::to_string(reports.size()) + " processes",
+      "all", "", std::to_string(files.size()) + " processes",
       [&](const char* name) { return totals.at(name); }, ""));
   table.print();
 }
 
-void print_json(const std::vector<Report>& reports, const Totals& totals) {
-  printf("{\"processes\":%zu", reports.size());
-  for (const auto& [name, value] : totals)
-    printf(",\"%s\":%llu", name.c_str(), static_cast<unsigned long long>(value));
-  printf(",\"fragmentation\":%.4f,\"reports\":[",
-         fragmentation(totals.at("peak_live_bytes"), totals.at("peak_reserved_bytes")));
-  const char* separator = "";
-  for (const Report& report : reports) {
-    printf("%s{\"file\":%s,\"rank\":%s,\"host\":%s,\"pid\":%llu}", separator, quoted(report.file).c_str(),
-           quoted(report.json["rank"].text()).c_str(), quoted(report.json["host"].text()).c_str(),
-           static_cast<unsigned long long>(report.json["pid"].count()));
-    separator = ",";
+void print_json(const std::vector<File>& files, const Totals& totals) {
+  Answer answer = {{"processes", files.size()}};
+  answer.update(Answer(totals));
+  const double share = fragmentation(totals.at("peak_live_bytes"), totals.at("peak_reserved_bytes"));
+  answer["fragmentation"] = std::round(share * 1e4) / 1e4;
+  answer["reports"] = Answer::array();
+  for (const auto& [path, report] : files) {
+    answer["reports"].push_back({{"file", path},
+                                 {"rank", report.text("rank")},
+                                 {"host", report.text("host")},
+                                 {"pid", report.count("pid")}});
   }
-  printf("]}\n");
+  print(answer);
 }
 
 // Ranks in order; what has none comes last.
-bool comes_before(const Report& a, const Report& b) {
-  const std::string& x = a.json["rank"].text();
-  const std::string& y = b.json["rank"].text();
+bool comes_before(const File& a, const File& b) {
+  const std::string x = a.report.text("rank");
+  const std::string y = b.report.text("rank");
   if (x.empty() != y.empty()) return y.empty();
   return x.size() != y.size() ? x.size() < y.size() : x < y;
 }
 
 }  // namespace
 
-int merge(int count, char** arguments) {
-  bool as_json = false;
-  std::vector<Report> reports;
+int merge(const Arguments& arguments) {
+  std::vector<File> files;
   bool all_read = true;
-  for (int i = 0; i < count; ++i) {
-    if (strcmp(arguments[i], "--json") == 0) {
-      as_json = true;
-    } else if (arguments[i][0] == '-' && arguments[i][1] != '\0') {
-      fprintf(stderr, "cupool: merge does not know %s\n", printable(arguments[i]).c_str());
-      return kMisuse;
-    } else {
-      all_read = add_report(arguments[i], &reports) && all_read;
-    }
-  }
-  if (reports.empty()) {
-    if (all_read) fprintf(stderr, "cupool: merge needs the files that CUPOOL_STATS=json left\n");
+  for (const std::string& path : arguments.operands) all_read = add_file(path, &files) && all_read;
+  if (files.empty()) {
+    if (all_read) say(stderr, "cupool: merge needs the files that CUPOOL_STATS=json left\n");
     return all_read ? kMisuse : 1;
   }
-  count_once(&reports);
-  std::stable_sort(reports.begin(), reports.end(), comes_before);
-  const Totals totals = add_up(reports);
-  if (as_json) {
-    print_json(reports, totals);
+  count_once(&files);
+  std::stable_sort(files.begin(), files.end(), comes_before);
+  const Totals totals = add_up(files);
+  if (arguments.has("--json")) {
+    print_json(files, totals);
   } else {
-    print_table(reports, totals);
+    print_table(files, totals);
   }
   return all_read ? 0 : 1;
 }

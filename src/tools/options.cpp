@@ -1,24 +1,26 @@
 // `cupool options`: the table of options as text, as JSON, or as the page docs/options.md.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
+#include "base/say.hpp"
 #include "config/parse.hpp"
 #include "config/print.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
 #include "tools/launch.hpp"
 #include "tools/table.hpp"
-#include "tools/verbs.hpp"
 
 namespace cupool::tools {
 namespace {
 
-// What people need first; docs and tests count on ten.
-constexpr std::string_view kFirst[] = {
-    "CUPOOL_BACKEND",    "CUPOOL_EXCEPT",   "CUPOOL_FREE",  "CUPOOL_LIMIT",      "CUPOOL_LOG",
-    "CUPOOL_MAX_CACHED", "CUPOOL_DECAY_MS", "CUPOOL_STATS", "CUPOOL_STATS_FILE", "CUPOOL_CHECK"};
+// Calls f(OptionInfo) for the ordinary options, or for those that experts need.
+template <typename F>
+void visit_those(bool expert, F&& f) {
+  config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
+    if (info.expert == expert) f(info);
+  });
+}
 
 void print_text(const config::OptionInfo& info) {
   print_wrapped(std::string(info.name) + "=" + info.fallback + "  (" + info.type + ")", 0);
@@ -27,54 +29,56 @@ void print_text(const config::OptionInfo& info) {
 
 // A choice of words has bars in it, which would end a cell.
 void print_cell(const char* text) {
-  for (; *text != '\0'; ++text) printf(*text == '|' ? "\\|" : "%c", *text);
+  for (; *text != '\0'; ++text) say("{}{}", *text == '|' ? "\\" : "", *text);
 }
 
 void print_row(const config::OptionInfo& info) {
-  printf("| `%s` | ", info.name);
+  say("| `{}` | ", info.name);
   print_cell(info.type);
-  printf(" | %s | %s |\n", *info.fallback == '\0' ? "" : info.fallback, info.doc);
+  say(" | {} | {} |\n", *info.fallback == '\0' ? "" : info.fallback, info.doc);
 }
 
 void print_markdown() {
-  printf(
-      "# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written "
+  say("# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written "
       "as `512`, "
-      "`64K`, `1.5GiB`, `20%%` (of the device's memory) or `unlimited`. A value that makes no sense, a name "
+      "`64K`, `1.5GiB`, `20%` (of the device's memory) or `unlimited`. A value that makes no sense, a name "
       "that is none, "
       "and two options that contradict each other are each told in one line on stderr, and the program runs "
       "on.\n\n");
-  printf("| variable | value | default | meaning |\n|---|---|---|---|\n");
-  config::visit(config::defaults(), [](const config::OptionInfo& info, const char*) { print_row(info); });
+  for (const bool expert : {false, true}) {
+    if (expert) say("\n## For experts\n\nRarely needed, and more likely to change.\n\n");
+    say("| variable | value | default | meaning |\n|---|---|---|---|\n");
+    visit_those(expert, print_row);
+  }
 }
 
 void print_json() {
-  const char* separator = "[";
+  Answer all = Answer::array();
   config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
-    printf("%s{\"name\":%s,\"type\":%s,\"default\":%s,\"doc\":%s}", separator, quoted(info.name).c_str(),
-           quoted(info.type).c_str(), quoted(info.fallback).c_str(), quoted(info.doc).c_str());
-    separator = ",";
+    all.push_back({{"name", info.name},
+                   {"type", info.type},
+                   {"default", info.fallback},
+                   {"doc", info.doc},
+                   {"expert", info.expert}});
   });
-  printf("]\n");
+  print(all);
+}
+
+void print_ordinary() {
+  size_t others = 0;
+  visit_those(false, print_text);
+  visit_those(true, [&](const config::OptionInfo&) { ++others; });
+  say("{} more for experts: cupool options --all\n", others);
 }
 
 void print_all() {
-  config::visit(config::defaults(), [](const config::OptionInfo& info, const char*) { print_text(info); });
+  visit_those(false, print_text);
+  say("\n");
+  print_wrapped(config::kExpertHeading, 0);
+  visit_those(true, print_text);
 }
 
-void print_first() {
-  size_t others = 0;
-  config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
-    if (std::find(std::begin(kFirst), std::end(kFirst), info.name) == std::end(kFirst)) {
-      ++others;
-    } else {
-      print_text(info);
-    }
-  });
-  printf("%zu more: cupool options --all\n", others);
-}
-
-int print_one(const char* word) {
+int print_one(const std::string& word) {
   const std::string name = option_name(word);
   bool found = false;
   config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
@@ -86,29 +90,19 @@ int print_one(const char* word) {
   const char* const near = config::nearest_name(name);
   const std::string hint =
       near == nullptr ? "cupool options --all lists them" : std::string("did you mean ") + near + "?";
-  fprintf(stderr, "cupool: %s is not an option; %s\n", name.c_str(), hint.c_str());
+  say(stderr, "cupool: {} is not an option; {}\n", name, hint);
   return kMisuse;
 }
 
 }  // namespace
 
-int options(int count, char** arguments) {
-  if (count == 0) print_first();
+int options(const Arguments& arguments) {
+  if (arguments.flags.empty() && arguments.operands.empty()) print_ordinary();
+  if (arguments.has("--all")) print_all();
+  if (arguments.has("--markdown")) print_markdown();
+  if (arguments.has("--json")) print_json();
   int code = 0;
-  for (int i = 0; i < count; ++i) {
-    const std::string_view word(arguments[i]);
-    if (word == "--all") {
-      print_all();
-    } else if (word == "--markdown") {
-      print_markdown();
-    } else if (word == "--json") {
-      print_json();
-    } else if (word.starts_with("-")) {
-      return refuse_flag("options", word);
-    } else {
-      code = std::max(code, print_one(arguments[i]));
-    }
-  }
+  for (const std::string& word : arguments.operands) code = std::max(code, print_one(word));
   return code;
 }
 

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+
+#include "base/format.hpp"
+#include "base/say.hpp"
 
 namespace cupool::tools {
 namespace {
@@ -14,8 +16,9 @@ constexpr size_t kNarrowest = 6;
 constexpr size_t kPipeWidth = 100;
 
 void print_cell(const std::string& cell, size_t width, Table::Align align) {
-  const std::string shown = cell.size() > width ? cell.substr(0, width - 1) + "~" : cell;
-  printf(align == Table::Align::kLeft ? "%-*s" : "%*s", static_cast<int>(width), shown.c_str());
+  std::string shown = cell.size() > width ? cell.substr(0, width - 1) + "~" : cell;
+  shown.insert(align == Table::Align::kLeft ? shown.size() : 0, width - shown.size(), ' ');
+  say("{}", shown);
 }
 
 }  // namespace
@@ -47,13 +50,19 @@ void Table::print() const {
   }
   const auto print_row = [&](auto&& cell_of) {
     for (size_t i = 0; i < columns.size(); ++i) {
-      if (i != 0) printf("  ");
+      if (i != 0) say("  ");
       print_cell(cell_of(i), columns[i].width, columns[i].align);
     }
-    printf("\n");
+    say("\n");
   };
   print_row([&](size_t i) { return columns[i].title; });
   for (const auto& cells : rows_) print_row([&](size_t i) { return cells[i]; });
+}
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  flatten(out.data(), out.size());
+  return out;
 }
 
 void print_wrapped(const std::string& text, size_t indent) {
@@ -66,7 +75,7 @@ void print_wrapped(const std::string& text, size_t indent) {
       const size_t space = text.rfind(' ', end);
       if (space != std::string::npos && space > at) end = space;
     }
-    printf("%*s%.*s\n", static_cast<int>(indent), "", static_cast<int>(end - at), text.c_str() + at);
+    say("{}{}\n", std::string(indent, ' '), text.substr(at, end - at));
     at = end;
     while (at < text.size() && text[at] == ' ') ++at;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cupool::tools {
@@ -29,6 +30,9 @@ class Table {
 
 // The width of the terminal that stdout is, or 0 when it is none.
 size_t terminal_width();
+// Somebody else's text on a line of a terminal: nothing in it moves the cursor, ends the line or changes its
+// direction.
+std::string printable(std::string_view text);
 // Words of a paragraph in lines that fit, each behind `indent` spaces.
 void print_wrapped(const std::string& text, size_t indent);
 

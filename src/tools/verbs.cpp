@@ -1,11 +1,10 @@
 // See verbs.hpp.
 #include "tools/verbs.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 
+#include "base/say.hpp"
 #include "base/version.hpp"
 #include "config/parse.hpp"
 #include "tools/commands.hpp"
@@ -19,6 +18,19 @@ constexpr size_t kIndent = 4;
 
 std::string words_of(const Flag& flag) {
   return *flag.value == '\0' ? flag.name : std::string(flag.name) + " " + flag.value;
+}
+
+// The candidate that differs in the fewest letters, or empty when none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t least = std::max<size_t>(word.size() / 3, 1) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t d = config::distance(word, candidate);
+    if (d >= least) continue;
+    least = d;
+    best = candidate;
+  }
+  return best;
 }
 
 // What the user may have meant with a flag that is none: an option of the library, or another flag.
@@ -39,12 +51,46 @@ std::string meant_by(const Verb& verb, std::string_view flag) {
   if (takes_options && near_option != nullptr && option == near_option) return set(option);
   std::vector<std::string> names = {"--help"};
   for (const Flag& one : verb.flags) names.emplace_back(one.name);
-  const std::string near = nearest("--" + plain, names);
+  std::string near = nearest("--" + plain, names);
   if (!near.empty()) return near;
   return takes_options && near_option != nullptr ? set(near_option) : "";
 }
 
-}  // namespace
+const std::vector<Verb>& verbs();
+
+void print_overview() {
+  print_wrapped(std::string("cupool ") + kVersion +
+                    ": a caching pool for device memory under unmodified CUDA programs.",
+                0);
+  say("\n");
+  for (const Verb& verb : verbs()) {
+    std::string line = std::string("cupool ") + verb.name;
+    if (!verb.flags.empty()) line += " [options]";
+    if (*verb.operands != '\0') line += std::string(" ") + verb.operands;
+    print_wrapped(line, 2);
+    print_wrapped(verb.summary, 2 + kIndent);
+  }
+  say("\n");
+  print_wrapped(
+      "cupool help verb, or -h behind a verb, explains it. Without the command: LD_PRELOAD=libcupool.so app.",
+      0);
+}
+
+int help(const Arguments& arguments) {
+  if (arguments.operands.empty()) {
+    print_overview();
+    return 0;
+  }
+  const Verb* const verb = find_verb(arguments.operands[0]);
+  if (verb == nullptr) return refuse_verb(arguments.operands[0]);
+  print_help(*verb);
+  return 0;
+}
+
+int version(const Arguments&) {
+  say("cupool {}\n", kVersion);
+  return 0;
+}
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> all = {
@@ -56,7 +102,8 @@ const std::vector<Verb>& verbs() {
        "refused, and the program is not started.",
        {{"--set", "name=value",
          "set an option, as CUPOOL_NAME=value in the environment would; may be repeated"},
-        {"--stats", "form", "what is reported at the end: summary, text, json or off"},
+        {"--stats", "form",
+         "what is reported at the end, as CUPOOL_STATS says it: summary, text, json or off"},
         {"--json", "", "the same as --stats json"}},
        run,
        true},
@@ -76,47 +123,31 @@ const std::vector<Verb>& verbs() {
        "many processes' reports as one table",
        "Adds up the reports that CUPOOL_STATS=json and CUPOOL_STATS_FILE left for each process.",
        {{"--json", "", "one JSON object instead of a table"}},
-       merge,
-       false},
+       merge},
       {"options",
        "[name]...",
        "list the options, or explain some",
-       "Without a name the ten that people need first. A name may be written with or without CUPOOL_, in any "
+       "Without a name those that people need. A name may be written with or without CUPOOL_, in any "
        "case.",
-       {{"--all", "", "every option"},
+       {{"--all", "", "every option, those for experts last"},
         {"--json", "", "every option as JSON"},
         {"--markdown", "", "every option as the page docs/options.md"}},
-       options,
-       false},
-      {"help", "[verb]", "explain the command, or one verb", "", {}, nullptr, false},
-      {"version", "", "print the version", "", {}, nullptr, false},
+       options},
+      {"help", "[verb]", "explain the command, or one verb", "", {}, help},
+      {"version", "", "print the version", "", {}, version},
   };
   return all;
 }
 
+}  // namespace
+
 const Verb* find_verb(std::string_view name) {
+  if (name == "-h" || name == "--help") name = "help";
+  if (name == "-V" || name == "--version") name = "version";
   for (const Verb& verb : verbs()) {
     if (name == verb.name) return &verb;
   }
   return nullptr;
-}
-
-void print_help() {
-  print_wrapped(std::string("cupool ") + kVersion +
-                    ": a caching pool for device memory under unmodified CUDA programs.",
-                0);
-  printf("\n");
-  for (const Verb& verb : verbs()) {
-    std::string line = std::string("cupool ") + verb.name;
-    if (!verb.flags.empty()) line += " [options]";
-    if (*verb.operands != '\0') line += std::string(" ") + verb.operands;
-    print_wrapped(line, 2);
-    print_wrapped(verb.summary, 2 + kIndent);
-  }
-  printf("\n");
-  print_wrapped(
-      "cupool help verb, or -h behind a verb, explains it. Without the command: LD_PRELOAD=libcupool.so app.",
-      0);
 }
 
 void print_help(const Verb& verb) {
@@ -130,27 +161,11 @@ void print_help(const Verb& verb) {
   }
 }
 
-bool asks_for_help(const Verb& verb, int count, char** arguments) {
-  for (int i = 0; i < count; ++i) {
-    const std::string_view word(arguments[i]);
-    if (word == "-h" || word == "--help") return true;
-    if (word == "--") return false;
-    if (!verb.runs_program) continue;
-    if (!word.starts_with("-")) return false;
-    for (const Flag& flag : verb.flags) {
-      if (word == flag.name && *flag.value != '\0') ++i;
-    }
-  }
-  return false;
-}
-
-int refuse_flag(std::string_view name, std::string_view flag) {
-  const Verb* const verb = find_verb(name);
-  const std::string meant = verb == nullptr ? "" : meant_by(*verb, flag);
-  const std::string hint = meant.empty() ? "cupool " + std::string(name) + " -h lists what it takes"
+int refuse_flag(const Verb& verb, std::string_view flag) {
+  const std::string meant = meant_by(verb, flag);
+  const std::string hint = meant.empty() ? "cupool " + std::string(verb.name) + " -h lists what it takes"
                                          : "did you mean " + meant + "?";
-  fprintf(stderr, "cupool: %.*s does not know %.*s; %s\n", static_cast<int>(name.size()), name.data(),
-          static_cast<int>(flag.size()), flag.data(), hint.c_str());
+  say(stderr, "cupool: {} does not know {}; {}\n", verb.name, flag, hint);
   return kMisuse;
 }
 
@@ -160,26 +175,13 @@ int refuse_verb(std::string_view word) {
   const std::string text(word);
   const std::string near = nearest(word, names);
   if (!near.empty()) {
-    fprintf(stderr, "cupool: there is no command %s; did you mean cupool %s?\n", text.c_str(), near.c_str());
+    say(stderr, "cupool: there is no command {}; did you mean cupool {}?\n", text, near);
   } else if (find_program(text.c_str()).found) {
-    fprintf(stderr, "cupool: there is no command %s; to run that program: cupool run -- %s\n", text.c_str(),
-            text.c_str());
+    say(stderr, "cupool: there is no command {}; to run that program: cupool run -- {}\n", text, text);
   } else {
-    fprintf(stderr, "cupool: there is no command %s; cupool help lists them\n", text.c_str());
+    say(stderr, "cupool: there is no command {}; cupool help lists them\n", text);
   }
   return kMisuse;
-}
-
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t least = std::max<size_t>(word.size() / 3, 1) + 1;
-  for (const std::string& candidate : candidates) {
-    const size_t d = config::distance(word, candidate);
-    if (d >= least) continue;
-    least = d;
-    best = candidate;
-  }
-  return best;
 }
 
 }  // namespace cupool::tools

@@ -1,6 +1,8 @@
 // See upstream.hpp. Every call of the driver for memory that an allocator keeps is made here.
 #include "upstream/upstream.hpp"
 
+#include "base/clock.hpp"
+
 namespace cupool::upstream {
 
 using driver::kOutOfMemory;
@@ -11,9 +13,9 @@ using stats::DeviceCounter;
 Status Upstream::allocate(uint64_t bytes, driver::Address* out) {
   if (!is_counted()) return driver_.allocate(bytes, out);
   if (!Limit::book(device_, bytes, limit_)) return kOutOfMemory;
-  const uint64_t before = stats::now_ns();
+  const uint64_t before = now_ns();
   const Status status = driver_.allocate(bytes, out);
-  const uint64_t took = stats::now_ns() - before;
+  const uint64_t took = now_ns() - before;
   if (status != kSuccess) {
     Limit::refused(device_, bytes);
     stats_.count(DeviceCounter::driver_refusals);
@@ -30,13 +32,13 @@ Status Upstream::allocate(uint64_t bytes, driver::Address* out) {
 // The driver's wait proves as much as one of the program's own would.
 bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t bytes) {
   const order::Epoch epoch = order.begin_wait(order::Lane::kMany);
-  const uint64_t before = stats::now_ns();
+  const uint64_t before = now_ns();
   const Status status = driver_.release_in(order.context(), start);
   order.end_wait(epoch, status == kSuccess);
   if (status != kSuccess) return false;
   forget(bytes);
   if (is_counted()) {
-    const uint64_t took = stats::now_ns() - before;
+    const uint64_t took = now_ns() - before;
     stats_.count(DeviceCounter::segments_released);
     stats_.count(DeviceCounter::driver_release_ns, took);
     stats_.released_in(bytes, took);

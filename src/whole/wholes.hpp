@@ -11,6 +11,7 @@
 
 #include "allocator/allocator.hpp"
 #include "allocator/settings.hpp"
+#include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
 #include "order/timelines.hpp"
@@ -109,7 +110,7 @@ class Wholes final : public allocator::Allocator {
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
   bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) override;
-  static uint64_t now_ms() { return stats::now_ns() / 1'000'000; }
+  static uint64_t now_ms() { return now_ns() / 1'000'000; }
   // The account of the current context, made if there is none. Null: the driver does not say where the memory
   // would be.
   Account* open(driver::Context context);

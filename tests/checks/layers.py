@@ -11,15 +11,19 @@ LAYERS = [["hooks"], ["cuda"], ["memory"], ["pool", "whole", "native"], ["upstre
 LEVEL = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 
 # Beside the layers: what each may include besides itself.
-BESIDE = {"tools": {"report", "trace", "config", "stats", "base"}, "sim": {"base"}, "glibc": set()}
+BESIDE = {"tools": {"report", "trace", "config", "stats", "base"}, "sim": {"base"}, "glibc": {"base"}}
 
 MAY_INCLUDE_CUDA = {"cuda", "hooks", "sim"}
+# It sets how fmt is compiled, which must be the same everywhere.
+INCLUDES_FMT = "base/format.hpp"
 MAY_READ_ENVIRONMENT = {"config", "sim"}
 
 SOURCE_SUFFIXES = {".cpp", ".hpp", ".h", ".c", ".S", ".def", ".in"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 CUDA_HEADER = re.compile(r"^(cuda\w*|nvml|cupti\w*|nvrtc|vector_types|driver_types)\.h$")
 ENVIRONMENT = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
+# A second way to make text.
+PRINTF = re.compile(r"\bv?(?:f|s|sn|d|as)?printf\s*\(")
 
 
 def source_files(root):
@@ -57,10 +61,14 @@ def faults(root):
         for quote, header in INCLUDE.findall(text):
             if CUDA_HEADER.match(header) and folder not in MAY_INCLUDE_CUDA:
                 found.append(f"{relative}: includes CUDA's {header}")
+            elif header.startswith("fmt/") and str(relative) != INCLUDES_FMT:
+                found.append(f"{relative}: includes fmt's {header} past {INCLUDES_FMT}")
             elif quote == '"' and "/" not in header:
                 found.append(f"{relative}: '{header}' is not named from src/")
             elif quote == '"' and header.split("/")[0] != "cupool" and not may_include(folder, header.split("/")[0]):
                 found.append(f"{relative}: includes {header}, which is not below {folder}/")
         if ENVIRONMENT.search(without_comments_and_strings(text)) and folder not in MAY_READ_ENVIRONMENT:
             found.append(f"{relative}: reads the environment")
+        if PRINTF.search(without_comments_and_strings(text)):
+            found.append(f"{relative}: makes text with printf instead of base/format.hpp")
     return found

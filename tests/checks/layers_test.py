@@ -32,6 +32,10 @@ class LayersTest(harness.TestCase):
         self.assertEqual(1, len(self.sample("hooks/start.cpp", 'const char* x = getenv("CUPOOL_X");\n')))
         self.assertEqual([], layers.faults(self.scratch / "hooks" / "none"))
 
+    def test_the_layer_check_sees_text_that_is_not_made_by_the_one_formatter(self):
+        self.assertEqual(1, len(self.sample("tools/say.cpp", "#include <fmt/format.h>\n")))
+        self.assertEqual(2, len(self.sample("sim/say.cpp", 'void f() { std::fprintf(stderr, "x"); }\n')))
+
     def test_the_layer_check_sees_a_folder_that_is_no_layer(self):
         self.assertEqual(1, len(self.sample("util/misc.hpp", "\n")))
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 # The calls that speak to a user, up to the first string; a format that is chosen from two has both.
-SPEAKS = re.compile(r"(?:log::line|(?:reader\.|\b)say|\bline|fprintf|out\.print|out\.text|push_back|report::Mode|doubt|print_wrapped|printf)"
+SPEAKS = re.compile(r"(?:log::line|(?:reader\.|\b)say|\bline|out\.print|out\.text|push_back|report::Mode|doubt|print_wrapped)"
                     r"\s*\((?P<arguments>(?:[^;]|;(?=[^\n]*\"))*?)\)\s*;", re.DOTALL)
 STRING = re.compile(r'"((?:\\.|[^"\\])*)"')
 FOLDERS = ("base", "config", "hooks", "pool", "report", "tools")
@@ -23,7 +23,7 @@ def messages(root):
     for folder in FOLDERS:
         for path in sorted((Path(root) / "src" / folder).glob("*.cpp")):
             for call in SPEAKS.finditer(path.read_text()):
-                text = re.sub(r'"\s*(?:PRI\w+)?\s*"', "", call.group("arguments"))
+                text = re.sub(r'"\s*"', "", call.group("arguments"))
                 for string in STRING.findall(text):
                     string = string.replace("\\n", " ").strip()
                     if WORDS.search(string) and '\\"' not in string:

@@ -17,7 +17,8 @@ class OldHeadersTest(harness.TestCase):
     def errors(self, source):
         """What the compiler says about a source file with the older header."""
         command = [harness.COMPILER, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-fno-exceptions", f"-I{harness.SOURCE / 'src'}",
-                   f"-I{harness.SOURCE / 'include'}", f"-I{harness.BUILD / 'generated'}", "-isystem", self.scratch, source]
+                   f"-I{harness.SOURCE / 'include'}", f"-I{harness.BUILD / 'generated'}", "-isystem", self.scratch,
+                   "-isystem", harness.BUILD / "headers", source]
         return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
     def test_the_library_compiles_with_headers_of_cuda_12_0(self):

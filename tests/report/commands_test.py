@@ -41,7 +41,8 @@ class CommandsTest(harness.TestCase):
             self.assertEqual(2, done.code, words)
             self.assertIn(said, done.err)
             self.assertNotIn("using", done.err)
-        for words, said in ((["--set"], "name=value"), (["--stats"], "CUPOOL_STATS")):
+        for words, said in ((["--set"], "name=value"), (["--stats"], "CUPOOL_STATS"), (["--json=yes"], "--json takes no value"),
+                            (["--set="], "name=value")):
             done = self.cupool("run", *words)
             self.assertEqual(2, done.code, words)
             self.assertIn(said, done.err)
@@ -52,6 +53,13 @@ class CommandsTest(harness.TestCase):
         noted = self.cupool("run", "--set", "limit=16M", "--", lab.PROGRAM, "a:x:1000")
         self.assertEqual(0, noted.code)
         self.assertIn("CUPOOL_LIMIT=16M is below CUPOOL_SEGMENT_MIN=20M", noted.err)
+
+    def test_run_hands_a_program_its_words_as_they_are(self):
+        words = ["a", "", "--", "--json", "++", "[x,y]", "-h", "--set=1", "/x", '"b"', "-V", "--no-such"]
+        for before in ([], ["--"], ["--set", "log=quiet"], ["--set=log=quiet", "--"]):
+            done = self.cupool("run", *before, "printf", "<%s>", *words)
+            self.assertEqual((0, "".join(f"<{word}>" for word in words)), (done.code, done.out))
+        self.assertIn("cannot run --json", self.cupool("run", "--", "--json").err)
 
     def test_run_needs_a_program(self):
         self.assertEqual(2, self.cupool("run").code)
@@ -240,6 +248,8 @@ class CommandsTest(harness.TestCase):
             self.assertIn(f"cannot read {path}: {reason}", done.err)
         self.assertEqual(2, self.cupool("merge").code)
         self.assertEqual(2, self.cupool("merge", "--odd").code)
+        self.assertIn("cannot read --odd", self.cupool("merge", "--", "--odd").err)
+        self.assertEqual(2, self.cupool("merge", "[a,b]", "++").err.count("cannot read"))
 
     def test_merge_ends_in_a_sentence_whatever_it_is_given(self):
         (good,) = self.reports(1)
@@ -291,7 +301,8 @@ class CommandsTest(harness.TestCase):
     # ---- options.
 
     def test_options_come_as_text_and_as_json(self):
-        for words, count in (([], 10), (["--all"], len(json.loads(self.cupool("options", "--json").out)))):
+        options = json.loads(self.cupool("options", "--json").out)
+        for words, count in (([], sum(not o["expert"] for o in options)), (["--all"], len(options))):
             out = self.cupool("options", *words).out
             self.assertIn("CUPOOL_LIMIT=unlimited", out)
             self.assertEqual(count, len(re.findall(r"(?m)^CUPOOL_", out)))
@@ -299,6 +310,17 @@ class CommandsTest(harness.TestCase):
             self.assertEqual(["CUPOOL_LIMIT"], re.findall(r"(?m)^CUPOOL_\w+", self.cupool("options", name).out))
         self.assertIn("CUPOOL_LIMIT", [o["name"] for o in json.loads(self.cupool("options", "--json").out)])
         self.assertEqual(2, self.cupool("options", "--odd").code)
+
+    def test_options_for_experts_come_last_under_their_own_heading(self):
+        experts = {o["name"]: o["expert"] for o in json.loads(self.cupool("options", "--json").out)}
+        self.assertFalse(experts["CUPOOL_LIMIT"])
+        self.assertTrue(experts["CUPOOL_SEGMENT_MIN"])
+        helped = harness.with_cupool(["true"], env={"CUPOOL_HELP": "1"}).err
+        for text in (self.cupool("options", "--all").out, self.cupool("options", "--markdown").out, helped):
+            ordinary, rest = text.split("For experts")
+            self.assertEqual([], [n for n in re.findall(r"(?m)^(?:\| `)?(CUPOOL_\w+)", ordinary) if experts[n]])
+            self.assertEqual([], [n for n in re.findall(r"(?m)^(?:\| `)?(CUPOOL_\w+)", rest) if not experts[n]])
+            self.assertEqual(len(experts), len(re.findall(r"(?m)^(?:\| `)?CUPOOL_\w+", text)))
 
 
 if __name__ == "__main__":

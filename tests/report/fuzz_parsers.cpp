@@ -6,7 +6,7 @@
 
 #include "base/bytes.hpp"
 #include "config/parse.hpp"
-#include "tools/json.hpp"
+#include "tools/report.hpp"
 
 namespace {
 
@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try_environment(std::string(text));
   try_patterns(text);
   std::string error;
-  const auto json = cupool::tools::parse_report(text, &error);
-  if (json.has_value() != error.empty()) abort();
+  const auto report = cupool::tools::Report::parse(text, &error);
+  if (report.has_value() != error.empty()) abort();
   return 0;
 }

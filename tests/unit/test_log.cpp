@@ -40,22 +40,22 @@ struct RestoreLevel {
 }  // namespace
 
 TEST_CASE("a line carries the prefix and ends once") {
-  CHECK(written_by([] { log::line("%d blocks", 3); }) == "cupool: 3 blocks\n");
+  CHECK(written_by([] { log::line("{} blocks", 3); }) == "cupool: 3 blocks\n");
 }
 
 TEST_CASE("a line that is too long is cut and still ends") {
-  const std::string text = written_by([] { log::line("%s", std::string(5000, 'x').c_str()); });
+  const std::string text = written_by([] { log::line("{}", std::string(5000, 'x').c_str()); });
   CHECK(text.size() <= 1024);
   CHECK(text.back() == '\n');
   CHECK(text.find('\n') == text.size() - 1);
 }
 
 TEST_CASE("a line stays one line whatever is in it") {
-  CHECK(written_by([] { log::line("%s", "a\nb\r\x1b[31m\x7f\xc3\xa9\t"); }) ==
+  CHECK(written_by([] { log::line("{}", "a\nb\r\x1b[31m\x7f\xc3\xa9\t"); }) ==
         "cupool: a?b??[31m?\xc3\xa9?\n");
   // The C1 controls, a broken character, a direction override, a line separator.
   CHECK(written_by([] {
-          log::line("%s",
+          log::line("{}",
                     "\xc2\x9b"
                     "31m\xff\xe2\x80\xae\xe2\x80\xa8|");
         }) == "cupool: ??31m???????|\n");

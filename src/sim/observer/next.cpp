@@ -11,6 +11,8 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "base/say.hpp"
+
 using Dlsym = void* (*)(void*, const char*);
 
 // Read by the assembly of dlsym: where every name that is not ours is jumped to.
@@ -77,7 +79,7 @@ void* next_function(Hook hook) {
     }
   }
   if (found == nullptr) {
-    std::fprintf(stderr, "cupool-observer: nobody after me has %s\n", kRows[index].symbol);
+    cupool::say(stderr, "cupool-observer: nobody after me has {}\n", kRows[index].symbol);
     std::abort();
   }
   remember(index, found);

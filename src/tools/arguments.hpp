@@ -1,0 +1,26 @@
+// The arguments behind a verb, as CLI11 reads them by the verb's row in the table: flags in the order in
+// which they came, then operands. The first operand of a verb that runs a program begins that program's own
+// line, of which nothing is read.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cupool::tools {
+
+struct Verb;
+
+struct Arguments {
+  std::vector<std::pair<std::string, std::string>> flags;  // "--set", "limit=1G"; no value: empty
+  std::vector<std::string> operands;
+
+  bool has(std::string_view flag) const;
+};
+
+// None: the line asked for help or made no sense, which was answered, and `code` is the exit code.
+std::optional<Arguments> parse(const Verb& verb, std::vector<std::string> words, int* code);
+
+}  // namespace cupool::tools

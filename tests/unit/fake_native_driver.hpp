@@ -1,0 +1,73 @@
+// The driver's stream-ordered pools for unit tests: blocks are numbers, and the test hears of every call.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "driver/native_driver.hpp"
+
+namespace cupool::test {
+
+// Pools are numbers, blocks are remembered with theirs; nothing runs.
+class FakeNativeDriver final : public driver::NativeDriver {
+ public:
+  std::map<driver::Address, driver::MemoryPool> blocks;
+  uint64_t pools = 0, destroyed = 0;
+  std::function<void()> on_free = [] {};
+  std::function<void()> on_question = [] {};
+  std::function<driver::Status()> on_allocate = [] { return driver::kSuccess; };
+
+  bool has_native_pools() override { return true; }
+  driver::Status create_pool(int, const driver::NativeSettings&, driver::MemoryPool* out) override {
+    *out = reinterpret_cast<driver::MemoryPool>(++pools);
+    return driver::kSuccess;
+  }
+  driver::Status read_settings(driver::MemoryPool, driver::NativeSettings*) override {
+    return driver::kNotSupported;
+  }
+  driver::Status destroy_pool(driver::MemoryPool) override {
+    ++destroyed;
+    return driver::kSuccess;
+  }
+  driver::Status create_stream(driver::Stream* out) override {
+    *out = reinterpret_cast<driver::Stream>(++streams_);
+    return driver::kSuccess;
+  }
+  driver::Status synchronize_stream(driver::Stream) override { return driver::kSuccess; }
+  driver::Status allocate_on(driver::MemoryPool pool, driver::Stream, size_t, driver::Address* out) override {
+    if (const driver::Status status = on_allocate(); status != driver::kSuccess) return status;
+    *out = next_ += 0x1000;
+    blocks[*out] = pool;
+    return driver::kSuccess;
+  }
+  driver::Status free_on(driver::Stream, driver::Address start) override {
+    on_free();
+    return blocks.erase(start) != 0 ? driver::kSuccess : driver::kInvalidValue;
+  }
+  driver::Status record_on(driver::Stream, driver::Event) override { return driver::kSuccess; }
+  driver::MemoryPool pool_of(driver::Address address) override {
+    const auto found = blocks.find(address);
+    return found == blocks.end() ? nullptr : found->second;
+  }
+  driver::Status trim(driver::MemoryPool, uint64_t) override { return driver::kSuccess; }
+  driver::Status usage(driver::MemoryPool, driver::NativeUsage*) override {
+    on_question();
+    return driver::kSuccess;
+  }
+  driver::Status reset_peaks(driver::MemoryPool) override {
+    on_question();
+    return driver::kSuccess;
+  }
+  driver::Status export_pool(driver::MemoryPool, int*) override { return driver::kNotSupported; }
+  driver::Status import_pool(int, driver::MemoryPool*) override { return driver::kNotSupported; }
+  driver::Status export_pointer(driver::Address, void*) override { return driver::kNotSupported; }
+  driver::Status import_pointer(driver::MemoryPool, const void*, driver::Address*) override {
+    return driver::kNotSupported;
+  }
+
+ private:
+  uintptr_t streams_ = 0;
+  driver::Address next_ = 0x7e0000000000;
+};
+
+}  // namespace cupool::test
