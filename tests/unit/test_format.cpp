@@ -36,6 +36,7 @@ void* operator new(size_t bytes) {
   ++allocations;
   return std::malloc(bytes);
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return ::operator new(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
