@@ -3,11 +3,13 @@
 
 #include <algorithm>
 
+#include "base/after_fork.hpp"
 #include "base/own_call.hpp"
 
 namespace cupool::cuda {
 
 constinit Live live;
+CUPOOL_AFTER_FORK(live_after_fork, [] { live.forget_after_fork(); });
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include "base/version.hpp"
 #include "config/options.hpp"
 #include "cupool/cupool.h"
-#include "hooks/life.hpp"
+#include "hooks/process_lifetime.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
 #include "report/facts.hpp"

@@ -1,6 +1,6 @@
 // Stream capture begins and ends, and a graph that is uploaded as it is instantiated. While a stream captures
 // we make no record, wait, query or synchronise of our own: it would break the program's capture.
-#include "hooks/captures.hpp"
+#include "hooks/capturing_streams.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/submit.hpp"
 

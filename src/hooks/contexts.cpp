@@ -7,14 +7,15 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/after_fork.hpp"
 #include "base/clock.hpp"
 #include "base/output.hpp"
 #include "cuda/live.hpp"
-#include "hooks/aids.hpp"
-#include "hooks/captures.hpp"
+#include "hooks/capturing_streams.hpp"
+#include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
-#include "hooks/life.hpp"
+#include "hooks/process_lifetime.hpp"
 
 using cupool::cuda::live;
 using cupool::cuda::real;
@@ -31,6 +32,7 @@ namespace {
 // the driver does on its own behalf, and not in a forked child. It is held across the
 // driver's call, which may wait for the program's own work and host functions, so nobody waits for ever.
 constinit cupool::Lock primaries;
+CUPOOL_AFTER_FORK(primaries_after_fork, [] { primaries.reset_after_fork(); });
 constexpr uint64_t kLongestWaitNs = 2'000'000'000;
 
 class Primaries {
@@ -115,12 +117,17 @@ class Attached {
     cupool::Guard hold(lock_);
     std::erase(all_.value, context);
   }
+  void forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+    lock_.reset_after_fork();
+    all_.value.clear();
+  }
 
  private:
   cupool::Lock lock_;
   cupool::NoDestroy<std::vector<CUcontext>> all_ CUPOOL_GUARDED_BY(lock_);
 };
 constinit Attached attached;
+CUPOOL_AFTER_FORK(attached_after_fork, [] { attached.forget_after_fork(); });
 
 bool primary_is_active(CUdevice device) {
   unsigned flags = 0;

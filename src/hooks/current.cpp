@@ -5,8 +5,8 @@
 
 #include "cuda/real.hpp"
 #include "hooks/greens.hpp"
-#include "hooks/life.hpp"
 #include "hooks/permission.hpp"
+#include "hooks/process_lifetime.hpp"
 
 namespace cupool::hooks {
 

@@ -7,9 +7,9 @@
 #include <atomic>
 
 #include "cuda/real.hpp"
-#include "hooks/doubt.hpp"
 #include "hooks/loads.hpp"
 #include "hooks/serving.hpp"
+#include "hooks/untracked_work.hpp"
 
 namespace cupool::hooks {
 namespace {

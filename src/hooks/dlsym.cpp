@@ -7,8 +7,8 @@
 
 #include "cuda/real.hpp"
 #include "hooks/caller.hpp"
-#include "hooks/doubt.hpp"
 #include "hooks/table.hpp"
+#include "hooks/untracked_work.hpp"
 #include "stats/counters.hpp"
 
 namespace cupool::hooks {

@@ -10,7 +10,7 @@
 #include <cstdio>
 
 #include "cuda/real.hpp"
-#include "hooks/life.hpp"
+#include "hooks/process_lifetime.hpp"
 #include "report/report.hpp"
 
 namespace cupool::hooks {

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "base/log.hpp"
-#include "hooks/doubt.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/untracked_work.hpp"
 
 namespace {
 

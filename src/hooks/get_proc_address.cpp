@@ -5,8 +5,8 @@
 
 #include "base/reentry.hpp"
 #include "hooks/caller.hpp"
-#include "hooks/doubt.hpp"
 #include "hooks/table.hpp"
+#include "hooks/untracked_work.hpp"
 #include "stats/counters.hpp"
 
 namespace cupool::hooks {

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 
+#include "base/after_fork.hpp"
+
 namespace cupool::hooks {
 
 constinit Greens greens;
+CUPOOL_AFTER_FORK(greens_after_fork, [] { greens.forget_after_fork(); });
 
 void Greens::created(CUgreenCtx green, CUdevice device) {
   Guard hold(lock_);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/after_fork.hpp"
 #include "base/host_memory.hpp"
 #include "base/own_call.hpp"
 
@@ -12,6 +13,7 @@ namespace cupool::hooks {
 using cuda::real;
 
 constinit NoDestroy<Imports> detail::imports;
+CUPOOL_AFTER_FORK(imports_after_fork, [] { imports.forget_after_fork(); });
 
 namespace {
 

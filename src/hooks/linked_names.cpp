@@ -7,10 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/after_fork.hpp"
 #include "base/lock.hpp"
 #include "base/no_destroy.hpp"
-#include "hooks/doubt.hpp"
 #include "hooks/table.hpp"
+#include "hooks/untracked_work.hpp"
 
 namespace cupool::hooks {
 
@@ -155,7 +156,9 @@ void look_for_unknown_names() {
   if (found != nullptr) note_unknown_entry_point(found);
 }
 
+namespace {
 // What was read of the driver and of the objects holds in the child too.
-void forget_names_after_fork() { lock.reset_after_fork(); }
+CUPOOL_AFTER_FORK(after_fork, [] { lock.reset_after_fork(); });
+}  // namespace
 
 }  // namespace cupool::hooks

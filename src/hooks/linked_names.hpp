@@ -7,6 +7,5 @@ namespace cupool::hooks {
 
 // Looks at the objects that were not looked at yet. pre: the driver was found.
 void look_for_unknown_names();
-void forget_names_after_fork();
 
 }  // namespace cupool::hooks

@@ -3,10 +3,11 @@
 
 #include <link.h>
 
+#include "base/after_fork.hpp"
 #include "base/clock.hpp"
 #include "base/lock.hpp"
+#include "hooks/direct_access.hpp"
 #include "hooks/linked_names.hpp"
-#include "hooks/networks.hpp"
 #include "hooks/serving.hpp"
 
 namespace cupool::hooks {
@@ -45,7 +46,7 @@ void look_at_loads() {
   unsigned long long loads = 0;
   dl_iterate_phdr(count_loads, &loads);
   if (looked_at.exchange(loads, std::memory_order_acq_rel) != loads) {
-    look_for_networks();
+    look_for_direct_access();
     look_for_unknown_names();
   }
   Guard hold(lock);
@@ -59,11 +60,14 @@ void look_at_loads() {
   refresh_serving();
 }
 
-void forget_loads_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+namespace {
+void forget() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   lock.reset_after_fork();
   loading = 0;
   my_round = 0;
   detail::loads_pending.store(false, std::memory_order_relaxed);
 }
+CUPOOL_AFTER_FORK(after_fork, forget);
+}  // namespace
 
 }  // namespace cupool::hooks

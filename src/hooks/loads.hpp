@@ -1,8 +1,8 @@
 // Libraries that the process loads after its first use of CUDA. Some let other devices reach our memory
-// (networks.hpp), some import driver functions that we do not know (linked_names.hpp); both must be known
-// before memory is handed out after the load. dlopen leaves us by a jump and does not come back, so a load
-// takes the fast path away until an allocation has looked: the loading thread's next one, which comes after
-// all that its load brought. Under a lock of its own.
+// (direct_access.hpp), some import driver functions that we do not know (linked_names.hpp); both must be
+// known before memory is handed out after the load. dlopen leaves us by a jump and does not come back, so a
+// load takes the fast path away until an allocation has looked: the loading thread's next one, which comes
+// after all that its load brought. Under a lock of its own.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,5 @@ void note_load();
 // Whether an allocation has to look first.
 inline bool loads_are_pending() { return detail::loads_pending.load(std::memory_order_acquire); }
 void look_at_loads();
-
-void forget_loads_after_fork();
 
 }  // namespace cupool::hooks

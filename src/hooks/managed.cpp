@@ -3,7 +3,7 @@
 // goes back to the driver when it is freed.
 #include "config/options.hpp"
 #include "cuda/cuda_driver.hpp"
-#include "hooks/aids.hpp"
+#include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/submit.hpp"
 

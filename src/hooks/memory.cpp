@@ -1,7 +1,7 @@
 // Device memory: what the pool serves, and what the driver serves beside it. Each entry point checks, calls
 // and counts; it owns nothing and holds no lock across the driver. In doubt a call goes to the driver, which
 // then answers for itself: bad arguments, no context, a capture that forbids allocation.
-#include "hooks/aids.hpp"
+#include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/loads.hpp"
 #include "hooks/permission.hpp"

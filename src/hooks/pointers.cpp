@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "hooks/blocks.hpp"
+#include "hooks/direct_access.hpp"
 #include "hooks/forward.hpp"
-#include "hooks/networks.hpp"
 
 using cupool::cuda::real;
 using cupool::hooks::Block;

@@ -5,14 +5,15 @@
 #include <new>
 #include <vector>
 
+#include "base/after_fork.hpp"
 #include "base/log.hpp"
 #include "config/options.hpp"
 #include "cuda/cuda_driver.hpp"
 #include "cuda/live.hpp"
 #include "cuda/native_driver.hpp"
-#include "hooks/aids.hpp"
-#include "hooks/life.hpp"
+#include "hooks/debug_fill.hpp"
 #include "hooks/loads.hpp"
+#include "hooks/process_lifetime.hpp"
 
 namespace cupool::hooks {
 
@@ -61,6 +62,7 @@ bool has_ended(CUcontext context) {
 }  // namespace
 
 constinit NoDestroy<memory::Memory> detail::memory(&cuda_driver);
+CUPOOL_AFTER_FORK(memory_after_fork, [] { memory.forget_after_fork(); });
 constinit std::atomic<bool> detail::serving{false};
 constinit std::atomic<bool> detail::serving_plainly{false};
 

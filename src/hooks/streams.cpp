@@ -3,7 +3,7 @@
 // handle.
 #include "config/options.hpp"
 #include "cuda/live.hpp"
-#include "hooks/captures.hpp"
+#include "hooks/capturing_streams.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/submit.hpp"
 

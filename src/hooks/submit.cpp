@@ -2,7 +2,7 @@
 #include "hooks/submit.hpp"
 
 #include "base/trampoline.hpp"
-#include "hooks/doubt.hpp"
+#include "hooks/untracked_work.hpp"
 
 namespace {
 

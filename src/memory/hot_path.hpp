@@ -63,7 +63,7 @@ template <typename Word>
   cache->exit();
   if (!kept) [[unlikely]]
     return Unkept::kNoRoom;
-  cache->holdings().take_back(*asked, block_bytes);
+  cache->tally().take_back(*asked, block_bytes);
   return order.is_idle() ? Unkept::kNot : Unkept::kUnsealed;
 }
 

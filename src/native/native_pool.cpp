@@ -106,8 +106,8 @@ NativePool::Source* NativePool::open(driver::Context context) {
     earlier = find_source(context);
     if (earlier == nullptr) {
       stats::Device& device = stats::device(made->device);
-      made->holdings = new (std::nothrow) stats::Holdings(device);
-      if (made->holdings != nullptr) device.enlist(*made->holdings);
+      made->tally = new (std::nothrow) stats::ThreadTally(device);
+      if (made->tally != nullptr) device.enlist(*made->tally);
       sources_.push_back(made);
     }
   }
@@ -169,7 +169,7 @@ Status NativePool::allocate(driver::Context context, uint64_t bytes, Address* ou
   stats::device(source->device).count(DeviceCounter::native_allocations);
   Guard hold(lock_);
   blocks_[*out] = {source, bytes};
-  if (source->holdings != nullptr) source->holdings->give(bytes, bytes);
+  if (source->tally != nullptr) source->tally->give(bytes, bytes);
   return kSuccess;
 }
 
@@ -238,7 +238,7 @@ NativePool::Source* NativePool::take_out_locked(Address address) {
   blocks_.erase(found);
   source->live.fetch_sub(bytes, std::memory_order_relaxed);
   Limit::give_back(source->device, bytes);
-  if (source->holdings != nullptr) source->holdings->take_back(bytes, bytes);
+  if (source->tally != nullptr) source->tally->take_back(bytes, bytes);
   stats::device(source->device).count(DeviceCounter::native_frees);
   return source;
 }
@@ -428,7 +428,7 @@ void NativePool::ended(uint64_t ending, bool gone) {
     empty = gone && found->blocks.empty() && found->deferred.empty();
     if (gone) {
       Limit::give_back(source->device, source->live.exchange(0, std::memory_order_relaxed));
-      if (source->holdings != nullptr) source->holdings->drop();
+      if (source->tally != nullptr) source->tally->drop();
     } else {
       restore(*found);
     }

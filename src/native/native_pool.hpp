@@ -97,7 +97,7 @@ class NativePool final : public allocator::Allocator {
     std::atomic<uint64_t> frees_made{0};
     uint64_t limit = kUnlimited;
     bool free_waits = false;
-    stats::Holdings* holdings = nullptr;
+    stats::ThreadTally* tally = nullptr;
     driver::NativeUsage seen;  // what the driver last said
   };
   struct Block {

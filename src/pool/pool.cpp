@@ -59,10 +59,10 @@ Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes,
     return search.status;
   }
   using enum stats::DeviceCounter;
-  if (search.how == How::kSlab) cache.holdings().add(slab_hits);
-  if (search.how == How::kRange) cache.holdings().add(range_hits);
-  if (search.how == How::kAfterWait) cache.holdings().add(hits_after_wait);
-  if (search.how == How::kMiss) cache.holdings().add(misses);
+  if (search.how == How::kSlab) cache.tally().add(slab_hits);
+  if (search.how == How::kRange) cache.tally().add(range_hits);
+  if (search.how == How::kAfterWait) cache.tally().add(hits_after_wait);
+  if (search.how == How::kMiss) cache.tally().add(misses);
   return kSuccess;
 }
 

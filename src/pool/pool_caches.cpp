@@ -72,7 +72,7 @@ void Pool::drop_kept() {
       }
     }
     cache->large().swap({});
-    cache->holdings().drop();
+    cache->tally().drop();
     cache->start();
   }
 }

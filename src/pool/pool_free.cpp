@@ -132,7 +132,7 @@ void Pool::spill(ThreadCache& cache, unsigned size_class, uint32_t keep) {
     cache.enter();
     count = cache.remove_oldest(size_class, keep, entries.data());
     cache.exit();
-    if (count != 0) cache.holdings().add(stats::DeviceCounter::returns, count);
+    if (count != 0) cache.tally().add(stats::DeviceCounter::returns, count);
     give_blocks(size_class, entries.data(), count);
   }
 }

@@ -50,7 +50,7 @@ uint64_t Pool::live_bytes() {
   int64_t live = 0;
   Guard hold(caches_lock_);
   for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool)
-    live += cache->holdings().live();
+    live += cache->tally().live();
   return live > 0 ? static_cast<uint64_t>(live) : 0;
 }
 

@@ -130,7 +130,7 @@ Freed Pools::free_unkept(Address address, uint64_t asked, Waits waits) {
   Returned block = describe(address);
   if (!use.is_open() || block.pool != cache.pool()) return Freed::kNotOurs;
   block.entry.stamp = cache.order().open();
-  cache.holdings().take_back(asked, block.block_bytes);
+  cache.tally().take_back(asked, block.block_bytes);
   block.pool->take_back(cache, block.size_class, block.entry);
   end_free(*block.pool, cache, block.block_bytes, waits);
   return Freed::kDone;
@@ -167,7 +167,7 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits wait
   if ((use && !use->is_open()) || block.pool != pool) return Freed::kNotOurs;
   block.entry.stamp = pool->order().open();
   if (pool->settings().free_waits && waits == Waits::kIfAsked) pool->order().wait_for_all();
-  if (cache != nullptr) cache->holdings().take_back(asked & ~kMarkedAsked, block.block_bytes);
+  if (cache != nullptr) cache->tally().take_back(asked & ~kMarkedAsked, block.block_bytes);
   if (cache == nullptr || (asked & kMarkedAsked) != 0) {
     pool->take_back_marked(block.size_class, block.entry);
   } else if (!pool->keep(*cache, block.size_class, block.entry)) {

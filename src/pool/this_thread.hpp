@@ -35,7 +35,7 @@ template <typename Word>
     entry.range->large_asked.store(asked, std::memory_order_relaxed);
     entry.tag->store(kAskedApart, std::memory_order_relaxed);
   }
-  cache.holdings().give(asked, block_bytes);
+  cache.tally().give(asked, block_bytes);
 }
 
 }  // namespace cupool::pool

@@ -142,8 +142,8 @@ class alignas(128) ThreadCache {
   bool widen(unsigned size_class);
 
   // What this thread handed to the application and took back; read by others.
-  stats::Holdings& holdings() { return holdings_; }
-  const stats::Holdings& holdings() const { return holdings_; }
+  stats::ThreadTally& tally() { return tally_; }
+  const stats::ThreadTally& tally() const { return tally_; }
   // A block was freed while work is under way. Whether this thread has freed as much in the open epoch that a
   // seal is worth its cost.
   bool seal_is_due(uint64_t bytes, uint32_t most_frees, uint64_t most_bytes) {
@@ -200,9 +200,9 @@ class alignas(128) ThreadCache {
         order_(&order),
         most_{settings.thread_cache, settings.thread_cache / 4},
         most_unsafe_(std::max(settings.thread_cache, settings.many_budget / 32) * 4),
-        holdings_(device),
+        tally_(device),
         sizes_(sizes) {
-    device.enlist(holdings_);
+    device.enlist(tally_);
   }
 
   ThreadCache* next_of_pool = nullptr;    // under the pool's cache lock
@@ -260,7 +260,7 @@ class alignas(128) ThreadCache {
   Unsealed unsealed_;
   uint64_t work_at_free_ = ~uint64_t{0};
   KeptLarge large_;
-  stats::Holdings holdings_;
+  stats::ThreadTally tally_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
   const SizeClasses sizes_;  // its own: one step less to the shelf
 };

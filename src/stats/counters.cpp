@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <new>
 
+#include "base/after_fork.hpp"
 #include "base/lock.hpp"
 
 namespace cupool::stats {
@@ -158,5 +159,6 @@ void forget_after_fork() {
   for (auto& word : detail::events) word.store(0, std::memory_order_relaxed);
   for (int i = 0; i < kMostDevices; ++i) device(i).forget_after_fork();
 }
+CUPOOL_AFTER_FORK(after_fork, forget_after_fork);
 
 }  // namespace cupool::stats

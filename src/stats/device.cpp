@@ -78,18 +78,18 @@ void Durations::forget_after_fork() {
   }
 }
 
-void Holdings::drop() {
+void ThreadTally::drop() {
   dropped_.fetch_add(asked(), std::memory_order_relaxed);
   live_.store(0, std::memory_order_relaxed);
   tell();
 }
 
-void Holdings::drop(uint64_t asked, uint64_t block_bytes) {
+void ThreadTally::drop(uint64_t asked, uint64_t block_bytes) {
   dropped_.fetch_add(static_cast<int64_t>(asked), std::memory_order_relaxed);
   give_up(block_bytes);
 }
 
-void Holdings::tell() {
+void ThreadTally::tell() {
   const int64_t now = live();
   if (peak_bound.load(std::memory_order_relaxed) == 0) {
     high_.store(std::numeric_limits<int64_t>::min(), std::memory_order_relaxed);
@@ -110,14 +110,14 @@ void Device::enlist(Tally& tally) {
   push(tallies_, tally, &Tally::next_);
 }
 
-void Device::enlist(Holdings& holdings) {
+void Device::enlist(ThreadTally& holdings) {
   const void* first = nullptr;
   if (!first_thread_.compare_exchange_strong(first, &this_thread_mark, std::memory_order_relaxed) &&
       first != &this_thread_mark && !several_threads_.exchange(true, std::memory_order_relaxed))
     look(Ends::kBoth);
   enlisted_.fetch_add(1, std::memory_order_relaxed);
   enlist(static_cast<Tally&>(holdings));
-  push(holdings_, holdings, &Holdings::next_holdings_);
+  push(holdings_, holdings, &ThreadTally::next_holdings_);
 }
 
 int64_t Device::margin() const {
@@ -159,7 +159,8 @@ void Device::look(Ends ends) {
     if (end.compare_exchange_strong(old, value, std::memory_order_relaxed))
       sum.fetch_add(value - old, std::memory_order_relaxed);
   };
-  for (Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr; one = one->next_holdings_) {
+  for (ThreadTally* one = holdings_.load(std::memory_order_acquire); one != nullptr;
+       one = one->next_holdings_) {
     const int64_t held = one->live();
     live += held;
     asked += one->asked();
@@ -179,7 +180,8 @@ void Device::reserve(uint64_t bytes) {
   raise(peak_reserved_, reserved_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
   if (margin() != 0) return;
   // There is more to lie idle than there was at the last look: the next free is told.
-  for (Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr; one = one->next_holdings_)
+  for (ThreadTally* one = holdings_.load(std::memory_order_acquire); one != nullptr;
+       one = one->next_holdings_)
     least_live_.fetch_add(kAbove - one->low_.exchange(kAbove, std::memory_order_relaxed),
                           std::memory_order_relaxed);
 }
@@ -199,7 +201,7 @@ DeviceSums Device::read() const {
 #include "stats/counters.def"
   int64_t live = 0;
   int64_t asked = 0;
-  for (const Holdings* one = holdings_.load(std::memory_order_acquire); one != nullptr;
+  for (const ThreadTally* one = holdings_.load(std::memory_order_acquire); one != nullptr;
        one = one->next_holdings_) {
     live += one->live();
     asked += one->asked();

@@ -66,9 +66,9 @@ class Tally {
 // takes and frees stays below its first peak and tells nothing. Once there are several threads each has a
 // margin on either side, which is how far a peak can be missed; before the device believes in a new peak it
 // asks everybody, and all spans begin anew.
-class Holdings : public Tally {
+class ThreadTally : public Tally {
  public:
-  explicit Holdings(Device& device) : device_(device) {}
+  explicit ThreadTally(Device& device) : device_(device) {}
 
   [[gnu::always_inline]] void give(uint64_t asked, uint64_t block_bytes) {
     if (!kCounting) return;
@@ -115,7 +115,7 @@ class Holdings : public Tally {
   std::atomic<int64_t> dropped_{0};  // by whoever ends the context; others add it up
   Device& device_;
   std::array<std::atomic<uint64_t>, kSizeBuckets> sizes_{};
-  Holdings* next_holdings_ = nullptr;
+  ThreadTally* next_holdings_ = nullptr;
 };
 
 // What the driver's calls of like size took, for the estimate of what the program saved. From any thread.
@@ -168,7 +168,7 @@ class Device {
 
   // A tally that this device adds up from now on, and for good.
   void enlist(Tally& tally);
-  void enlist(Holdings& holdings);
+  void enlist(ThreadTally& holdings);
   // From any thread.
   void count(DeviceCounter counter, uint64_t amount = 1) {
     counts_[static_cast<size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
@@ -187,7 +187,7 @@ class Device {
   void forget_after_fork();
 
  private:
-  friend class Holdings;
+  friend class ThreadTally;
   // How far a thread's span reaches beyond what it was told of, and how far all of them together.
   int64_t margin() const;
   int64_t slack() const { return margin() * enlisted_.load(std::memory_order_relaxed); }
@@ -202,7 +202,7 @@ class Device {
   std::array<std::atomic<uint64_t>, kDeviceCounters> counts_{};
   std::atomic<bool> used_{false};
   std::atomic<Tally*> tallies_{nullptr};
-  std::atomic<Holdings*> holdings_{nullptr};
+  std::atomic<ThreadTally*> holdings_{nullptr};
   std::atomic<uint64_t> reserved_{0};
   std::atomic<int64_t> told_live_{0};  // where everything is told
   std::atomic<int64_t> enlisted_{0};   // holdings

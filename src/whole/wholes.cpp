@@ -68,12 +68,12 @@ Wholes::Account* Wholes::open(driver::Context context) {
   const auto [entry, is_new] = accounts_.try_emplace(context, source_, device, total, *order);
   Account& account = entry->second;
   if (!is_new || is_host_visible()) return &account;
-  stats::Holdings*& holdings = holdings_[device];
-  if (holdings == nullptr) {
-    holdings = new stats::Holdings(stats::device(device));
-    stats::device(device).enlist(*holdings);
+  stats::ThreadTally*& tally = tally_[device];
+  if (tally == nullptr) {
+    tally = new stats::ThreadTally(stats::device(device));
+    stats::device(device).enlist(*tally);
   }
-  account.holdings = holdings;
+  account.tally = tally;
   return &account;
 }
 
@@ -115,9 +115,9 @@ Status Wholes::allocate_from_driver(Account& account, const Key& key, Address* o
   whole.context = context;
   whole.account = &account;
   account.reserved += bytes;
-  if (account.holdings != nullptr) {
-    account.holdings->add(DeviceCounter::misses);
-    account.holdings->give(bytes, bytes);
+  if (account.tally != nullptr) {
+    account.tally->add(DeviceCounter::misses);
+    account.tally->give(bytes, bytes);
   }
   return kSuccess;
 }
@@ -145,9 +145,9 @@ bool Wholes::take(const Key& key, uint64_t bytes, order::Reach reach, DeviceCoun
     remove_idle(start, whole);
     whole.asked = bytes;
     whole.mark = {};
-    if (stats::Holdings* const holdings = whole.account->holdings) {
-      holdings->add(how);
-      holdings->give(bytes, whole.bytes);
+    if (stats::ThreadTally* const tally = whole.account->tally) {
+      tally->add(how);
+      tally->give(bytes, whole.bytes);
     }
     *out = start;
   }
@@ -182,8 +182,8 @@ Freed Wholes::free(Address address, Waits waits) {
     Whole& whole = found->second;
     if (found->first != address || whole.asked == 0) return Freed::kNobodys;
     Account& account = *whole.account;
-    if (account.holdings != nullptr) {
-      account.holdings->take_back(whole.asked, whole.bytes);
+    if (account.tally != nullptr) {
+      account.tally->take_back(whole.asked, whole.bytes);
     } else {
       stats::count(stats::Counter::managed_frees);
     }
@@ -431,9 +431,9 @@ uint64_t Wholes::release(const Choice& choice) {
       if (refused == 0) refused = start;
       continue;
     }
-    if (stats::Holdings* const holdings = whole.account->holdings) {
-      if (choice.only_old) holdings->device().count(DeviceCounter::decays);
-      if (!choice.only_old && released == 0) holdings->device().count(DeviceCounter::trims);
+    if (stats::ThreadTally* const tally = whole.account->tally) {
+      if (choice.only_old) tally->device().count(DeviceCounter::decays);
+      if (!choice.only_old && released == 0) tally->device().count(DeviceCounter::trims);
     }
     released += whole.bytes;
   }
@@ -494,7 +494,7 @@ Wholes::Table::iterator Wholes::forget(Table::iterator entry) {
   Account& account = *whole.account;
   account.reserved -= whole.bytes;
   account.upstream.forget(whole.bytes);
-  if (whole.asked != 0 && account.holdings != nullptr) account.holdings->drop(whole.asked, whole.bytes);
+  if (whole.asked != 0 && account.tally != nullptr) account.tally->drop(whole.asked, whole.bytes);
   if (whole.asked == 0) remove_idle(entry->first, whole);
   return table_.erase(entry);
 }

@@ -76,7 +76,7 @@ class Wholes final : public allocator::Allocator {
     const uint64_t device_bytes;
     const allocator::Settings settings;
     upstream::Upstream upstream;
-    stats::Holdings* holdings = nullptr;  // of its device, if it is device memory
+    stats::ThreadTally* tally = nullptr;  // of its device, if it is device memory
     uint64_t reserved = 0;
     uint64_t idle = 0;
     std::map<uint64_t, Address> by_age;  // idle blocks in the order in which they were freed
@@ -146,7 +146,7 @@ class Wholes final : public allocator::Allocator {
   upstream::InFlight& in_flight_;
   Lock lock_;
   Table table_ CUPOOL_GUARDED_BY(lock_);
-  std::map<int, stats::Holdings*> holdings_ CUPOOL_GUARDED_BY(lock_);
+  std::map<int, stats::ThreadTally*> tally_ CUPOOL_GUARDED_BY(lock_);
   std::map<driver::Context, Account> accounts_ CUPOOL_GUARDED_BY(lock_);  // until the context ends
   std::map<Key, std::deque<Address>> idle_ CUPOOL_GUARDED_BY(lock_);      // oldest first
   uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;

@@ -46,12 +46,12 @@ TEST_CASE("a forked child starts at zero and counts on") {
 
 namespace {
 
-// Holdings that as many threads have brought: each enlists its own while all of them live.
-void enlist_from_threads(Device& device, std::deque<Holdings>& all, size_t count) {
+// ThreadTally that as many threads have brought: each enlists its own while all of them live.
+void enlist_from_threads(Device& device, std::deque<ThreadTally>& all, size_t count) {
   for (size_t i = 0; i < count; ++i) all.emplace_back(device);
   std::barrier together(static_cast<std::ptrdiff_t>(count));
   std::vector<std::thread> threads;
-  for (Holdings& one : all) {
+  for (ThreadTally& one : all) {
     threads.emplace_back([&] {
       device.enlist(one);
       together.arrive_and_wait();
@@ -64,16 +64,16 @@ void enlist_from_threads(Device& device, std::deque<Holdings>& all, size_t count
 
 TEST_CASE("a peak is no higher than it was, though others have not told what they freed") {
   Device device;
-  std::deque<Holdings> threads;
+  std::deque<ThreadTally> threads;
   enlist_from_threads(device, threads, 8);
   constexpr uint64_t kPart = kPeakBound * 7 / 8;
-  for (Holdings& one : threads) {
+  for (ThreadTally& one : threads) {
     one.give(1, 1);
     one.take_back(1, 1);
   }
   for (int round = 0; round < 3; ++round) {
     for (size_t i = 0; i < threads.size(); ++i) threads[0].give(kPart, kPart);
-    for (Holdings& one : threads) one.take_back(kPart, kPart);
+    for (ThreadTally& one : threads) one.take_back(kPart, kPart);
   }
   const DeviceSums sums = device.read();
   CHECK(sums.live_bytes == 0);
@@ -87,13 +87,13 @@ TEST_CASE("peaks are never above the truth, and below it by at most the bound fo
     std::mt19937 random(seed);
     constexpr size_t kThreads = 4;
     Device device;
-    std::deque<Holdings> threads;
+    std::deque<ThreadTally> threads;
     enlist_from_threads(device, threads, kThreads);
     std::vector<uint64_t> blocks;
     uint64_t live = 0;
     uint64_t peak = 0;
     for (int i = 0; i < 400; ++i) {
-      Holdings& thread = threads[random() % kThreads];
+      ThreadTally& thread = threads[random() % kThreads];
       if (!blocks.empty() && random() % 100 < 45) {
         std::swap(blocks[random() % blocks.size()], blocks.back());
         thread.take_back(blocks.back(), blocks.back());
@@ -118,9 +118,9 @@ TEST_CASE("one thread's peaks are exact, whatever it does in however many contex
   for (unsigned seed = 1; seed <= 100; ++seed) {
     std::mt19937 random(seed);
     Device device;
-    std::deque<Holdings> contexts;
+    std::deque<ThreadTally> contexts;
     for (unsigned i = 0; i < 1 + seed % 3; ++i) device.enlist(contexts.emplace_back(device));
-    std::vector<std::pair<Holdings*, uint64_t>> blocks;
+    std::vector<std::pair<ThreadTally*, uint64_t>> blocks;
     uint64_t live = 0, peak = 0, cached = 0, reserved = 0;
     for (int i = 0; i < 300; ++i) {
       if (random() % 20 == 0) {
@@ -150,7 +150,7 @@ TEST_CASE("one thread's peaks are exact, whatever it does in however many contex
 
 TEST_CASE("a loop of one thread tells the device of its first turn alone") {
   Device device;
-  Holdings holdings(device);
+  ThreadTally holdings(device);
   device.enlist(holdings);
   device.reserve(1 << 20);
   holdings.give(100, 512);
@@ -163,7 +163,7 @@ TEST_CASE("a loop of one thread tells the device of its first turn alone") {
 
 TEST_CASE("time is saved by sizes of which enough calls were timed, and by no others") {
   Device device;
-  Holdings holdings(device);
+  ThreadTally holdings(device);
   device.enlist(holdings);
   for (int i = 0; i < 1000; ++i) holdings.give(4096, 4096);
   for (int i = 0; i < 15; ++i) device.allocated_in(4096, 1000);

@@ -7,7 +7,7 @@
 namespace cupool::hooks {
 
 // Looks at the libraries in the process.
-void look_for_networks();
+void look_for_direct_access();
 
 // The program prepares memory for such access, whatever library does it.
 void note_direct_access();

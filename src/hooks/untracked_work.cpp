@@ -1,5 +1,5 @@
-// See doubt.hpp.
-#include "hooks/doubt.hpp"
+// See untracked_work.hpp.
+#include "hooks/untracked_work.hpp"
 
 #include "base/log.hpp"
 #include "cuda/live.hpp"

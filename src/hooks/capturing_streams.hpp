@@ -16,6 +16,4 @@ void capture_was_refused(CUstream stream);
 void capture_ended(CUstream stream);
 // Every capture of a context that is going away.
 void captures_ended_with(driver::Context context);
-void forget_captures_after_fork();
-
 }  // namespace cupool::hooks

@@ -16,7 +16,7 @@ namespace detail {
 }
 
 // Once, at the first use of CUDA: what the options say.
-void set_up_aids();
+void set_up_debug_fill();
 
 // Whether anything is to be done as blocks come and go.
 inline bool watches_blocks() { return detail::watches.load(std::memory_order_relaxed); }
@@ -30,9 +30,6 @@ void block_returns(CUdeviceptr block);
 void block_returns_on(CUdeviceptr block, CUstream stream);
 // A context ends.
 void forget_fill_stream(driver::Context context);
-// In a child, whose parent's threads may have been at work here.
-void forget_aids_after_fork();
-
 // A free that failed. Says so if the user wants it, with the stacks of this call and of those before.
 void note_bad_free(CUdeviceptr pointer);
 

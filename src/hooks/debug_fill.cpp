@@ -1,11 +1,12 @@
-// See aids.hpp.
-#include "hooks/aids.hpp"
+// See debug_fill.hpp.
+#include "hooks/debug_fill.hpp"
 
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
+#include "base/after_fork.hpp"
 #include "base/call_stack.hpp"
 #include "base/log.hpp"
 #include "base/own_call.hpp"
@@ -142,7 +143,7 @@ void order_context_after(driver::Context owner, CUstream stream) {
 
 }  // namespace
 
-void set_up_aids() {
+void set_up_debug_fill() {
   const config::Options& options = config::options();
   if (options.zero) new_value.store(0, std::memory_order_relaxed);
   take_fills(options.fill);
@@ -193,10 +194,13 @@ void block_returns_on(CUdeviceptr block, CUstream stream) {
 
 void forget_fill_stream(driver::Context context) { fill_streams.forget(context); }
 
-void forget_aids_after_fork() {
+namespace {
+void forget() {
   fill_streams.forget_after_fork();
   known_blocks.store(nullptr, std::memory_order_relaxed);
 }
+CUPOOL_AFTER_FORK(after_fork, forget);
+}  // namespace
 
 void note_bad_free(CUdeviceptr pointer) {
   if (!config::options().check || Reentry::inside()) return;

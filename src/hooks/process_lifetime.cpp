@@ -1,11 +1,12 @@
-// See life.hpp. The library's destructor is the end of the process; it only reads and prints, the pool is
-// never torn down and other libraries may still call us afterwards.
-#include "hooks/life.hpp"
+// See process_lifetime.hpp. The library's destructor is the end of the process; it only reads and prints, the
+// pool is never torn down and other libraries may still call us afterwards.
+#include "hooks/process_lifetime.hpp"
 
 #include <pthread.h>
 
 #include <atomic>
 
+#include "base/after_fork.hpp"
 #include "base/lock.hpp"
 #include "base/log.hpp"
 #include "base/output.hpp"
@@ -16,12 +17,12 @@
 #include "config/watchers.hpp"
 #include "cuda/live.hpp"
 #include "cuda/real.hpp"
-#include "hooks/aids.hpp"
-#include "hooks/captures.hpp"
+#include "hooks/capturing_streams.hpp"
+#include "hooks/debug_fill.hpp"
+#include "hooks/direct_access.hpp"
 #include "hooks/imports.hpp"
 #include "hooks/linked_names.hpp"
 #include "hooks/loads.hpp"
-#include "hooks/networks.hpp"
 #include "hooks/serving.hpp"
 #include "report/report.hpp"
 #include "stats/counters.hpp"
@@ -37,15 +38,7 @@ void forget_everything() {
   start_lock.reset_after_fork();
   life.store(Life::kForked, std::memory_order_relaxed);
   hooks::set_serving(false);
-  hooks::forget_loads_after_fork();
-  hooks::forget_aids_after_fork();
-  hooks::forget_names_after_fork();
-  hooks::memory.forget_after_fork();
-  hooks::forget_captures_after_fork();
-  hooks::imports.forget_after_fork();
-  hooks::greens.forget_after_fork();
-  cuda::live.forget_after_fork();
-  stats::forget_after_fork();
+  cupool::forget_after_fork();
 }
 
 report::Mode current_mode() {
@@ -95,8 +88,8 @@ void start() {
   if (options.streams == config::Streams::kFences) hooks::memory.order().distrust("CUPOOL_STREAMS=fences");
   if (options.streams == config::Streams::kExact)
     hooks::memory.order().use_completed_only("CUPOOL_STREAMS=exact");
-  hooks::set_up_aids();
-  hooks::look_for_networks();
+  hooks::set_up_debug_fill();
+  hooks::look_for_direct_access();
   hooks::look_for_unknown_names();
   if (!options.split) hooks::memory.use_whole_allocations();
   const bool native_first = options.backend == config::Backend::kNative;

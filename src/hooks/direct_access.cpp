@@ -1,5 +1,5 @@
-// See networks.hpp.
-#include "hooks/networks.hpp"
+// See direct_access.hpp.
+#include "hooks/direct_access.hpp"
 
 #include <link.h>
 #include <unistd.h>
@@ -64,7 +64,7 @@ void use_completed_only(const char* reason) {
 
 }  // namespace
 
-void look_for_networks() {
+void look_for_direct_access() {
   const Way* found = nullptr;
   dl_iterate_phdr(look_at, &found);
   if (found != nullptr) use_completed_only(found->reason);

@@ -1,10 +1,11 @@
-// See captures.hpp.
-#include "hooks/captures.hpp"
+// See capturing_streams.hpp.
+#include "hooks/capturing_streams.hpp"
 
 #include <algorithm>
 #include <iterator>
 #include <vector>
 
+#include "base/after_fork.hpp"
 #include "hooks/serving.hpp"
 
 namespace cupool::hooks {
@@ -54,9 +55,12 @@ void captures_ended_with(driver::Context context) {
   remove([&](const Capture& capture) { return capture.context == context; });
 }
 
-void forget_captures_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+namespace {
+void forget() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   lock.reset_after_fork();
   list.value.clear();
 }
+CUPOOL_AFTER_FORK(after_fork, forget);
+}  // namespace
 
 }  // namespace cupool::hooks
