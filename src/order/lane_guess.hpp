@@ -25,8 +25,8 @@ class LaneGuess {
     work_ = work;
     const uint64_t key = key_of(bytes, lane_, place_++);
     if (waiting_ < asked_.size()) asked_[waiting_++] = key;
-    const Next& next = next_of(key);
-    return next.key == key ? next.lane : lane_;
+    const Next* const next = find(key);
+    return next != nullptr ? next->lane : lane_;
   }
 
  private:
@@ -35,14 +35,25 @@ class LaneGuess {
     LaneName lane = LaneName::kNone;
   };
 
+  // Two keys of a program may share a place: they must not push each other out each time.
   void learn(LaneName lane) {
-    for (size_t i = 0; i < waiting_; ++i) next_of(asked_[i]) = {asked_[i], lane};
+    for (size_t i = 0; i < waiting_; ++i) {
+      Next* next = find(asked_[i]);
+      if (next == nullptr) next = &next_[index(asked_[i])];
+      if (next->key != asked_[i] && next->key != 0) next = &next_[index(asked_[i]) ^ 1];
+      *next = {asked_[i], lane};
+    }
     waiting_ = 0;
+  }
+  Next* find(uint64_t key) {
+    Next* const first = &next_[index(key)];
+    Next* const second = &next_[index(key) ^ 1];
+    return first->key == key ? first : second->key == key ? second : nullptr;
   }
   static uint64_t key_of(uint64_t bytes, LaneName present, uint64_t place) {
     return bytes ^ uint64_t { static_cast<uint16_t>(present) } << 48 ^ place << 36;
   }
-  Next& next_of(uint64_t key) { return next_[key * 0x9e3779b97f4a7c15 >> 54]; }
+  static size_t index(uint64_t key) { return key * 0x9e3779b97f4a7c15 >> 54; }
 
   std::array<Next, 1024> next_{};
   std::array<uint64_t, 8> asked_{};  // keys whose outcome is not known yet
