@@ -21,6 +21,7 @@
 
 #include "base/clock.hpp"
 #include "base/say.hpp"
+#include "sim/host_functions.hpp"
 #include "sim/options.hpp"
 #include "sim/report.hpp"
 #include "sim/scheduler.hpp"
@@ -88,7 +89,8 @@ bool look_at_threads(std::map<int, std::string>& seen) {
 bool nobody_can_move() {
   if (state().shared_with_processes) return false;
   std::map<int, std::string> first, second;
-  return look_at_threads(first) && look_at_threads(second) && first == second && !state().mutex.has_callers();
+  return look_at_threads(first) && look_at_threads(second) && first == second &&
+         !state().mutex.has_callers() && !is_starting_host_function();
 }
 
 // What of `after` is not done yet, as lines; each says whose wait makes it so.

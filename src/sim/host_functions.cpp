@@ -40,6 +40,10 @@ struct Helper {
   JobPtr job;
 };
 
+// Threads that are just handing a function to a helper. Such a thread may be one that waits for work, and the
+// helper sleeps until it is woken: both look as if they never moved again.
+std::atomic<int> starting{0};
+
 // Never destroyed: a helper may sleep in a function when the process ends.
 struct Helpers {
   std::mutex mutex;
@@ -127,10 +131,14 @@ void start_host_function(const std::shared_ptr<Stream>& stream, const std::share
     finished();
   };
   stream->in_host_function = true;
+  starting.fetch_add(1);
   state().mutex.unlock();
   give(job);
   wait_a_while(*job);
   state().mutex.lock();
+  starting.fetch_sub(1);
 }
+
+bool is_starting_host_function() { return starting.load() != 0; }
 
 }  // namespace cupool::sim

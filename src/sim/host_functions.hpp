@@ -15,4 +15,7 @@ namespace cupool::sim {
 void start_host_function(const std::shared_ptr<Stream>& stream, const std::shared_ptr<const Work>& work,
                          std::function<void()> finished);
 
+// Whether a thread is at this moment handing a function to the thread that runs it.
+bool is_starting_host_function();
+
 }  // namespace cupool::sim
