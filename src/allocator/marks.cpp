@@ -7,7 +7,7 @@ namespace cupool::allocator {
 
 namespace {
 
-// The driver counts from one; these are far from anything it will reach.
+// The driver counts from one and will never reach these.
 constexpr uint64_t kFirstLife = uint64_t{1} << 62;
 constinit std::atomic<uint64_t> lives{kFirstLife};
 

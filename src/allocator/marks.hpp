@@ -1,6 +1,6 @@
-// What is known of single blocks beyond their size: the number of their life, what the application set on
-// them, why they are tainted. Few blocks are ever marked. Each allocator keeps the marks of its own blocks,
-// under its own lock.
+// What is known of a single block beyond its size: the number of its life, attributes set by the application,
+// why it is tainted. Few blocks are ever marked. Each allocator keeps the marks of its own blocks, under its
+// own lock.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace cupool::allocator {
 
-// Why a block must never be handed to another owner. In the order of the counters in stats/counters.def.
+// Why a block must never be reused. In the order of the counters in stats/counters.def.
 enum class Taint : uint8_t { kExported, kSyncMemops, kPeerTokens, kDmaBuf, kAdvised, kAttached, kPrefetched };
 
 struct Mark {
-  uint64_t life = 0;    // unlike that of any other allocation in this process, of ours or of the driver's
+  uint64_t life = 0;    // unique in the process, among the driver's allocations too
   uint32_t taints = 0;  // a bit for each Taint
   bool sync_memops = false;
 };

@@ -1,5 +1,5 @@
-// The thresholds that all allocators obey, as numbers: what the options say, with percentages of a device
-// worked out. Made when the first memory of a context is asked for, and read only from then on.
+// The thresholds that all allocators obey: the options with percentages resolved for the device. Made with
+// the first allocation of a context, then immutable; no lock.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// The seam to the system underneath: all that pool/ and order/ ever ask of a CUDA driver, without a CUDA
-// header. Three implementations: cuda/ (the real one), the simulated libcuda under it, and scripted ones in
-// unit tests. Contract: 0 is success, any other number is the driver's own error and means that nothing
-// happened, unless said otherwise below. No function throws. Every call may block or call back into the
-// process: hold no pool lock.
+// The seam to the system underneath: everything pool/ and order/ ask of a CUDA driver, without a CUDA header.
+// Three implementations: cuda/ (the real one), the simulated libcuda under it, and scripted ones in unit
+// tests. Contract: 0 is success, any other number is the driver's own error and means that nothing happened,
+// unless said otherwise below. No function throws. Every call may block or call back into the process: hold
+// no pool lock.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class Driver {
   // Device memory of the current context, aligned to at least 512 bytes; above 1 MiB to 2 MiB.
   virtual Status allocate(size_t bytes, Address* out) = 0;
   // Waits for all work of the memory's context, then gives the memory back.
-  // pre: `start` came from allocate() and nothing refers to it any more.
+  // pre: `start` came from allocate() and nothing refers to it.
   virtual Status release(Address start) = 0;
   // As release(), from any thread: makes `context` current for the call.
   virtual Status release_in(Context context, Address start) = 0;
@@ -41,7 +41,7 @@ class Driver {
     return kSuccess;
   }
 
-  // Whether the host or another device may touch this memory without asking a stream.
+  // Whether the host or another device may touch this memory outside stream order.
   virtual bool is_host_visible() const { return false; }
 
   // Whether record() and order_after() exist (CUDA 12.5). Without them order/ can only synchronise.
@@ -56,9 +56,9 @@ class Driver {
   virtual Status order_after(Context context, Event event) = 0;
   // Work submitted to `stream` after this call runs after `event`; no other stream waits.
   virtual Status wait_on(Stream stream, Event event) = 0;
-  // Whether what is submitted to `stream` goes into a graph instead of to the device.
+  // Whether submissions to `stream` go into a graph instead of to the device.
   virtual bool is_capturing(Stream stream) = 0;
-  // Whether a stream may be capturing that order/ was not told of: then record() would break the capture.
+  // Whether a stream may be capturing without order/ knowing: then record() would break the capture.
   virtual bool may_be_capturing() { return false; }
   // Waits on the host for all work of `context`.
   virtual Status synchronize(Context context) = 0;

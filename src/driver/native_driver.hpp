@@ -1,5 +1,6 @@
-// The seam to the driver's own stream-ordered pools, apart from the one that every pool needs: a driver may
-// lack them. The same contract: 0 is success, nothing throws, any call may block or call back.
+// The seam to the driver's own stream-ordered pools, apart from driver.hpp because a driver may lack them.
+// The same contract: 0 is success, nothing throws, any call may block or call back into the process: hold no
+// pool lock.
 #pragma once
 
 #include "driver/driver.hpp"
@@ -29,13 +30,13 @@ inline constexpr size_t kExportBytes = 64;
 
 class NativeDriver {
  public:
-  // Whether this driver has all of the below, and the current context's device can.
+  // Whether this driver has all functions below and the current context's device supports them.
   virtual bool has_native_pools() = 0;
   virtual Status create_pool(int device, const NativeSettings& settings, MemoryPool* out) = 0;
-  // As the driver has them now; what it does not tell stays as it is.
+  // The settings as the driver has them now; those it does not report stay unchanged.
   virtual Status read_settings(MemoryPool pool, NativeSettings* out) = 0;
   virtual Status destroy_pool(MemoryPool pool) = 0;
-  // Of the current context; other streams do not wait for it.
+  // In the current context; other streams do not wait for it (non-blocking).
   virtual Status create_stream(Stream* out) = 0;
   virtual Status synchronize_stream(Stream stream) = 0;
 

@@ -48,16 +48,16 @@ Place unpack(uint64_t word) {
 }
 
 // ---- Mixing. All 64 bytes go through rounds that make every bit of the result depend on every bit of the
-// input. Whoever alters one bit of a sealed handle, anywhere, gets 64 bytes of noise back, not a handle with
-// one field changed: the driver's own fields would open another place.
+// input. A sealed handle with one altered bit unseals to 64 bytes of noise, not to a handle with one field
+// changed, which the driver might open at another place.
 
 using Words = std::array<uint64_t, 8>;
 constexpr size_t kHalf = 4;
 constexpr int kRounds = 6;
-// A handle is mixed with the first key that changes every byte that the driver reads.
+// A handle is mixed with the first key that changes every byte the driver reads.
 constexpr unsigned kKeys = 16;
-// The driver leaves many of its 56 bytes zero. That so many of them are is what noise is told from: 56 random
-// bytes have ten zeros once in 2^45 times.
+// The driver leaves many of its 56 bytes zero, which tells a handle from noise: 56 random bytes have ten
+// zeros once in 2^45 times.
 constexpr int kFewestZeros = 10;
 
 uint64_t stir(uint64_t word) {
@@ -66,7 +66,7 @@ uint64_t stir(uint64_t word) {
   return word ^ (word >> 31);
 }
 
-// What one half adds to the other in a round.
+// The round function: what one half contributes to the other.
 std::array<uint64_t, kHalf> digest(const uint64_t* half, uint64_t key) {
   uint64_t state = stir(key);
   for (size_t i = 0; i < kHalf; ++i) state = stir(state ^ half[i]) + (i + 1) * 0x9E3779B97F4A7C15u;

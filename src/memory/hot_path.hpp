@@ -1,7 +1,7 @@
 // The hot path of an allocation and of a free: a block that the calling thread keeps, or will keep. It takes
-// no lock and makes no call; whatever is not the common case is left to memory.cpp, so that nothing need be
-// saved for later here. In a loop of one size a pair takes about as long as it has instructions; where sizes
-// are mixed, every branch that cannot be foretold costs more than a few of them.
+// no lock and makes no call, so that no register has to be saved; the slow path is in memory.cpp. In a loop
+// of one size the cost of a pair is its instruction count; with mixed sizes every unpredictable branch costs
+// more than a few instructions.
 #pragma once
 
 #include "memory/memory.hpp"
@@ -56,7 +56,7 @@ template <typename Word>
     return Unkept::kSpecial;
   const order::Timeline& order = cache->order();
   entry.stamp = order.open();
-  // Before it is kept: from then on another thread may empty the cache, and merge what was in it.
+  // Read before the put: after it another thread may empty the cache and merge the block.
   const uint64_t block_bytes = cache->kept_bytes(size_class, entry);
   const bool kept = size_class != kNotKept ? cache->put(size_class, entry)
                                            : cache->large().put(owner->most_kept_large(), entry);

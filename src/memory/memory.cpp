@@ -1,5 +1,6 @@
-// See memory.hpp: the way of a request to the allocator that serves it, and what is tried when there is no
-// memory left. The end of a context is at the end.
+// See memory.hpp. The slow path of allocation and free: routes each request to the allocator that serves it,
+// makes room when memory is short, and ends contexts for all allocators. `lock_` protects only the making of
+// a Wholes; no lock is held across a call of the driver.
 #include "memory/memory.hpp"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ using driver::kSuccess;
 using whole::Wholes;
 
 namespace {
-// How far the answer to "how much is free" may be off for managed memory that lies idle.
+// How far the answer to "how much is free" may be off because of idle managed memory.
 constexpr uint64_t kIdleManaged = 64 << 20;
 }  // namespace
 
@@ -31,7 +32,7 @@ Status Memory::allocate(driver::Context context, uint64_t bytes, Address* out) {
 }
 
 Status Memory::allocate_slow(driver::Context context, uint64_t bytes, Address* out, Kept kept) {
-  // The thread has a cache of this context, so cut memory serves it.
+  // The thread has a cache for this context, so the pool serves it.
   if (kept == Kept::kNone)
     return finish_allocation(pools_, *driver_, context, bytes, out, pools_.allocate_missed(bytes, out));
   if (native_first_.load(std::memory_order_relaxed)) {
@@ -48,7 +49,7 @@ Status Memory::allocate_whole(driver::Context context, driver::Driver& source, u
   if (wholes == nullptr) return allocate_from_driver(source, bytes, out);
   const Status status =
       finish_allocation(*wholes, source, context, bytes, out, wholes->allocate(context, bytes, out));
-  // What another source still has there was of a context that ended without our knowledge.
+  // If another source still records this address, its context ended without our noticing.
   for (size_t i = 0; status == kSuccess && i < wholes_.size(); ++i) {
     Wholes* const other = wholes_[i].load(std::memory_order_acquire);
     if (other != nullptr && other != wholes) other->forget(*out, bytes);
@@ -56,15 +57,15 @@ Status Memory::allocate_whole(driver::Context context, driver::Driver& source, u
   return status;
 }
 
-// What `first` answered is not the last word if it declined, or has no memory.
+// Handles the answers of `first` that are not final: it declined, or is out of memory.
 Status Memory::finish_allocation(Allocator& first, driver::Driver& source, driver::Context context,
                                  uint64_t bytes, Address* out, Status status) {
   if (status == kDeclined) return allocate_from_driver(source, bytes, out);
   return status == kOutOfMemory ? allocate_when_short(first, context, bytes, out) : status;
 }
 
-// The ladder: the allocator has given back what it could of its own; then all others do, then the driver's
-// own pool is asked if the user wants that, and else there is a word about why.
+// The last resorts: `first` has already released what it could, so all other allocators do; then the driver's
+// own pool is tried if the user enabled that; then the failure is reported.
 Status Memory::allocate_when_short(Allocator& first, driver::Context context, uint64_t bytes, Address* out) {
   const bool may_take = first.may_take(context, bytes);
   int device = kEveryDevice;
@@ -133,7 +134,7 @@ Freed Memory::finish_free(Address address, Unkept why, uint64_t asked, Waits wai
   return freed;
 }
 
-// ---- Questions, and what concerns all allocators.
+// ---- Queries, and operations on all allocators.
 
 bool Memory::find(Address address, Held* out) {
   return any([&](Allocator& one) { return one.find(address, out); });
@@ -190,7 +191,7 @@ uint64_t Memory::largest_free(int device, bool wait) {
   return largest;
 }
 
-// Only where no work is under way: the driver's free would wait for it, and a question must not.
+// Only when no work is pending: the driver's free would wait for it, and a query must not.
 void Memory::release_idle_managed(driver::Context context) {
   order::Timeline* const order = context == nullptr || !has_wholes() ? nullptr : order_.find(context);
   if (order == nullptr) return;

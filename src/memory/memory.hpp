@@ -1,6 +1,6 @@
-// The process's memory: the one front that hooks call. Which allocator serves a block, what happens when
-// there is none left, and the end of a context, for all allocators alike. The hot path of an allocation and
-// of a free is in hot_path.hpp, a page long. Holds no lock across a call of the driver.
+// The front end that hooks call: chooses the allocator that serves a block, makes room when memory is short,
+// and ends a context for all allocators alike. The hot path of allocation and free is in hot_path.hpp. Holds
+// no lock across a call of the driver.
 #pragma once
 
 #include <array>
@@ -34,78 +34,78 @@ class Memory {
   constexpr explicit Memory(driver::Driver* driver)
       : driver_(driver), order_(driver), pools_(driver, order_, in_flight_) {}
 
-  // `bytes` > 0 in the current context, which is `context`. The driver's status.
+  // Allocates `bytes` > 0 in `context`, which is the current one; returns the driver's status.
   Status allocate(driver::Context context, uint64_t bytes, Address* out);
-  // The same in two steps: a block that this thread keeps; else allocate_slow() with the answer. `out` is an
-  // address.
+  // The same in two steps: the fast path takes a block that this thread keeps; unless it did, allocate_slow()
+  // must follow with its answer. `out` is an address.
   template <typename Word>
   static Kept allocate_kept(driver::Context context, uint64_t bytes, Word* out);
   Status allocate_slow(driver::Context context, uint64_t bytes, Address* out, Kept kept = Kept::kUnknown);
-  // Memory of another source than the device's own, or device memory that is not cut.
+  // Memory from a source other than the device's own, or device memory that is not cut.
   Status allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
 
   Freed free(Address address, Waits waits = Waits::kIfAsked);
-  // The same in two steps: if the thread did not keep the block, finish_free() must follow with the answers.
+  // The same in two steps: unless the thread kept the block, finish_free() must follow with the answers.
   static Unkept free_kept(Address address, uint64_t* asked);
   Freed finish_free(Address address, Unkept why, uint64_t asked, Waits waits = Waits::kIfAsked);
-  // Or, instead of it: the free is refused and the application still holds the block.
+  // Instead of finish_free(): the free is refused and the application still holds the block.
   static void refuse_free(Address address, Unkept why, uint64_t asked) {
     pool::Pools::refuse_free(address, why, asked);
   }
 
-  // From now on no block is cut from a segment: each is an allocation of the driver's.
+  // From now on no block is cut from a segment: each is one driver allocation.
   void use_whole_allocations() { whole_only_.store(true, std::memory_order_relaxed); }
-  // The driver's stream-ordered pool: as the first source of blocks, or only where the others have none left.
+  // The driver's stream-ordered pool: as the first source of blocks, or only when the others run out.
   enum class NativeUse { kFirst, kLast };
   void use_native(NativePool* native, NativeUse use);
   bool serves_native() const { return native_first_.load(std::memory_order_relaxed); }
   // Null when it is not in use.
   NativePool* native() const { return native_.load(std::memory_order_acquire); }
 
-  // The block that holds an address; false: not ours, or held by nobody.
+  // The block that contains an address; false: not ours, or not live.
   bool find(Address address, Held* out);
-  // Runs `f(Mark&)` for the block that holds an address; false: nobody holds it.
+  // Runs `f(Mark&)` for the block that contains an address; false: no live block does.
   template <typename F>
   bool with_mark(Address address, F&& f) {
     return any([&](allocator::Allocator& one) { return one.with_mark(address, f); });
   }
-  // The block that holds an address, or all in a range of addresses, are not handed to another owner.
+  // The block that contains an address, or every block in a range of addresses, is not reused.
   bool taint(Address address, Taint reason, uint64_t bytes = 1);
   // Whether an address lies in memory that an allocator of ours got from the driver.
   bool owns(Address address);
-  // Whether there may be blocks that the page map does not know.
+  // Whether there may be blocks that are not in the page map.
   bool has_wholes() const { return wholes_[0].load(std::memory_order_relaxed) != nullptr; }
-  // Before a block leaves the process, or the order of streams: its old work is over when this returns.
+  // Before a block leaves the process or stream order: the work of its previous life is done when this
+  // returns.
   void settle(Address address);
 
-  // Before a context goes away: what there is of it is dropped, and until closed() what other threads
-  // allocate there is the driver's business. What to tell closed() when the call that was to end it has
-  // returned; `gone` false: the driver refused, and the context goes on.
+  // Before a context ends: drops its memory; until closed(), allocations of other threads in it go to the
+  // driver. Returns the `ending` to pass to closed() after the driver's call; `gone` false: the driver
+  // refused, and the context lives on.
   uint64_t begin_end(driver::Context context);
   void closed(driver::Context context, uint64_t ending, bool gone);
-  // The same for one that has ended already, or is part of another.
+  // The same for a context that has ended already, or is part of another.
   void close(driver::Context context);
-  // The context is of no use any more, but the program still holds it: all its memory is the driver's
-  // business from now on.
+  // The context has failed, but the program still holds it: from now on the driver handles all its memory.
   void fail(driver::Context context);
-  // The device of a context whose memory is ours; false: none is.
+  // The device of a context in which we have memory; false: we have none.
   bool device_of(driver::Context context, int* device);
 
-  // Gives back all that can be: somebody else needs the memory. How many bytes went back.
+  // Releases everything idle, because memory is needed elsewhere. Returns the bytes released.
   uint64_t release_everything(int device = kEveryDevice);
-  // What the driver would have more of after that, for the current context's device.
+  // How many bytes that would free on the current context's device.
   uint64_t releasable_bytes(driver::Context context);
-  // Keeps at most `keep` free bytes of each kind in each context; how many went back.
+  // Keeps at most `keep` free bytes of each kind in each context; returns the bytes released.
   uint64_t trim(uint64_t keep);
-  // In place of CUPOOL_MAX_CACHED, for contexts to come too.
+  // Overrides CUPOOL_MAX_CACHED, for future contexts too.
   void set_max_cached(uint64_t bytes);
-  // The program has just waited for all its work: what was idle for long may go.
+  // The program has just waited for all its work: a good moment to release long-idle memory.
   void decay();
-  // Managed memory that lies idle may occupy the device, and nobody can tell how much: keep little before
-  // such a question.
+  // Idle managed memory may occupy an unknown part of the device: before a question about free memory, keep
+  // little of it.
   void release_idle_managed(driver::Context context);
-  // The largest free range or block of a device; 0 when somebody holds the lock, with `wait` for more than a
-  // moment.
+  // The largest free range or block of a device; 0 when the lock is taken (with `wait`: for more than a
+  // moment).
   uint64_t largest_free(int device, bool wait);
 
   order::Timelines& order() { return order_; }
@@ -130,7 +130,7 @@ class Memory {
     }
     if (NativePool* const one = native()) f(*one);
   }
-  // Whether `f` says yes to one of them; the rest are not asked.
+  // Whether `f` returns true for an allocator; stops at the first.
   template <typename F>
   bool any(F&& f) {
     bool found = false;
@@ -153,7 +153,7 @@ class Memory {
   std::atomic<bool> whole_only_{false};
   std::atomic<bool> native_first_{false};
   std::atomic<NativePool*> native_{nullptr};
-  // Made when the first block is asked for, in this order, then there for good.
+  // Each is made for its first block, in this order, and never destroyed.
   std::array<std::atomic<whole::Wholes*>, kMostWholes> wholes_{};
   std::atomic<uint64_t> max_cached_{kFromOptions};
 };

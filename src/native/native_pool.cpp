@@ -1,5 +1,5 @@
-// See native.hpp. Two threads may record the same event one after the other: each then waits for the later
-// record, which covers its own, because both records are of one stream or of one context.
+// See native_pool.hpp. Two threads may record the same event one after the other: each then waits for the
+// later record, which covers its own, because both records are of one stream or of one context.
 #include "native/native_pool.hpp"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ driver::NativeSettings settings_for(uint64_t device_bytes) {
   return settings;
 }
 
-// What the driver made of the options.
+// Logs the settings as the driver reads them back.
 void tell_settings(driver::NativeDriver& native, driver::MemoryPool pool, int device,
                    driver::NativeSettings settings) {
   if (native.read_settings(pool, &settings) != kSuccess) return;
@@ -112,7 +112,7 @@ NativePool::Source* NativePool::open(driver::Context context) {
     }
   }
   if (earlier != nullptr) {
-    // Another thread was first; streams and events end with the context.
+    // Another thread won the race; streams and events die with the context.
     native_.destroy_pool(made->pool);
     delete made;
     return earlier;
@@ -126,11 +126,11 @@ Status NativePool::allocate_visible(Source& source, uint64_t bytes, Address* out
   if (status != kSuccess) return status;
   status = native_.record_on(source.allocates, source.allocated);
   if (status == kSuccess) status = driver_.order_after(source.context, source.allocated);
-  // Without the event the host makes sure of it.
+  // Without the event the host waits instead.
   return status == kSuccess ? kSuccess : native_.synchronize_stream(source.allocates);
 }
 
-// What was freed may still wait for its work, and what other threads free meanwhile, too.
+// Freed blocks, also those that other threads free meanwhile, may still be waiting for their work: retry.
 Status NativePool::allocate_from_driver(Source& source, uint64_t bytes, Address* out) {
   const Status status = allocate_visible(source, bytes, out);
   if (status != kOutOfMemory) return status;
@@ -154,7 +154,7 @@ Status NativePool::allocate(driver::Context context, uint64_t bytes, Address* ou
   if (!call.is_open() || host::is_short()) return allocator::kDeclined;
   Source* const source = open(context);
   if (source == nullptr) return kNotSupported;
-  // During a capture the driver answers as it always does.
+  // During a capture the plain driver call answers.
   if (!order_.gate().enter()) return driver_.allocate(bytes, out);
   Status status = kOutOfMemory;
   const uint64_t live = source->live.load(std::memory_order_relaxed);
@@ -206,7 +206,7 @@ void NativePool::free_ordered(Source& source, Address address) {
   const bool ordered = driver_.record(source.context, source.freed) == kSuccess &&
                        driver_.wait_on(source.frees, source.freed) == kSuccess &&
                        native_.free_on(source.frees, address) == kSuccess;
-  // The driver's plain free takes such memory too, and waits.
+  // The driver's plain free accepts such memory too, but waits.
   if (!ordered) driver_.release_in(source.context, address);
   source.frees_made.fetch_add(1, std::memory_order_release);
 }
@@ -229,7 +229,7 @@ void NativePool::free_deferred() {
   order_.gate().leave();
 }
 
-// Takes a block out of the list; null: it is none of ours.
+// Takes a block out of the list; null: not ours.
 NativePool::Source* NativePool::take_out_locked(Address address) {
   const auto found = blocks_.find(address);
   if (found == blocks_.end()) return nullptr;
@@ -252,10 +252,9 @@ Freed NativePool::free(Address address, Waits waits) {
     if (found == blocks_.end()) return Freed::kNotOurs;
     context = found->second.source->context;
   }
-  // A context that ends sets its blocks aside, so this one is not there any more.
+  // An ending context sets its blocks aside, so the block may be gone from the list below.
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
-  // A context event would break a capture, so none may begin meanwhile, and while one runs the free has to
-  // wait.
+  // A context event would break a capture: none may begin meanwhile, and during one the free is deferred.
   const bool may_call = order_.gate().enter();
   Source* source = nullptr;
   {
@@ -327,7 +326,7 @@ driver::NativeUsage NativePool::usage(int device) {
     driver::NativeUsage one;
     const bool known = is_open && native_.usage(source.pool, &one) == kSuccess;
     Guard hold(lock_);
-    // A driver that has shut down says nothing any more: then what it said last.
+    // A driver that has shut down does not answer: use its last answer.
     if (!known) one = source.seen;
     source.seen = one;
     sum.used += one.used;
@@ -368,7 +367,7 @@ Status NativePool::export_pointer(Address address, void* data) {
     if (found == blocks_.end()) return kInvalidValue;
     stream = found->second.source->allocates;
   }
-  // Another process's work knows nothing of our context's events.
+  // Work of another process is not ordered by our context's events.
   const Status status = native_.synchronize_stream(stream);
   return status != kSuccess ? status : native_.export_pointer(address, data);
 }
@@ -404,7 +403,7 @@ uint64_t NativePool::begin_end(driver::Context context) {
   return ending;
 }
 
-// Its peaks outlive it. Where the driver says nothing of it any more, those that were seen last.
+// Its peaks outlive it; if the driver no longer answers, those seen last.
 void NativePool::remember(const Source& source) {
   driver::NativeUsage last;
   const bool known = native_.usage(source.pool, &last) == kSuccess;
@@ -450,8 +449,8 @@ void NativePool::retire(const Source& source) {
   native_.destroy_pool(source.pool);
 }
 
-// The memory is the device's, not the context's, and outlives it. Only when the context is gone is it
-// certain that all its work is over and that the program uses the memory no more.
+// The memory belongs to the device and outlives the context. Only once the context is gone is all its work
+// certainly done and the memory unused.
 void NativePool::free_orphans(Source& source) {
   std::vector<Orphans> now;
   {
@@ -463,7 +462,7 @@ void NativePool::free_orphans(Source& source) {
     orphans_.erase(theirs, orphans_.end());
   }
   for (const Orphans& one : now) {
-    // A driver that took it back with its context may have given the address to somebody else.
+    // If the driver took the block back with its context, the address may have been reused.
     const auto free = [&](Address address) {
       if (native_.pool_of(address) == one.source->pool) native_.free_on(source.frees, address);
     };

@@ -1,8 +1,8 @@
 // The driver's own stream-ordered pool as a source of blocks for programs that name no stream: one private
 // pool and two private streams per context. A block is allocated on one stream and made visible to all later
-// work by a context event; a free is ordered after all work so far by another and made on the second stream,
-// so an allocation never waits for the work before a free. No host waits. Owns the list of its blocks, under
-// a lock that is never held across a driver call.
+// work by a context event; a free is ordered after all earlier work by another and made on the second stream,
+// so an allocation never waits for the work before a free. The host never waits. Owns the list of its blocks,
+// under a lock that is never held across a driver call.
 #pragma once
 
 #include <atomic>
@@ -34,25 +34,25 @@ class NativePool final : public allocator::Allocator {
              upstream::InFlight& in_flight)
       : driver_(driver), native_(native), order_(order), in_flight_(in_flight) {}
 
-  // kNotSupported: this driver cannot, and that was said once.
+  // kNotSupported: this driver has no such pools; logged once.
   Status allocate(driver::Context context, uint64_t bytes, Address* out) override;
-  // Makes what a context needs, which is current, before the first allocation: while a stream that was
-  // destroyed still has work, the driver makes the creation of another one wait for it.
+  // Creates the streams and pool of `context`, the current one, before its first allocation: while a
+  // destroyed stream still has work, the driver makes the creation of another wait for it.
   void prepare(driver::Context context) {
     if (context != nullptr) open(context);
   }
   bool may_take(driver::Context, uint64_t) override { return true; }
   void note_failure(driver::Context context, uint64_t bytes) override;
   Freed free(Address address, Waits waits) override;
-  // The same when `stream` reaches the free. False: not a block of this pool.
+  // A free in the order of `stream`. False: not a block of this pool.
   bool free_on(Address address, driver::Stream stream);
 
-  // Every question about its blocks is the driver's to answer: they are its own allocations.
+  // The driver answers every query about these blocks: they are its own allocations.
   bool owns(Address) override { return false; }
   bool find(Address, Held*) override { return false; }
   bool taint(Address, uint64_t, Taint) override { return false; }
   bool device_of(driver::Context, int*) override { return false; }
-  // Whether an address is that of a block the application holds.
+  // Whether a live block starts at an address.
   bool has_block(Address address);
 
   uint64_t trim(uint64_t keep) override;
@@ -61,18 +61,18 @@ class NativePool final : public allocator::Allocator {
   void set_max_cached(uint64_t) override {}
   uint64_t releasable_bytes(driver::Context) override { return 0; }
   uint64_t largest_free(int, bool) override { return 0; }
-  // The context's handle means nothing here from now on, but its memory stays until ended().
+  // From now on the context's handle is unknown here, but its memory stays until ended().
   uint64_t begin_end(driver::Context context) override;
   void ended(uint64_t ending, bool gone) override;
 
-  // Whether the locks can be had within a moment: not if a signal handler interrupted their holder on this
+  // Whether the locks become free within a moment: not if a signal handler interrupted their holder on this
   // thread.
   bool can_be_asked() CUPOOL_EXCLUDES(lock_) {
     if (!in_flight_.can_be_asked() || !lock_.try_lock_for_a_moment()) return false;
     lock_.unlock();
     return true;
   }
-  // Of all contexts of a device.
+  // Sum over all contexts of a device.
   driver::NativeUsage usage(int device);
   void reset_peaks();
 
@@ -98,18 +98,18 @@ class NativePool final : public allocator::Allocator {
     uint64_t limit = kUnlimited;
     bool free_waits = false;
     stats::ThreadTally* tally = nullptr;
-    driver::NativeUsage seen;  // what the driver last said
+    driver::NativeUsage seen;  // the driver's last answer
   };
   struct Block {
     Source* source;
     uint64_t bytes;
   };
-  // What a context that ends leaves behind; freed when it is gone and the device gets its next source.
+  // Blocks of an ended context; freed once it is gone and the device gets its next source.
   struct Orphans {
     uint64_t ending;
     Source* source;
     std::vector<std::pair<Address, uint64_t>> blocks;  // and their bytes
-    std::vector<Address> deferred;                     // freed by the program, while something captured
+    std::vector<Address> deferred;                     // freed by the program during a capture
     bool gone = false;
   };
 
@@ -117,8 +117,8 @@ class NativePool final : public allocator::Allocator {
   Source* open(driver::Context context);
   Source* find_source(driver::Context context) const CUPOOL_REQUIRES(lock_);
   bool visit_mark(Address, void (*)(Mark&, void*), void*) override { return false; }
-  // Runs `f(Source&, is_open)` for each source. Open: its context does not end meanwhile. Else it ends, or
-  // has failed, and the driver must not be asked.
+  // Runs `f(Source&, is_open)` for each source. Open: its context does not end meanwhile. Else it is ending
+  // or has failed, and the driver must not be called.
   template <typename F>
   void for_each_source(F&& f) CUPOOL_EXCLUDES(lock_);
   bool fill(Source* source);
@@ -141,9 +141,8 @@ class NativePool final : public allocator::Allocator {
   std::map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Orphans> orphans_ CUPOOL_GUARDED_BY(lock_);
   uint64_t endings_ CUPOOL_GUARDED_BY(lock_) = 0;
-  std::map<int, driver::NativeUsage> past_ CUPOOL_GUARDED_BY(lock_);  // peaks of contexts that ended
-  std::deque<std::pair<Address, Source*>> deferred_
-      CUPOOL_GUARDED_BY(lock_);  // freed while something captured
+  std::map<int, driver::NativeUsage> past_ CUPOOL_GUARDED_BY(lock_);           // peaks of contexts that ended
+  std::deque<std::pair<Address, Source*>> deferred_ CUPOOL_GUARDED_BY(lock_);  // freed during a capture
   std::atomic<bool> has_deferred_{false};
 };
 

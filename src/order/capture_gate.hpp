@@ -1,7 +1,7 @@
 // Keeps our own driver calls and the program's stream captures apart: a record, query or free of ours would
-// break a capture, so none is begun while a stream captures, and a capture begins only when none of ours is
-// under way. One for the process, because a capture in global mode forbids such calls in every context. Two
-// counters, no lock.
+// break a capture, so none begins while a stream captures, and a capture begins only when none is in flight.
+// One per process, because a capture in global mode forbids such calls in every context. Two counters, no
+// lock.
 #pragma once
 
 #include <sched.h>
@@ -15,9 +15,9 @@ class CaptureGate {
  public:
   bool is_capturing() const { return captures_.load(std::memory_order_acquire) != 0; }
 
-  // Around a call of ours that a capture would not survive. False: one runs, the call must not be made.
+  // Around a call of ours that would break a capture. False: a capture runs, the call must not be made.
   bool enter() {
-    // This store and load against those of begin_capture(): one of the two sees the other.
+    // begin_capture() mirrors this store and load: at least one side sees the other.
     calls_.fetch_add(1, std::memory_order_seq_cst);
     if (captures_.load(std::memory_order_seq_cst) == 0) return true;
     leave();

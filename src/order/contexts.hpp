@@ -1,6 +1,6 @@
-// The contexts of the process, and whether they reach each other's memory. Kept in a fixed array under a lock
-// of its own, the innermost of order/: it is held across the driver's wait of a context for an event, and
-// nothing else is taken under it.
+// The contexts of the process, and whether they can access each other's memory. A fixed array under its own
+// lock, the innermost of order/: it is held across the driver call that makes a context wait for an event,
+// and no other lock is taken under it.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ class Contexts {
  public:
   static constexpr size_t kMost = 256;
 
-  // False: it is known already, or there are too many.
+  // False: known already, or the table is full.
   bool add(driver::Context context) {
     Guard hold(lock_);
     for (size_t i = 0; i < count_; ++i) {
@@ -40,15 +40,15 @@ class Contexts {
     return count_;
   }
 
-  // From now on work of one may touch memory of another.
+  // From now on work of one context may touch memory of another.
   void connect() { connected_.store(true, std::memory_order_release); }
   bool are_connected() const { return connected_.load(std::memory_order_acquire); }
 
-  // Streams wait for values in memory, which only later submissions may bring.
+  // Streams wait for values in memory, which only later submissions may write.
   void note_gates() { has_gates_.store(true, std::memory_order_relaxed); }
   bool has_gates() const { return has_gates_.load(std::memory_order_relaxed); }
 
-  // All later work of `context`, and of all that may touch its memory, runs after `event`.
+  // All later work of `context`, and of all contexts that may touch its memory, runs after `event`.
   driver::Status order_after(driver::Driver& driver, driver::Context context, driver::Event event) {
     if (!are_connected()) return driver.order_after(context, event);
     Guard hold(lock_);

@@ -1,6 +1,6 @@
-// What hand-outs ask of all lanes but one: to wait for the seal that covers a stamp. The one is the lane that
-// alone did the block's old work, whose stream keeps the order by itself. What is asked of every lane is
-// Timeline::lean_. Under the timeline's lock.
+// Demands of hand-outs on all lanes but one: to wait for the seal that covers a stamp. The exempt lane did
+// all the block's old work, so its stream keeps the order by itself. Demands on every lane are in
+// Timeline::lean_. Under the timeline's lock; calls no driver.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class Demands {
   enum class Added { kNothing, kNew };
   struct Result {
     Added added;
-    Epoch displaced;  // had no place any more: to be asked of every lane. 0: nothing was.
+    Epoch displaced;  // evicted: now demanded of every lane. 0: none.
   };
 
   Result add(Epoch stamp, LaneName sole) {
@@ -33,7 +33,7 @@ class Demands {
     *place = {sole, stamp};
     return {Added::kNew, displaced};
   }
-  // What a lane has to wait for. `name` none: a lane that did nothing alone.
+  // The stamp a lane has to wait for. `name` none: a lane without blocks of its own.
   Epoch of(LaneName name) const {
     Epoch stamp = 0;
     for (const Demand& one : demands_) {

@@ -1,6 +1,6 @@
-// A lane is one stream as the order of work sees it, named by a number that cannot come back for another
-// stream while it still matters. A set of lanes is kept only as far as it matters: none, one, or many. Pure
-// values, no state.
+// A lane is one stream as the order of work sees it, identified by a number that is not reused for another
+// stream while it still matters. A set of lanes is kept only as precisely as it matters: none, one, or many.
+// Pure values: no state, no lock, no driver calls.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class Lane : uint64_t {
 };
 
 // Stream handles are addresses, so multiples of eight; threads' default streams get odd numbers that are
-// never used twice in a process (all of them share one handle value, and a thread's address can return).
+// never reused in a process (they all share one handle value, and a thread's address can be reused).
 inline Lane lane_of_handle(uint64_t handle) {
   return handle <= 1 ? Lane::kLegacy : static_cast<Lane>(handle);
 }

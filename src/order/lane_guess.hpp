@@ -1,8 +1,7 @@
-// Which lane will use the block that is being asked for? The present one, mostly; but a program that goes on
-// in another stream asks for memory first. Programs repeat themselves, so the guess is what came next the
-// last time that a block of this size was asked for at this place of such a turn. Only a preference hangs on
-// it: a wrong guess costs a wait that the driver's free would have made, never the order. The owner's lock
-// protects it.
+// Predicts which lane will use the block being allocated. Mostly the current one; but a program that moves on
+// to another stream allocates first. Programs repeat themselves, so the prediction is the lane that came next
+// the last time a block of this size was allocated at this position of such a turn. A wrong guess costs a
+// wait that the driver's free would have made too, never correctness. The owner's lock protects it.
 #pragma once
 
 #include <array>
@@ -58,7 +57,7 @@ class LaneGuess {
   std::array<Next, 1024> next_{};
   std::array<uint64_t, 8> asked_{};  // keys whose outcome is not known yet
   size_t waiting_ = 0;
-  LaneName lane_ = LaneName::kNone;  // of the present turn, or of the one before an open one
+  LaneName lane_ = LaneName::kNone;  // of the current turn, or of the last one if the turn is open
   uint64_t work_ = 0;
   uint64_t place_ = 0;
 };

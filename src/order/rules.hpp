@@ -1,6 +1,6 @@
 // One switch per rule of the order model (docs/order.md), all on in the product. A test build (tests/seeds)
-// takes them out one at a time, and the oracle must then find a program that breaks: that is how we know that
-// every rule is needed and every test can fail.
+// turns them off one at a time, and the oracle must then find a program that breaks: so every rule is needed
+// and every test can fail.
 #pragma once
 
 namespace cupool::order {
@@ -16,14 +16,14 @@ CUPOOL_RULE(kLean);         // without: a submission does not wait for the seal 
 CUPOOL_RULE(kAllLanes);     // without: the own-lane skip looks at one epoch, not at all unfinished ones
 CUPOOL_RULE(kNote);         // without: submissions to a second stream are not noted
 CUPOOL_RULE(kNumberFirst);  // without: the event is recorded before the epoch's number goes up
-CUPOOL_RULE(kRename);       // without: a destroyed stream's lane stays noted, its handle comes back
+CUPOOL_RULE(kRename);       // without: a destroyed stream's lane stays noted while its handle is reused
 CUPOOL_RULE(kDropWaited);   // without: a destroyed stream's waits count for the next one with its handle
 CUPOOL_RULE(kDropOverlap);  // without: a programmatic launch may jump over the wait
 CUPOOL_RULE(kThreadLanes);  // without: all threads' default streams count as one lane
-CUPOOL_RULE(kTurn);         // without: it stays the turn of the lane that was given work first
+CUPOOL_RULE(kTurn);         // without: the turn stays with the lane that was given work first
 CUPOOL_RULE(kDropName);     // without: a destroyed stream's name goes to the next one with its handle
 CUPOOL_RULE(kSealInFree);   // without: work may wait for an event that was recorded outside a free
-CUPOOL_RULE(kLeaves);       // without: memory leaves the process before its old work is over
+CUPOOL_RULE(kLeaves);       // without: memory leaves the process before its old work is done
 
 #undef CUPOOL_RULE
 

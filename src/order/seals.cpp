@@ -1,5 +1,5 @@
-// The list of pending seals and the events of one context. Runs under the timeline's lock and decides
-// nothing: see seals.hpp. Calls the driver for events only.
+// The list of pending seals and the events of one context. Mechanism only, under the timeline's lock: see
+// seals.hpp. Calls the driver for events only.
 #include "order/seals.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ void Seals::push(Epoch epoch, Lane lanes) {
   pending_[count_++] = {epoch, lanes, nullptr, false};
 }
 
-// What work may wait for passes only into another such seal; everything else may pass into any.
+// A seal that work may wait for merges only into another such seal; any other may merge into any.
 void Seals::make_room() {
   for (size_t i = count_ - 1; count_ > kMost && i-- > 0;) {
     if (pending_[i].in_free && !pending_[i + 1].in_free) continue;
@@ -39,7 +39,7 @@ const Seal* Seals::covering(Epoch epoch) const {
 Lane Seals::lanes_up_to(Epoch epoch) const {
   Lane all = Lane::kNone;
   for (size_t i = 0; i < count_ && pending_[i].epoch <= epoch; ++i) {
-    // Without the rule: as if a seal's own lanes were all that its event covers.
+    // Rule off: pretends that a seal's event covers only its own lanes.
     if (!kAllLanes) all = Lane::kNone;
     all = unite(all, pending_[i].lanes);
   }
@@ -55,7 +55,7 @@ void Seals::rename(Lane lane) {
 Epoch Seals::newest_done(driver::Driver& driver, bool* failed) const {
   Epoch done = 0;
   for (size_t i = 0; i < count_; ++i) {
-    // One that stands for the program's wait is not ours to judge; a later one may still prove it too.
+    // A seal for a program's wait has no event to query; a later seal may still prove it.
     if (pending_[i].event == nullptr) continue;
     const driver::Status status = driver.query(pending_[i].event);
     if (status != driver::kSuccess) {

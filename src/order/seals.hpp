@@ -1,7 +1,7 @@
-// The closed epochs of one context that are not known to be over: the number of each, the lanes noted in it,
-// and the event that tells when its work is done. Mechanism only: what a seal means is decided in
-// timeline.cpp, under whose lock every function here runs. Takes no host memory; events are created once and
-// used again, and a destroyed context's events die with it.
+// The closed epochs of one context that are not known to be complete: the number of each, the lanes noted in
+// it, and the event that tells when its work is done. Mechanism only: timeline.cpp decides what a seal means,
+// and every function here runs under its lock. Allocates no host memory; events are created once and
+// recycled, and die with their context.
 #pragma once
 
 #include <array>
@@ -15,17 +15,17 @@ namespace cupool::order {
 struct Seal {
   Epoch epoch = 0;
   Lane lanes = Lane::kNone;
-  driver::Event event = nullptr;  // null: a wait of the program stands for it, or one that failed
+  driver::Event event = nullptr;  // null: the seal is a wait of the program, or one that failed
   bool in_free = false;           // recorded inside a free: work may be made to wait for it
 };
 
 class Seals {
  public:
-  // How many are pending at most, but for one that is just being made.
+  // The most that are pending, besides one being made.
   static constexpr size_t kMost = 64;
 
-  // An epoch is closed; nothing is recorded yet. If there are too many, one of the newest goes first: the one
-  // after it covers all it covers, and takes over its lanes.
+  // Adds a closed epoch; nothing is recorded yet. If the list is full, one of the newest is dropped: its
+  // successor covers the same work and takes over its lanes.
   void push(Epoch epoch, Lane lanes);
   Seal& newest() { return pending_[count_ - 1]; }
 
@@ -34,19 +34,19 @@ class Seals {
   // The lanes of all pending epochs up to one, or of all.
   Lane lanes_up_to(Epoch epoch) const;
   Lane lanes() const { return lanes_up_to(~Epoch{0}); }
-  // A lane becomes one that equals no other.
+  // Replaces a lane by one that equals no other.
   void rename(Lane lane);
 
   // The highest epoch whose event is done, or 0. `failed` is set if the driver refuses to answer.
   Epoch newest_done(driver::Driver& driver, bool* failed) const;
-  // Forgets all up to `epoch`: their work is over.
+  // Drops all seals up to `epoch`: their work is done.
   void retire(Epoch epoch);
-  // Takes out one that proved nothing. Its lanes pass to the next newer one; if there is none, they are
+  // Drops a seal that proved nothing. Its lanes pass to the next newer seal; if there is none, they are
   // returned.
   Lane abandon(Epoch epoch);
   void forget_all();
 
-  // An event to record, or null; and back.
+  // Takes an event to record, or null; gives it back.
   driver::Event take_event(driver::Driver& driver, driver::Context context);
   void give_event(driver::Event event);
 

@@ -1,6 +1,6 @@
-// The slow half of a timeline: everything that changes its words, under `lock_`. The order of the stores is
-// part of the rules (docs/order.md): `idle_` goes first, the number goes up before the record, a lane has
-// waited before that is noted. Waits on the host without the lock.
+// The slow path of a timeline: everything that changes its words, under `lock_`. The order of the stores is
+// part of the rules (docs/order.md): `idle_` is cleared first, the number goes up before the record, a lane's
+// wait is noted after it was made. Waits on the host without the lock.
 #include "order/timeline.hpp"
 
 #include <sys/syscall.h>
@@ -19,14 +19,14 @@ using driver::kSuccess;
 
 namespace {
 
-// How long a wait on the host sleeps between two questions: shorter than most kernels of a program that
-// frees memory, longer than the questions take.
+// The sleep between two polls of a host wait: shorter than most kernels of a program that frees memory,
+// longer than a poll takes.
 constexpr timespec kPollInterval{0, 20'000};
 
-// From this many pending seals on, a free that makes another one also asks which are done.
+// From this many pending seals on, a free that adds one also polls which are done.
 constexpr size_t kManyPending = 4;
 
-// A program that strays to another stream now and then has no streams that take turns.
+// A program that uses another stream now and then does not count as one whose streams take turns.
 constexpr uint32_t kFewWaits = 16;
 
 constinit thread_local char thread_token = 0;
@@ -37,15 +37,16 @@ Lane Timeline::in_use_locked() const {
   return blind_ ? Lane::kMany : unite(noted_.load(std::memory_order_relaxed), seals_.lanes());
 }
 
-// The words the hot path of an allocation looks at, made anew whenever something they depend on changed.
+// Recomputes the words that the hot path of an allocation reads, whenever something they depend on has
+// changed.
 void Timeline::refresh_locked() {
   const Lane in_use = in_use_locked();
   one_lane_.store(in_use != Lane::kMany && reuse() == Reuse::kLean, std::memory_order_release);
   idle_.store(in_use == Lane::kNone || !kFence, std::memory_order_release);
 }
 
-// `idle_` goes before the note comes: a thread that finds its lane noted already may free and allocate at
-// once, and must not find `idle_` from before the note.
+// Clears `idle_` before the note is stored: a thread that finds its lane noted already may free and allocate
+// at once, and must not read a stale `idle_`.
 void Timeline::add_noted_locked(Lane lanes) {
   if (lanes != Lane::kNone) idle_.store(!kFence, std::memory_order_release);
   noted_.store(unite(noted_.load(std::memory_order_relaxed), lanes), std::memory_order_release);
@@ -67,7 +68,7 @@ void Timeline::note(Lane lane) {
   quiet_.store(are_many ? Lane::kMany : lane, std::memory_order_release);
 }
 
-// What was freed while no work was under way is over, and stays so: the work that begins now belongs to a new
+// Blocks freed while no work was pending are done and stay so: the work that begins now belongs to a new
 // epoch.
 void Timeline::close_idle_epoch_locked() {
   const Epoch epoch = open_.load(std::memory_order_relaxed);
@@ -82,8 +83,9 @@ void Timeline::leave_turn_open() {
   turns_.leave_open();
 }
 
-// A thread submits or frees. Where streams wait for values in memory, one thread may have to submit what
-// another one's free would have waited for: from now on nothing is made to wait.
+// Notes a thread that submits or frees. Where streams wait for values in memory, one thread may have to
+// submit what another's free would have waited for: with a second thread, nothing is made to wait from now
+// on.
 void Timeline::note_thread_locked() {
   if (thread_ == nullptr) thread_ = &thread_token;
   if (thread_ != &thread_token) several_threads_.store(true, std::memory_order_relaxed);
@@ -95,7 +97,7 @@ void Timeline::note_thread_locked() {
 // ---- Seals.
 
 // Closes the open epoch and returns its number. The lanes noted so far go with it, and the number goes up
-// before anything is recorded: work that the record misses is freed with a new stamp.
+// before anything is recorded: blocks whose work the record misses are freed with a newer stamp.
 Epoch Timeline::open_next_locked() {
   const Epoch epoch = open_.load(std::memory_order_relaxed);
   seals_.push(epoch, noted_.load(std::memory_order_relaxed));
@@ -138,8 +140,8 @@ void Timeline::seal_in_free() {
     lock_.unlock();
     return;
   }
-  // Nothing was submitted since the last seal, so its event covers all that blocks with the open stamp were
-  // used for: it serves for the open epoch as well.
+  // Nothing was submitted since the last seal, so its event covers all work on blocks with the open stamp: it
+  // serves for the open epoch as well.
   const bool is_covered = noted_.load(std::memory_order_relaxed) == Lane::kNone && !seals_.empty() &&
                           seals_.newest().in_free && !blind_;
   if (is_covered) {
@@ -196,7 +198,7 @@ void Timeline::raise_lean(Epoch stamp) {
   }
 }
 
-// A lane that reads the new number looks under the lock what is asked of it.
+// A lane that reads the new number looks up its demands under the lock.
 void Timeline::demand_of_others(Epoch stamp, LaneName sole) {
   Guard hold(lock_);
   turns_.note_use();
@@ -210,8 +212,8 @@ Epoch Timeline::newest_leant_on_locked() const {
   return std::max(lean_.load(std::memory_order_seq_cst), demands_.highest());
 }
 
-// What is asked is published first and the mode read then; distrust() does it the other way round. So one of
-// the two sees the other, and nothing stays without its order.
+// Publishes the demand, then reads the mode; distrust() does the reverse. So at least one sees the other, and
+// no hand-out stays unordered.
 void Timeline::lean_on_seal(Epoch stamp, LaneName sole) {
   if (stamp > lean_.load(std::memory_order_acquire)) {
     if (sole == LaneName::kNone) {
@@ -235,15 +237,15 @@ bool Timeline::may_submit(Lane lane) const {
   return (is_over && demand == 0) || waited_.has(lane, is_over ? 0 : lean, demand) || !kLean;
 }
 
-// The first submission of a lane since something was handed out that may be used there. Nothing need be done
-// if the stream itself orders it: all that the seal covers, and that may not be over, is in this lane.
+// The first submission of a lane since a block was handed out that it may use. No wait is needed if the
+// stream itself orders it: all unfinished work that the seal covers is in this lane.
 bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   bool has_seal = false;
   {
     Guard hold(lock_);
     const uint64_t demand = demand_.load(std::memory_order_relaxed);
     const Epoch asked = std::max(lean_.load(std::memory_order_acquire), demands_.of(turns_.find(lane)));
-    // What goes into a capture is not work; the launch of its graph is.
+    // A captured call is not work; the launch of its graph is.
     if (gate_.is_capturing() && driver_.is_capturing(stream)) return true;
     if (asked <= completed_.load(std::memory_order_relaxed) || waited_.has(lane, asked, 0)) {
       waited_.set(lane, asked, demand);
@@ -262,16 +264,16 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
         if (++stream_waits_ >= kFewWaits)
           lanes_.store(std::max<size_t>(2, waited_.count()), std::memory_order_relaxed);
       }
-      // Only now: another thread that finds this note submits to the stream at once.
+      // Only after the wait: another thread that finds this note submits to the stream at once.
       waited_.set(lane, seal->epoch, demand);
     }
   }
-  // A driver that has failed keeps no seal.
+  // Without a seal (the driver has failed), wait for everything.
   return has_seal || wait_for_all();
 }
 
 // All later work of the context waits for the seal that covers `epoch`. It was recorded inside a free, so the
-// driver's free would have waited for all of that.
+// driver's free would have waited for all that work.
 bool Timeline::order_locked(Epoch epoch) {
   if (epoch <= ordered()) return true;
   const Seal* const seal = seals_.covering(epoch);
@@ -313,8 +315,7 @@ bool Timeline::wait_for(Epoch epoch) {
       over = epoch <= completed_.load(std::memory_order_relaxed);
       may_wait = !failed_ && !gate_.is_capturing() && seals_.covering(epoch) != nullptr;
     }
-    // The system call itself: the C library's nanosleep is a cancellation point, and the callers are on their
-    // way through the pool.
+    // The raw system call: libc's nanosleep is a cancellation point, and callers are inside the pool.
     if (may_wait && !over) syscall(SYS_nanosleep, &kPollInterval, nullptr);
   }
   errno = saved_errno;
@@ -350,7 +351,7 @@ bool Timeline::wait_for_all() {
   return status == kSuccess;
 }
 
-// ---- What the application does.
+// ---- Calls of the application.
 
 Epoch Timeline::begin_wait(Lane lane) {
   Guard hold(lock_);
@@ -360,8 +361,8 @@ Epoch Timeline::begin_wait(Lane lane) {
   return epoch;
 }
 
-// A wait that failed proves nothing. Its lanes stay with the seal that was made meanwhile, which covers their
-// work, or else with what is noted.
+// A failed wait proves nothing. Its lanes pass to a seal made meanwhile, which covers their work, or else
+// back to the noted lanes.
 void Timeline::end_wait(Epoch epoch, bool succeeded) {
   if (epoch == 0) return;
   Guard hold(lock_);
@@ -384,7 +385,7 @@ void Timeline::destroy_stream(Lane lane) {
   refresh_locked();
 }
 
-// ---- Doubt.
+// ---- Distrust.
 
 void Timeline::distrust() {
   Guard hold(lock_);
@@ -397,7 +398,8 @@ void Timeline::distrust() {
 void Timeline::use_completed_only() {
   Guard hold(lock_);
   reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
-  // What is ordered, but not over, is not handed out any more; what of it was, counts as leant on.
+  // Blocks that are ordered but not done are no longer handed out; those handed out already count as leant
+  // on.
   raise_lean(ordered());
   ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
   refresh_locked();
@@ -409,7 +411,7 @@ void Timeline::expect_direct_access() {
   settle();
 }
 
-// What only this context was told to wait for so far, all are told.
+// Makes all contexts wait for what only this context waited for so far.
 void Timeline::order_everywhere() {
   Guard hold(lock_);
   const Epoch newest = std::max(newest_leant_on_locked(), ordered());

@@ -1,9 +1,9 @@
-// When may memory of one context that the application freed be handed out again? One timeline for each
-// context, because the driver's free waits for the work of the memory's own context and for no other.
-// docs/order.md argues every rule and names the races. Owns: the epochs, what is known of the streams in use,
-// and on which seal hand-outs lean. All state changes happen under `lock_`, but for `lean_`; the words in the
-// first cache line are read without it. `lock_` is held across record, query and wait of an event (the model
-// needs these steps whole), never across a call the application made or a wait on the host.
+// Decides when freed memory of one context may be handed out again. One timeline per context, because the
+// driver's free waits only for work of the memory's own context; docs/order.md argues every rule and race.
+// Owns the epochs, the streams in use, and the seals that hand-outs lean on. State changes under `lock_`,
+// except `lean_`; the first cache line is read without it. `lock_` is held across record, query and wait of
+// an event (the model needs these steps atomic), never across a call of the application or a wait on the
+// host.
 #pragma once
 
 #include <atomic>
@@ -22,20 +22,20 @@
 
 namespace cupool::order {
 
-// What it takes to hand out a block whose work is not over, but sealed.
+// What it takes to hand out a block whose work is sealed but not done.
 enum class Reuse {
-  kLean,       // the streams that may use it wait, each before its next submission
+  kLean,       // each stream that may use it waits before its next submission
   kOrder,      // not all submissions are seen: the whole context waits for the seal
-  kCompleted,  // nothing does: only blocks whose work is over are handed out
+  kCompleted,  // not possible: only blocks whose work is done are handed out
 };
 
 // How far a search for a block goes.
 enum class Reach {
-  kCheap,  // what costs streams that overlap nothing
-  kOwn,    // what costs one lane nothing, for all its old work is there
-  kAll,    // what streams may have to wait for
+  kCheap,  // blocks that make no overlapping stream wait
+  kOwn,    // blocks of the lane's own: all their old work is in it
+  kAll,    // blocks that streams may have to wait for, too
 };
-// The limit of a search while no work is under way.
+// The limit of a search while no work is pending.
 inline constexpr Epoch kAnyStamp = ~Epoch{0};
 
 class Timeline {
@@ -49,13 +49,13 @@ class Timeline {
 
   // The stamp of a block that is freed now. pre: the application's last launch on it has returned.
   Epoch open() const { return open_.load(std::memory_order_acquire); }
-  // Whether no work is under way: any block may be handed out. Read it after the block was taken from
-  // wherever it lay: what was noted before the free is then seen.
+  // Whether no work is pending: any block may be handed out. Read it after the block was taken from wherever
+  // it lay: what was noted before the free is then seen.
   bool is_idle() const { return idle_.load(std::memory_order_acquire); }
-  // The highest stamp whose work is over, so that the host or another device may write there too.
+  // The highest stamp whose work is done, so that the host or another device may write there too.
   Epoch completed() const { return kFence ? completed_.load(std::memory_order_acquire) : kAnyStamp; }
-  // The highest stamp that may be handed out at no cost to streams that overlap: its work is over, or comes
-  // before all later work anyway. Read it, too, under the lock under which the block lies.
+  // The highest stamp that may be handed out without making overlapping streams wait: its work is done, or
+  // ordered before all later work anyway. Read it, too, under the lock of the list that holds the block.
   Epoch cheap() const {
     if (is_idle() || !kFence) return kAnyStamp;
     return one_lane_.load(std::memory_order_acquire) ? sealed_.load(std::memory_order_acquire) : ordered();
@@ -66,36 +66,35 @@ class Timeline {
     return reuse() == Reuse::kLean ? sealed_.load(std::memory_order_acquire) : ordered();
   }
   Epoch limit(Reach reach) const { return reach == Reach::kCheap ? cheap() : reachable(); }
-  // Whether work is under way in several lanes, so that cheap() and reachable() differ.
+  // Whether work is pending in several lanes, so that cheap() and reachable() differ.
   bool is_spread() const { return !is_idle() && !one_lane_.load(std::memory_order_acquire); }
-  // Before a block is handed out that cheap() or reachable() allowed: the submissions that may use it must
-  // come after its old work, which is all in the lane `sole`, if that is one. `stamp` is 0 if that was so
-  // because no work was under way.
+  // Before handing out a block that cheap() or reachable() allowed: orders submissions that may use it after
+  // its old work, which is all in lane `sole` if one is given. `stamp` is 0 if no work was pending.
   void lean_on(Epoch stamp, LaneName sole = LaneName::kNone) {
     if (stamp > ordered()) lean_on_seal(stamp, sole);
   }
   const Turns& turns() const { return turns_; }
-  // Before a block is handed out that another lane is expected to use than the one whose turn it is.
+  // Before handing out a block that a lane other than the current turn's is expected to use.
   void leave_turn_open();
-  // The lane that alone was given work since a block was taken in turn `taken`, if all work is seen.
+  // The only lane given work since a block was taken in turn `taken`, if all work is seen.
   LaneName sole_since(uint64_t taken) const {
     return reuse() == Reuse::kLean ? turns_.sole_since(taken) : LaneName::kNone;
   }
 
   // Around every call that submits work to `lane`, which is `stream`. False: the work must not be submitted,
-  // for it cannot be ordered after what it may touch. No driver that still works does that.
+  // because it cannot be ordered after older work on the same memory. Only a failed driver causes that.
   [[nodiscard]] bool before_submit(Lane lane, driver::Stream stream) {
     return !is_leaning() || may_submit(lane) || wait_for_lean(lane, stream);
   }
-  // Whether there is nothing to do before.
+  // Whether nothing has to be done first.
   [[gnu::noinline]] bool may_submit(Lane lane) const;
-  // Whether hand-outs lean on work that is not over: a launch that may start before its predecessor has
-  // ended would jump over the stream's wait.
+  // Whether hand-outs lean on unfinished work: a programmatic launch, which may start before its predecessor
+  // ends, would jump over the stream's wait.
   bool is_leaning() const {
     return demand_.load(std::memory_order_acquire) != 0 ||
            lean_.load(std::memory_order_acquire) > completed_.load(std::memory_order_acquire);
   }
-  // The driver's answer to the wait that failed: what it would have said to the submission too.
+  // The driver's answer to the failed wait: the submission would have got the same.
   driver::Status refusal() const { return refusal_.load(std::memory_order_relaxed); }
   void after_submit(Lane lane) {
     const bool is_first = Reentry::note_work();
@@ -103,74 +102,74 @@ class Timeline {
     if (is_first || (quiet != lane && quiet != Lane::kMany)) note(lane);
   }
 
-  // ---- Inside a free, which the driver would have made wait for all work of the context.
+  // ---- Inside a free, in which the driver would have waited for all work of the context.
 
-  // Closes the open epoch. At once where nothing was submitted since the last time; else by an event, or,
-  // where the driver has none for contexts, by a wait. Gives up if another thread is at it.
+  // Closes the open epoch: at once if nothing was submitted since the last seal, else by an event, or by a
+  // wait if the driver has no context events. Gives up if another thread holds the lock.
   void seal_in_free();
-  // The same, and waits on the host until all of that is over, as the driver's free does.
+  // The same, and waits on the host until all of that work is done, as the driver's free does.
   void wait_in_free();
-  // Inside a stream-ordered free, for which the driver waits for nothing: nothing may lean on this seal, but
-  // it tells when the work is over.
+  // Inside a stream-ordered free, in which the driver waits for nothing: nothing may lean on this seal, it
+  // only tells when the work is done.
   void seal_for_completion();
   bool has_context_events() const { return driver_.has_context_events(); }
 
-  // ---- Allocation, when the hot path said no.
+  // ---- Slow path of an allocation.
 
-  // Looks which seals are done. Gives up at once if another thread is at it.
+  // Polls which seals are done. Gives up at once if another thread holds the lock.
   void advance();
-  // Makes sealed blocks reachable where that takes more than a note: for kOrder a wait of the context on the
-  // device. False: there is nothing to gain.
+  // Makes sealed blocks reachable: for kOrder the context has to wait on the device. False: there is nothing
+  // to gain.
   bool reach();
-  // Waits on the host until the work of all epochs up to a sealed one is over. False during a capture or
+  // Waits on the host until the work of all epochs up to a sealed one is done. False during a capture or
   // after an error.
   bool wait_for(Epoch epoch);
-  // Before a block leaves the process, or the order of streams: its old work is over when this returns.
+  // Before a block leaves the process or stream order: its old work is done when this returns.
   bool settle();
   // Waits on the host for all work of the context. False during a capture or after an error.
   bool wait_for_all();
 
-  // ---- What the application does.
+  // ---- Calls of the application.
 
-  // Its own waits prove something: call begin before, end after. `lane` kMany stands for the whole context.
-  // begin returns 0 when the wait would prove nothing.
+  // The program's own waits complete epochs: call begin before, end after. `lane` kMany means the whole
+  // context. begin returns 0 when the wait would prove nothing.
   Epoch begin_wait(Lane lane);
   void end_wait(Epoch epoch, bool succeeded);
-  // Before the driver's call: the handle can come back for another stream.
+  // Before the driver's call: the handle can be reused for another stream.
   void destroy_stream(Lane lane);
 
-  // ---- Doubt, for good.
+  // ---- Distrust, permanent.
 
-  // Something may submit work that we do not see. The whole context waits for what leans already.
+  // Work may be submitted unseen. The whole context waits for what hand-outs already lean on.
   void distrust();
-  // Nothing is handed out before its old work is over. What leans already stays ordered by the streams'
-  // waits.
+  // From now on nothing is handed out before its old work is done. Earlier hand-outs that lean stay ordered
+  // by the streams' waits.
   void use_completed_only();
   // The same because the host or another device may touch any memory at any time: waits until nothing leans.
   void expect_direct_access();
-  // Contexts reach each other's memory from now on, or there is one more that does.
+  // Contexts can access each other's memory from now on, or one more can.
   void order_everywhere();
   Reuse reuse() const { return reuse_.load(std::memory_order_seq_cst); }
 
   bool is_capturing() const { return gate_.is_capturing(); }
   CaptureGate& gate() { return gate_; }
-  // How many lanes take turns; 0 while none had to wait for another more than a few times.
+  // How many lanes take turns; 0 until lanes had to wait for each other more than a few times.
   size_t lanes_in_turns() const { return lanes_.load(std::memory_order_relaxed); }
-  // Whether streams wait for values in memory, which only later submissions may bring.
+  // Whether streams wait for values in memory, which only later submissions may write.
   bool has_gates() const { return contexts_.has_gates(); }
   // Whether more than one thread was seen to submit work, or to free.
   bool has_several_threads() const { return several_threads_.load(std::memory_order_relaxed); }
 
-  // The context it belongs to; null between two of them. Stamps go on rising.
+  // The context it serves; null between two contexts. Stamps keep rising across them.
   driver::Context context() const { return context_.load(std::memory_order_acquire); }
   void begin(driver::Context context);
   void end();
-  // Only in a forked child: there is no work and no other thread.
+  // Only in a fork child: there is no work and no other thread.
   void forget_after_fork();
 
  private:
   bool is_touched_directly() const { return direct_.load(std::memory_order_seq_cst); }
-  // The highest stamp that is over, or ordered before all later work of the context.
+  // The highest stamp that is done, or ordered before all later work of the context.
   Epoch ordered() const { return kFence ? ordered_.load(std::memory_order_acquire) : kAnyStamp; }
 
   void raise_lean(Epoch stamp);
@@ -192,17 +191,17 @@ class Timeline {
   Lane in_use_locked() const CUPOOL_REQUIRES(lock_);
 
   alignas(64) std::atomic<Epoch> open_{1};
-  std::atomic<Epoch> completed_{0};  // the highest epoch whose work is over
-  std::atomic<Epoch> ordered_{0};    // the same, or that all later work of the context was told to wait for
+  std::atomic<Epoch> completed_{0};  // the highest epoch whose work is done
+  std::atomic<Epoch> ordered_{0};    // the same, or the highest that all later work of the context waits for
   std::atomic<Epoch> sealed_{0};     // the highest epoch with an event that work may wait for
-  std::atomic<Epoch> lean_{0};       // the highest stamp that every lane is asked to wait for
-  std::atomic<uint64_t> demand_{0};  // number of the newest in `demands_`; 0: all those are over
+  std::atomic<Epoch> lean_{0};       // the highest stamp that every lane must wait for
+  std::atomic<uint64_t> demand_{0};  // number of the newest in `demands_`; 0: all are done
   std::atomic<Lane> noted_{Lane::kNone};  // lanes given work since the last seal
-  // Work of this lane is noted, and it is its turn: the next submission there changes nothing. kMany: the
-  // same of every lane. Taken away before either changes.
+  // This lane is noted and it is its turn: its next submission changes nothing. kMany: the same for every
+  // lane. Cleared before either changes.
   std::atomic<Lane> quiet_{Lane::kNone};
   std::atomic<bool> idle_{true};
-  std::atomic<bool> one_lane_{true};  // what is under way is in one lane, and all of it is seen
+  std::atomic<bool> one_lane_{true};  // all pending work is in one lane, and all of it is seen
   std::atomic<Reuse> reuse_{Reuse::kLean};
   WaitedLanes waited_;
   Turns turns_;
@@ -217,9 +216,9 @@ class Timeline {
   std::atomic<bool> direct_{false};
 
   alignas(64) Lock lock_;
-  bool blind_ CUPOOL_GUARDED_BY(lock_) = false;   // work may be submitted that we do not see
-  bool failed_ CUPOOL_GUARDED_BY(lock_) = false;  // the driver does not answer for its events any more
-  const void* thread_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // names the thread that was noted first
+  bool blind_ CUPOOL_GUARDED_BY(lock_) = false;            // work may be submitted unseen
+  bool failed_ CUPOOL_GUARDED_BY(lock_) = false;           // the driver no longer answers for its events
+  const void* thread_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // identifies the thread noted first
   uint32_t stream_waits_ CUPOOL_GUARDED_BY(lock_) = 0;
   uint64_t demands_made_ CUPOOL_GUARDED_BY(lock_) = 0;
   Demands demands_ CUPOOL_GUARDED_BY(lock_);

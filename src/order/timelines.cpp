@@ -92,7 +92,7 @@ void Timelines::expect_direct_access(const char* reason) {
     Guard hold(lock_);
     direct_.store(true, std::memory_order_relaxed);
   }
-  // They may wait for their work, so not under the lock.
+  // Each may wait for its work, so not under the lock.
   for_each([](Timeline& timeline) { timeline.expect_direct_access(); });
 }
 

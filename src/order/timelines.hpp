@@ -1,6 +1,6 @@
-// The process's timelines, one for each context that has memory of ours, and what concerns all of them:
-// captures, doubt, contexts that reach each other. Grows under `lock_`, is read without it; a timeline is
-// never freed, and serves another context when its own has ended.
+// The process's timelines, one for each context with memory of ours, and what concerns all of them: captures,
+// distrust, contexts that access each other. Grows under `lock_`, is read without it; a timeline is never
+// freed, and serves another context when its own has ended.
 #pragma once
 
 #include <array>
@@ -14,17 +14,17 @@ class Timelines {
  public:
   constexpr explicit Timelines(driver::Driver* driver) : driver_(driver) {}
 
-  // The timeline of every submission, where the process has one context and memory of ours in it. Null: look
-  // for it, there may be none or several.
+  // The timeline of every submission, if the process has one context with memory of ours. Null: use find(),
+  // there may be none or several.
   Timeline* only() const { return only_.load(std::memory_order_acquire); }
   // Whether there is any.
   bool any() const { return all_[0].load(std::memory_order_acquire) != nullptr; }
-  // Null: nothing of ours is there.
+  // Null: the context has no memory of ours.
   Timeline* find(driver::Context context) const;
   // The same, made if there is none. Null: no host memory, or too many contexts.
   Timeline* of(driver::Context context);
 
-  // The program has this context; the program's context has ended.
+  // A context of the program begins; it has ended.
   void join(driver::Context context);
   void leave(driver::Context context);
   // Work of one context may touch memory of another. Before the driver is told.
@@ -33,16 +33,16 @@ class Timelines {
   CaptureGate& gate() { return gate_; }
   bool is_capturing() const { return gate_.is_capturing(); }
 
-  // For all timelines, those to come too. `reason` must live forever.
+  // For all timelines, future ones too. `reason` must live forever.
   void distrust(const char* reason);
   void use_completed_only(const char* reason);
   void expect_direct_access(const char* reason);
-  // The program uses waits that only a later submission ends. From several threads, a thread may have to
-  // release what another one's free would have waited for: nothing is made to wait any more.
+  // The program uses waits that only a later submission ends. With several threads, one may have to release
+  // what another's free would have waited for: from then on cupool makes nothing wait.
   void note_gate();
-  // Why freed memory is not reused as lanes allow; null: it is.
+  // Why reuse does not follow lanes; null: it does.
   const char* reason() const;
-  // Which kind of reuse there is, or would be.
+  // The kind of reuse in force, or the one that the first timeline will have.
   Reuse reuse() const;
 
   template <typename F>

@@ -1,7 +1,7 @@
-// Whose turn it is: the lane that was given work last. A block that was taken and freed within one turn was
-// used by that lane alone, whatever else is under way. Read without a lock; changed under the timeline's, and
-// only where a lane takes over, so a program with one stream never comes here twice. A program in which lanes
-// take over all the time, to no use, is not watched any longer.
+// Whose turn it is: the lane that was given work last. A block taken and freed within one turn was used by
+// that lane alone, whatever else is pending. Read without a lock; changed under the timeline's, only when
+// another lane takes over, so a program with one stream changes it once. If lanes keep taking over and no
+// block profits, tracking stops.
 #pragma once
 
 #include <array>
@@ -14,31 +14,31 @@
 
 namespace cupool::order {
 
-// A lane under a number that never returns, unlike a stream's handle.
+// A name for a lane that is never reused, unlike a stream's handle.
 enum class LaneName : uint16_t { kNone = 0 };
 
 class Turns {
  public:
-  // The number of the present turn, for sole_since().
+  // The number of the current turn, for sole_since().
   uint64_t now() const { return number_.load(std::memory_order_acquire); }
   LaneName name() const { return name_.load(std::memory_order_acquire); }
-  // The one lane that was given work since `taken`; none where there were several, or nobody watched. The
-  // name is read first: one of a later turn would show in the number.
+  // The only lane given work since `taken`; none if there were several, or tracking has stopped. The name is
+  // read first: if it were a later turn's, the number would differ.
   LaneName sole_since(uint64_t taken) const {
     const LaneName name = name_.load(std::memory_order_acquire);
     return number_.load(std::memory_order_acquire) == taken ? name : LaneName::kNone;
   }
-  // Whether nothing is to be done for work that was submitted to `lane`.
+  // Whether work submitted to `lane` leaves the turn as it is.
   bool has(Lane lane) const {
     const Lane present = lane_.load(std::memory_order_acquire);
     return present == lane || present == Lane::kMany || (present != Lane::kNone && !kTurn);
   }
-  // It was of use: a block was handed out that needed no wait for this.
+  // Tracking paid off: a block was handed out without a wait because of it.
   void note_use() { wasted_.store(0, std::memory_order_relaxed); }
 
   // ---- Under the timeline's lock.
 
-  // A lane takes over. A turn that nobody has begun is its turn from the start.
+  // A lane takes over. An open turn becomes its turn from the start.
   void change(Lane lane) {
     if (lane_.load(std::memory_order_relaxed) != Lane::kNone || lane == Lane::kMany) leave_open();
     const uint32_t wasted = wasted_.load(std::memory_order_relaxed);
@@ -50,21 +50,21 @@ class Turns {
       lane_.store(lane, std::memory_order_release);
     }
   }
-  // The turn is over; the next one is that of whoever is given work first. The number goes up between the two
-  // lanes: a block that is taken in the new turn finds nobody's lane there, so that all its work is seen.
+  // Ends the turn; the next one belongs to the first lane given work. The number goes up between the two
+  // lanes: a block taken in the new turn finds no lane there, so all its work is seen.
   void leave_open() {
     name_.store(LaneName::kNone, std::memory_order_release);
     lane_.store(Lane::kNone, std::memory_order_release);
     number_.store(number_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  // The handle may come back for another stream: that one gets another name.
+  // The handle may be reused for another stream, which gets another name.
   void destroy(Lane lane) {
     for (Named& one : known_) {
       if (one.lane == lane && kDropName) one = {};
     }
     if (lane_.load(std::memory_order_relaxed) == lane) leave_open();
   }
-  // None: it has not been this lane's turn, or long ago.
+  // None: this lane has had no turn, or long ago.
   LaneName find(Lane lane) const {
     for (const Named& one : known_) {
       if (one.lane == lane) return one.name;
@@ -90,7 +90,7 @@ class Turns {
 
   std::atomic<Lane> lane_{Lane::kNone};
   std::atomic<LaneName> name_{LaneName::kNone};
-  std::atomic<uint32_t> wasted_{0};  // changes since it was of use
+  std::atomic<uint32_t> wasted_{0};  // changes since tracking last paid off
   std::atomic<uint64_t> number_{0};
   uint16_t names_ = 0;
   size_t next_ = 0;

@@ -1,7 +1,7 @@
-// Which lanes have done what was asked of them: waited for a seal, or found that they need not. Written under
-// the timeline's lock, read without it before every submission. A lane that is not found has to ask again
-// under the lock: forgetting one costs a call, never correctness, so the table is small, and of more lanes
-// than share a set one pushes another out.
+// Which lanes have met what was demanded of them: waited for a seal, or found that they need not. Written
+// under the timeline's lock, read without it before every submission. A lane that is not found asks again
+// under the lock: forgetting one costs a call, never correctness, so the table is a small set-associative
+// cache with eviction.
 #pragma once
 
 #include <array>
@@ -14,9 +14,9 @@ namespace cupool::order {
 
 class WaitedLanes {
  public:
-  // Whether all later work of `lane` comes after the seal of `epoch`, and it has met the demands up to number
-  // `demand`. The lane is read again after both: a slot that changed hands in between is not taken for the
-  // lane's own. If it came back to the lane meanwhile, the lane has asked anew, for what is no older.
+  // Whether all later work of `lane` comes after the seal of `epoch`, and the lane has met the demands up to
+  // number `demand`. The slot's lane is read again after both: a slot that changed hands in between does not
+  // count. If it changed hands and back, the lane has asked anew, for something no older.
   bool has(Lane lane, Epoch epoch, uint64_t demand) const {
     for (const Slot& slot : sets_[index(lane)]) {
       if (slot.lane.load(std::memory_order_acquire) != lane) continue;
@@ -29,7 +29,7 @@ class WaitedLanes {
 
   // ---- Under the timeline's lock.
 
-  // After the wait, if there is one.
+  // Call after the wait, if there is one.
   void set(Lane lane, Epoch epoch, uint64_t demand) {
     Set& set = sets_[index(lane)];
     Slot* slot = find(set, lane);
@@ -53,7 +53,7 @@ class WaitedLanes {
     }
     count_ = 0;
   }
-  // How many lanes there are that had to wait, about.
+  // Roughly how many lanes had to wait.
   size_t count() const { return count_; }
 
  private:
@@ -70,7 +70,7 @@ class WaitedLanes {
     slot.met.store(0, std::memory_order_release);
     slot.lane.store(Lane::kNone, std::memory_order_release);
   }
-  // Handles differ in few bits, which a multiplication brings to the top.
+  // Handles differ in few bits; the multiplication spreads them to the top.
   static size_t index(Lane lane) {
     return static_cast<uint64_t>(lane) * 0x9e3779b97f4a7c15 >> (64 - kSetBits);
   }
@@ -92,7 +92,7 @@ class WaitedLanes {
 
   std::array<Set, size_t{1} << kSetBits> sets_{};
   size_t count_ = 0;
-  size_t next_ = 0;  // which slot of a full set goes
+  size_t next_ = 0;  // which slot of a full set is evicted
 };
 
 }  // namespace cupool::order

@@ -1,4 +1,4 @@
-// Free ranges by size. Under the lock of the ranges that own it; touches no range beyond its links.
+// Free ranges by size. Under the lock of the owning Ranges; writes only the links of a range.
 #include "pool/bins.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Free ranges by size, for best fit in a few steps: 32 bins of one granule each, then 32 bins an octave, with
-// bitmaps of the ones that are not empty. Owns no memory: ranges are linked through their own fields. The
-// caller's lock protects it.
+// a bitmap of the non-empty ones. Owns no memory: ranges are linked through their own fields. The caller's
+// lock protects it.
 #pragma once
 
 #include <array>
@@ -25,12 +25,12 @@ class Bins {
   }
   void remove(Range* range) {
     range->unlink();
-    // The last one had the head on both sides.
+    // If it was the last, the head was on both sides.
     const uint64_t emptied = range->prev == range->next ? 1 : 0;
     filled_[range->bin / 64] &= ~(emptied << (range->bin % 64));
   }
-  // The smallest range of at least `bytes`, and at most `most`, whose stamp is at most `limit`; of equals,
-  // the lowest.
+  // The smallest range of at least `bytes`, and at most `most`, whose stamp is at most `limit`; ties go to
+  // the lowest address.
   Range* best_fit(uint64_t bytes, uint64_t most, Epoch limit) const;
   uint64_t largest() const;
 
@@ -38,7 +38,7 @@ class Bins {
   static constexpr unsigned kSubBits = 5;
   static constexpr size_t kSub = size_t{1} << kSubBits;
   static constexpr size_t kBins = kSub * 32;
-  // Equal and nearly equal ranges beyond this many are not compared: the first ones do.
+  // Bounds the search within one bin: a good fit is good enough.
   static constexpr int kMostCompared = 64;
 
   static size_t bin_of(uint64_t bytes) {
@@ -50,7 +50,7 @@ class Bins {
     return bin < kBins ? bin : kBins - 1;
   }
   Range* best_in(size_t bin, uint64_t bytes, uint64_t most, Epoch limit) const;
-  size_t next_bin(size_t from) const;  // the first that is not empty, or kBins
+  size_t next_bin(size_t from) const;  // the first non-empty one, or kBins
 
   std::array<RangeLink, kBins> heads_{};
   std::array<uint64_t, kBins / 64> filled_{};

@@ -10,7 +10,7 @@
 
 namespace cupool::pool {
 
-// Zeroed pages, or null. Counted nowhere: the kernel does that (RSS).
+// Zeroed pages, or null. Not counted: the kernel does that (RSS).
 inline void* map_pages(size_t bytes) {
   void* memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -29,7 +29,7 @@ class ObjectStore {
     if (object != nullptr) object->reset();
     return object;
   }
-  // The same with whatever it held last, for one who sets it all.
+  // The same without the reset, for a caller that sets every field.
   T* take_as_it_is() {
     if (idle_ != nullptr) {
       T* object = idle_;

@@ -1,5 +1,5 @@
-// Pages as they enter and leave, under the map's lock, and the walk to the range around an address, under its
-// pool's. Must not call the driver: a page leaves the map before its memory goes back.
+// Entering and removing pages, under the map's lock, and the walk to the range that contains an address,
+// under its pool's. Must not call the driver: a page leaves the map before its memory goes back.
 #include "pool/page_map.hpp"
 
 #include "pool/slabs.hpp"
@@ -18,7 +18,7 @@ bool PageMap::enter_page(Address address) {
     top.store(leaf, std::memory_order_release);
   }
   auto& entry = (*leaf)[(address >> kPageShift) & ((size_t{1} << kLeafBits) - 1)];
-  // Two segments in one page cannot be told apart: the caller must leave the second one alone.
+  // Two segments in one page cannot be told apart: the caller must not pool the second.
   if (entry.load(std::memory_order_relaxed) != nullptr) return false;
   Page* page = pages_.take();
   if (page == nullptr) return false;

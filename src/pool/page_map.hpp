@@ -1,5 +1,5 @@
 // From a device address to the range that holds it, without a lock: two levels of 2 MiB pages, then one slot
-// a granule. A slot names the range that starts there; every granule of a slab names the slab.
+// per granule. A slot names the range that starts there; every granule of a slab names the slab.
 // Process-wide. Slots are written under the range lock of the pool that owns the page; pages enter and leave
 // under the map's own lock. A page leaves the map before its memory goes back to the driver.
 #pragma once
@@ -28,21 +28,21 @@ class PageMap {
  public:
   constexpr PageMap() = default;
 
-  // Whose slot this address falls into; null: no block starts here.
+  // The holder in this address's slot; null: no block starts there.
   Holder* find(Address address) const {
     const Page* page = page_of(address);
     return page == nullptr ? nullptr : page->slots[slot_of(address)].load(std::memory_order_acquire);
   }
   bool is_ours(Address address) const { return page_of(address) != nullptr; }
-  // Whether the application holds a block that has these bytes, told without a lock. kHeld is certain for the
-  // thread that holds the block: what is read of it does not change meanwhile. kMaybe: Pools::find knows.
+  // Whether these bytes lie in one live block, without a lock. kHeld is certain for the thread that holds the
+  // block: nothing read here changes meanwhile. kMaybe: ask Pools::find.
   enum class Sight { kNotOurs, kHeld, kMaybe };
   Sight look(Address address, uint64_t bytes) const {
     const Page* page = page_of(address);
     if (page == nullptr) return Sight::kNotOurs;
     size_t slot = slot_of(address);
     const Holder* holder = page->slots[slot].load(std::memory_order_acquire);
-    // Deep inside a large block, which most often is the first of its segment.
+    // Deep inside a large block, usually the first of its segment.
     const Segment* segment = page->segment.load(std::memory_order_acquire);
     const Range* first = segment == nullptr ? nullptr : segment->first;
     if (holder == nullptr && first != nullptr && first->holds(address, bytes)) return Sight::kHeld;
@@ -63,8 +63,7 @@ class PageMap {
   }
   // The pool that an address belongs to, or null.
   Pool* pool_of(Address address) const;
-  // The range that contains any address of ours. pre: its pool's range lock is held, for neighbours are
-  // walked.
+  // The range that contains an address of ours. pre: its pool's range lock is held: walks neighbours.
   Range* find_containing(Address address) const;
   void forget_after_fork();
 

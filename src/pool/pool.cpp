@@ -1,5 +1,5 @@
-// The way of one allocation that the thread's cache could not serve: slabs, ranges, time, the driver, in the
-// order of what they cost. No lock of the pool is held across a call of the driver.
+// Slow path of an allocation that the thread's cache could not serve: slabs, ranges, waiting, the driver,
+// cheapest first. Each part takes its own lock; no pool lock is held across a call of the driver.
 #include "pool/pool.hpp"
 
 #include <sched.h>
@@ -22,7 +22,7 @@ using driver::kSuccess;
 
 namespace {
 
-// Small blocks get small segments, which they share.
+// Small blocks share small segments.
 bool is_small(uint64_t bytes) { return bytes <= SizeClasses::kLargestKept; }
 
 }  // namespace
@@ -80,8 +80,7 @@ bool Pool::keeps(ThreadCache& cache, unsigned size_class) {
   return any;
 }
 
-// Whether the thread keeps so many blocks of a class that waiting for the oldest of them is better than
-// another.
+// Whether the thread keeps so many blocks of a class that waiting for the oldest beats taking more memory.
 bool Pool::keeps_many(ThreadCache& cache, unsigned size_class) {
   cache.enter();
   const Shelf& shelf = cache.shelf(size_class);
@@ -90,8 +89,8 @@ bool Pool::keeps_many(ThreadCache& cache, unsigned size_class) {
   return many && order().reuse() != order::Reuse::kCompleted && !may_spread(sizes_.bytes(size_class));
 }
 
-// The thread keeps blocks of this class, but none that may be handed out: the work of one may be over
-// meanwhile.
+// The thread keeps blocks of this class, but none may be handed out yet: polls whether the work of one is
+// done by now.
 bool Pool::take_after_wait(ThreadCache& cache, unsigned size_class, Entry* out) {
   if (order().is_idle() || order().is_capturing() || !keeps(cache, size_class)) return false;
   order().advance();
@@ -117,14 +116,14 @@ inline Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
   return ranges_.take(bytes, order(), search->reach, search->lane);
 }
 
-// A range of `bytes`: one that may be handed out, or one that can be made so.
+// A range of `bytes` that may be handed out, now or after making room.
 inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   merge_large(cache);
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   return make_range(cache, size_class, bytes, search);
 }
 
-// Another thread that is at it loses nothing but its own guess.
+// On contention this thread just goes without a guess.
 order::LaneName Pool::guess_lane(uint64_t bytes) {
   const order::LaneName present = order().turns().name();
   if (!guess_lock_.try_lock()) return present;
@@ -146,7 +145,7 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
   }
   Range* range = find_range(cache, size_class, sizes_.rounded(bytes), search);
   if (range == nullptr) return false;
-  // Without host memory for the rest's record a block may have been left larger than its class.
+  // If there was no host memory for the remainder's record, the block is larger than its class.
   const bool fits = size_class == kNotKept || range->bytes == sizes_.bytes(size_class);
   range->size_class.store(static_cast<uint8_t>(fits ? size_class : kNotKept), std::memory_order_relaxed);
   range->block_bytes.store(static_cast<uint32_t>(range->bytes), std::memory_order_relaxed);
@@ -157,18 +156,18 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
     cache.exit();
   }
   *out = {range->start, range, range->stamp, range->tags};
-  // The old work of a large block asks a wait of all lanes but the one that did it.
+  // If a single lane did the block's old work, all other lanes wait for it.
   if (size_class == kNotKept && order().is_spread() && range->sole != order::LaneName::kNone) {
     order().lean_on(range->stamp, range->sole);
     out->stamp = 0;
   }
-  // Also of a block that was left larger than its class: the free goes by what the range says.
+  // Also for a block larger than its class: the free goes by the range's own class.
   range->stamp = order().turns().now();
   return true;
 }
 
-// Small blocks, in the order of what they cost: the thread's own, a slab with room, what is over by now, what
-// streams have to wait for if the thread keeps many of them, a new slab.
+// Small blocks, cheapest first: the thread's own, a slab with room, blocks whose work is done by now, blocks
+// that streams must wait for (if the thread keeps many), a new slab.
 bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search) {
   if (fetch_small(cache, size_class, out, search)) return true;
   if (!order().is_idle() && !order().is_capturing()) {
@@ -181,7 +180,7 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
     }
   }
   Range* range = find_range(cache, kNotKept, slabs_.slab_bytes(size_class), search);
-  // Without room for a slab one block may do, which another thread has freed meanwhile.
+  // No room for a slab, but another thread may have freed a block meanwhile.
   if (range == nullptr)
     return fetch_small(cache, size_class, out, search) || fetch_small_reached(cache, size_class, out, search);
   std::array<Entry, ThreadCache::kMostMoved> entries;
@@ -227,7 +226,7 @@ bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Sear
   return true;
 }
 
-// One that the thread keeps itself, or that lies with all ranges.
+// A range from the thread's cache, or from the shared ranges.
 Range* Pool::take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   if (size_class != kNotKept) {
     Entry entry;
@@ -243,7 +242,7 @@ Range* Pool::take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t b
   return take_range(bytes, How::kAfterWait, search);
 }
 
-// Finds out what stands in the way, time or room.
+// No range may be handed out now: tries time first (pending ranges), then room.
 Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   if (!order().is_idle() && !order().is_capturing()) {
     order().advance();
@@ -263,18 +262,18 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   const bool thrashes = freed > 0 && released_segments_.load(std::memory_order_relaxed) * 5 >
                                          allocated_segments_.load(std::memory_order_relaxed) * 2 + 20;
   if (thrashes) {
-    // What comes and goes all the time had better be one large segment.
+    // Segments that come and go all the time are better replaced by one large segment.
     const uint64_t most = std::min(freed, largest_split(bytes));
     if (Range* range = add_segment(std::max(segment_bytes(bytes), most), bytes, search)) return range;
   }
   return grow(bytes, search);
 }
 
-// Several lanes are at work, and nothing is over: what the block's own lane did, else more memory, within
-// limits, else what a lane has to wait for.
+// Several lanes are at work and nothing is done: first a range of the expected lane's own, then more memory
+// within the budget, then a range that a lane must wait for.
 Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   if (Range* range = take_own_range(bytes, search)) return range;
-  // Is there something that only time keeps from us? Of small ranges there may be, in other threads' hands.
+  // Would waiting help? For small ranges assume so: other threads' caches may have one.
   const bool fits = is_small(bytes) || ranges_.fits(bytes);
   if (fits && may_spread(bytes)) {
     if (!is_small(bytes)) {
@@ -301,9 +300,9 @@ Range* Pool::take_own_range(uint64_t bytes, Search* search) {
   return range;
 }
 
-// Room that is free in pieces is worth giving back before more is taken: it is what keeps the footprint low.
-// The driver's free waits for all work, so only where nothing is under way but what this thread's last free
-// would have waited for, and no other thread may be submitting more.
+// Releases free but unsuitable segments before growing, to keep the footprint low. The driver's free waits
+// for all work, so only when nothing is pending beyond what this thread's last free would have waited for,
+// and no other thread may be submitting more.
 uint64_t Pool::release_for_growth(ThreadCache& cache) {
   const bool is_last = cache.has_just_freed() && order().has_context_events();
   const bool waits_for_nothing_new = order().reuse() != order::Reuse::kCompleted && !order().has_gates() &&
@@ -311,16 +310,15 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
   return waits_for_nothing_new && !order().is_capturing() ? release_free_segments(0) : 0;
 }
 
-// Where streams overlap, memory whose work is not over may lie idle while more is taken, so that they need
-// not wait for each other. For streams that take turns about as much as a cache that is divided by streams
-// would take: of small blocks a segment of 2 MiB for each, of larger ones a block for each, and one
-// that is on its way between them. More streams work
-// side by side, far ahead of the device, and get for small blocks all that the user allows.
+// Where streams overlap, more memory may be taken while blocks with unfinished work lie idle, so that streams
+// need not wait for each other. Streams that take turns get about what a cache per stream would take: for
+// small blocks a segment of 2 MiB each, for larger ones a block each and one in transit. With more streams,
+// which run side by side far ahead of the device, small blocks get all that the user allows.
 bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
   constexpr uint64_t kPart = 3;
-  constexpr size_t kTurns = 2;  // so many lanes take turns; more are at work side by side
+  constexpr size_t kTurns = 2;  // up to this many lanes take turns; more run side by side
   const size_t lanes = order().lanes_in_turns();
   const uint64_t spread = spread_.load(std::memory_order_relaxed);
   uint64_t most = settings_.many_budget;
@@ -335,12 +333,13 @@ bool Pool::may_spread(uint64_t bytes) {
   return spread + bytes <= most;
 }
 
-// What is left of a larger segment would serve no other block of this size: it is above the split limit.
+// The largest segment that blocks of this size may be cut from: above the split limit the rest of it would
+// serve none of them.
 uint64_t Pool::largest_split(uint64_t need) const {
   return need > settings_.split_max ? ~uint64_t{0} : settings_.split_max & ~(kPageBytes - 1);
 }
 
-// The next segment: as large as the block if that is large, else growing slowly with what there is.
+// The size of the next segment: exact for a large block, else growing slowly with what is reserved.
 uint64_t Pool::segment_bytes(uint64_t need) const {
   constexpr uint64_t kLarge = 10 << 20;
   constexpr uint64_t kFewBlocks = 3;
@@ -351,8 +350,8 @@ uint64_t Pool::segment_bytes(uint64_t need) const {
   uint64_t wanted = std::max(settings_.segment_min, static_cast<uint64_t>(root));
   if (is_small(need)) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
   wanted = std::min({wanted, settings_.segment_max, largest_split(need)}) & ~(kPageBytes - 1);
-  // What is left over of a segment for several large blocks would serve no other one. Where streams take
-  // turns the next block may be one that was only not to be had in this moment: then not for many.
+  // A segment for several large blocks holds a whole number of them: the rest would serve none. Where streams
+  // take turns, existing blocks may soon be free again, so make room for a few only.
   if (need >= kLarge && wanted >= kFewBlocks * exact) {
     wanted = order().turns().now() != 0 ? kFewBlocks * exact : wanted - wanted % exact;
   }
@@ -370,8 +369,8 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
   const auto make_room = [&] {
     if (order().is_capturing() || search->status != kOutOfMemory) return false;
     empty_thread_caches();
-    // It was for nothing only if no other thread gave or took anything meanwhile: what it freed, or what it
-    // got of ours, was not to be had in that moment.
+    // Give up only if no other thread gave or took memory meanwhile: a block in transit may have been out of
+    // reach.
     if (gives == ranges_.gives() && segments == allocated_segments_.load(std::memory_order_relaxed))
       return false;
     order().wait_for_all();
@@ -391,10 +390,10 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
   return range;
 }
 
-// What another pool still has there belongs to a context that has ended: it will leave in a moment.
+// If another pool still has these pages, its context has ended and they will leave the map in a moment.
 bool Pool::enter_pages(Address start, uint64_t bytes) {
   while (!page_map.enter(start, bytes)) {
-    // Asked before the last try, so that what left meanwhile is not missed.
+    // Read before the last try, so that pages that leave in between are not missed.
     const bool may_leave = upstream::ContextEnding::is_under_way();
     if (page_map.enter(start, bytes)) break;
     if (!may_leave) return false;

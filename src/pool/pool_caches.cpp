@@ -1,6 +1,6 @@
-// The thread caches of one pool: made with a thread's first allocation, adopted by another thread when theirs
-// ends, emptied when memory is short. The list is under `caches_lock_`; a cache that is not the calling
-// thread's own is stopped before it is touched.
+// The thread caches of one pool: made with a thread's first allocation, adopted by a new thread when the
+// owner ends, emptied when memory is short. The list is under `caches_lock_`; another thread's cache is
+// stopped before it is touched.
 #include <array>
 #include <new>
 
@@ -53,7 +53,7 @@ void Pool::abandon_cache(ThreadCache* cache) {
   threads_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// Not under the lock for longer: a thread that uses the pool may need it.
+// Polls rather than waits under the lock: a thread in the pool may need it.
 bool Pool::is_in_use() {
   Guard hold(caches_lock_);
   for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {

@@ -1,5 +1,5 @@
-// The end of a pool's context, and the next context that the same record serves. Whoever calls has waited for
-// the calls that were under way.
+// Closing a pool when its context ends, and reopening its record for another context. The caller has waited
+// for all calls in flight.
 #include "pool/pool.hpp"
 
 namespace cupool::pool {
@@ -19,7 +19,7 @@ void Pool::close(uint64_t number) {
 bool Pool::reopen(driver::Context context, int device, order::Timeline& order) {
   if (closed_at_ == 0 || device != device_) return false;
   closed_at_ = 0;
-  // A free that had looked at the old context before it ended may have kept its block since.
+  // A free that read the old context before its end may have cached its block since.
   drop_kept();
   allocated_segments_.store(0, std::memory_order_relaxed);
   released_segments_.store(0, std::memory_order_relaxed);

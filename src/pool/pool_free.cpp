@@ -1,6 +1,5 @@
-// The way of one free that the thread's cache could not keep as it was: room is made for it, or it goes back
-// to its slab or to the ranges. The driver is called at the end only: there the program expects a free to
-// wait.
+// Slow path of a free: makes room in the thread's cache, or returns the block to its slab or the ranges. Each
+// part takes its own lock. The driver is called at the end only, where the program expects a free to wait.
 #include <algorithm>
 #include <array>
 
@@ -11,8 +10,8 @@ namespace cupool::pool {
 
 void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, order()); }
 
-// A large block: its range says in which turn it was taken. What the thread kept meanwhile was in use at most
-// that long.
+// The range's stamp is the turn in which the large block left the ranges; it covers every life since, also
+// those served from the thread's cache.
 void Pool::give_large(const Entry& entry) {
   ranges_.give(entry.range, entry.stamp, order(), order().sole_since(entry.range->stamp));
 }
@@ -54,9 +53,9 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
   }
 }
 
-// How much a thread may free before a seal is made. What is not sealed cannot serve again, so it is little of
-// what the pool has: a seal costs less than a microsecond on one stream. On several it costs more, and holds
-// up all threads that submit; there memory waits for its work to be over anyway.
+// How much a thread may free before a seal is due. Unsealed memory cannot be reused, so this is a small share
+// of the pool: on one stream a seal costs less than a microsecond. On several it costs more and holds up all
+// submitting threads, and memory has to wait for its work to complete anyway.
 uint64_t Pool::most_unsealed(uint64_t bytes) const {
   constexpr uint64_t kFewest = 512 << 10;
   constexpr uint64_t kShare = 1024;
@@ -72,7 +71,7 @@ uint64_t Pool::most_unsealed(uint64_t bytes) const {
 
 void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   constexpr uint32_t kMostFrees = 32;
-  // Where a seal is a wait on the host it is made seldom.
+  // Rare where a seal is a wait on the host.
   constexpr uint32_t kMostFreesWaiting = 1024;
   const bool is_due = order().has_context_events()
                           ? cache.seal_is_due(bytes, kMostFrees, most_unsealed(bytes))
@@ -86,8 +85,8 @@ void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   cache.note_free();
 }
 
-// Where nothing serves again before its work is over, a free waits now and then for all work before it, as
-// each of the driver's does: else all of the device's memory could end up waiting for that.
+// With exact reuse, a free waits now and then for all earlier work, as every driver free does: else all
+// device memory could end up freed but not reusable.
 bool Pool::is_above_budget(uint64_t bytes) {
   return unfinished_.fetch_add(bytes, std::memory_order_relaxed) + bytes > settings_.many_budget;
 }
@@ -98,8 +97,8 @@ void Pool::finish_ordered_free(ThreadCache& cache, uint64_t bytes) {
   if (cache.seal_is_due(bytes, kMostFrees, kMostBytes)) order().seal_for_completion();
 }
 
-// What a thread may keep in middle sizes if it asks for nothing larger: all threads together a quarter,
-// unless the user wants little to lie idle.
+// How many bytes of ranges a thread may keep if it asks for nothing larger: a quarter of the pool for all
+// threads together, unless the user limits what is cached.
 uint64_t Pool::thread_share() const {
   if (max_cached_.load(std::memory_order_relaxed) < device_bytes_) return 0;
   return ranges_.reserved() / 4 / std::max(1u, threads_.load(std::memory_order_relaxed));
@@ -113,7 +112,8 @@ void Pool::empty_another_shelf(ThreadCache& cache, unsigned size_class) {
   if (other != kNotKept) spill(cache, other, 0);
 }
 
-// A shelf that was not there yet is made; one that is more than half full gives its older half away.
+// A missing shelf will be made, a full one widened if possible; else one more than half full gives up its
+// older half.
 bool Pool::make_room(ThreadCache& cache, unsigned size_class) {
   cache.enter();
   const Shelf& shelf = cache.shelf(size_class);

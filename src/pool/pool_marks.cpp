@@ -1,6 +1,6 @@
-// Marked blocks, tainted segments and their way back to the driver. See marks.hpp. A tainted segment gives
-// out nothing new and goes back whole with its last block: somebody beyond our sight may still reach any byte
-// of it.
+// Marked blocks, tainted segments and their way back to the driver. See marks.hpp. A tainted segment serves
+// no new block and goes back whole after its last one: another process or device may still reach any byte of
+// it.
 #include "base/host_memory.hpp"
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
@@ -41,7 +41,7 @@ bool Pool::taint(Address address, Taint reason) {
   stats::count(allocator::counter_of(reason));
   if (ranges_.taint(address, slabs_)) {
     tainted_segments_.fetch_add(1, std::memory_order_relaxed);
-    // What threads keep of it goes back where it is not given out from any more.
+    // Blocks of it in thread caches go back to the segment, which no longer serves any.
     empty_thread_caches();
   }
   return true;

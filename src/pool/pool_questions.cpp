@@ -1,5 +1,5 @@
-// What a pool answers about its memory: which block holds an address, how much is held, how much could go
-// back. Walks segments under the lock of the ranges; changes nothing.
+// Queries: which block contains an address, how much is live, how much could be released. Walks segments
+// under the range lock, and thread tallies under `caches_lock_`. Changes nothing and calls no driver.
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
 
@@ -15,7 +15,7 @@ bool Pool::is_held(const Range& range) {
 
 bool Pool::find_held(Address address, Held* out) {
   Guard hold(ranges_.lock());
-  // It may have gone since the caller looked.
+  // The segment may have gone since the caller looked.
   if (page_map.pool_of(address) != this) return false;
   const Range* range = page_map.find_containing(address);
   if (range == nullptr) return false;
@@ -30,7 +30,7 @@ bool Pool::find_held(Address address, Held* out) {
           range->segment->start,
           range->segment->number,
           context()};
-  // The end of a block is not the block: the driver, too, answers for the bytes that were asked for.
+  // Only the requested bytes count, not the slack: the driver answers likewise.
   return address - out->start < out->bytes;
 }
 

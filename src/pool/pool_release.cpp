@@ -1,6 +1,6 @@
-// Giving memory back: wholly free segments to the driver. Every
-// release is a real cuMemFree, which waits for all work of the context: it happens where the program expects
-// that (in a free, after its own wait) or where the driver has refused memory.
+// Releasing wholly free segments to the driver. Every release is a real cuMemFree, which waits for all work
+// of the context, so it happens where the program expects that (in a free, after its own wait) or after the
+// driver has refused memory. No pool lock is held across it.
 #include "base/clock.hpp"
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
@@ -8,8 +8,7 @@
 
 namespace cupool::pool {
 
-// The context does not end meanwhile, and no capture begins: the driver's free would break it, so it waits
-// until that is over.
+// Meanwhile the context does not end, and a capture waits to begin: the driver's free would break it.
 class Pool::Release {
  public:
   explicit Release(Pool& pool)
@@ -21,7 +20,7 @@ class Pool::Release {
   }
   Release(const Release&) = delete;
   Release& operator=(const Release&) = delete;
-  // False: the context has ended, or is about to, or something captures.
+  // False: the context has ended or is about to, or a stream captures.
   bool may_begin() const { return has_gate_ && call_.is_open(); }
 
  private:
@@ -36,7 +35,7 @@ bool Pool::give_back(Segment* segment) {
   return true;
 }
 
-// Of a segment that was detached: how many bytes went back, 0 if the driver refused.
+// Releases a detached segment; returns its bytes, 0 if the driver refused.
 uint64_t Pool::hand_back(Segment* segment) {
   const uint64_t bytes = give_back(segment) ? segment->bytes : 0;
   // If the driver refuses the release, put the segment back, with the stamp it had.
@@ -76,12 +75,12 @@ uint64_t Pool::trim(uint64_t keep) {
 }
 
 void Pool::decay(bool in_free) {
-  // While work is under way, in a stream that the program did not wait for, a release would wait for it. So
-  // it would for what another thread submits meanwhile, as only a free may.
+  // A release would wait for work still pending in a stream that the program did not wait for, and for what
+  // another thread submits meanwhile; only a free may do that.
   if (settings_.decay_ms == 0 || context() == nullptr || !order().is_idle()) return;
   if (in_free != order().has_several_threads()) return;
   const uint64_t now = now_ns() / 1'000'000;
-  // Often enough to be on time within a quarter, seldom enough to cost nothing; one thread does it.
+  // At most a quarter of the period late, rare enough to cost nothing; one thread does it.
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);
   if (now - last < settings_.decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
   empty_thread_caches();
@@ -104,7 +103,8 @@ void Pool::release_tainted() {
   if (!release.may_begin()) return;
   while (Segment* segment = ranges_.detach_tainted()) {
     tainted_segments_.fetch_sub(1, std::memory_order_relaxed);
-    // One that the driver refuses is left alone: somebody may reach it, so nobody else ever gets it.
+    // If the driver refuses, the segment leaks: another process or device may still reach it, so it is never
+    // reused.
     give_back(segment);
     ranges_.forget(segment);
   }

@@ -1,6 +1,6 @@
-// What a pool has to say when an allocation finally failed. Walks all segments under the lock of the ranges;
-// tags of slabs are read as they stand, so blocks that other threads free meanwhile may be counted either
-// way.
+// The pool's part of the out-of-memory report, written after an allocation has failed for good. Walks all
+// segments under the range lock; slab tags are read without synchronisation, so blocks that other threads
+// free meanwhile may be counted either way.
 #include <algorithm>
 
 #include "pool/pool.hpp"

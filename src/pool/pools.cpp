@@ -1,5 +1,5 @@
-// What the hot path (memory/hot_path.hpp) leaves over, the caches of the calling thread, and the table of
-// pools.
+// The slow path behind memory/hot_path.hpp, the calling thread's caches, and the table of pools under
+// `lock_`.
 #include "pool/pools.hpp"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ constinit thread_local ThisThread this_thread;
 
 namespace {
 
-// For the process, made with the first pool; a program may have taken all keys there are.
+// Made with the first pool; may fail if the program has used up all keys.
 constinit pthread_key_t thread_key = 0;
 constinit std::atomic<bool> has_thread_key{false};
 void on_thread_end(void*) { Pools::end_thread(); }
@@ -27,7 +27,7 @@ void make_thread_key() {
   has_thread_key.store(pthread_key_create(&thread_key, on_thread_end) == 0, std::memory_order_release);
 }
 
-// Around a call that may give this thread a cache.
+// Scope of a call that may give this thread a cache: an unannounced thread gives it up at the end.
 class Parting {
  public:
   Parting() = default;
@@ -39,7 +39,7 @@ class Parting {
   Parting& operator=(const Parting&) = delete;
 };
 
-// Hands out a block that this thread keeps, if one of them may be; false: none.
+// Hands out a block from this thread's cache; false: none may be handed out.
 bool hand_out_kept(ThreadCache& cache, uint64_t asked, Address* out) {
   const unsigned size_class = cache.sizes().of(asked);
   Entry entry;
@@ -56,8 +56,7 @@ bool hand_out_kept(ThreadCache& cache, uint64_t asked, Address* out) {
   return true;
 }
 
-// A block that the application gave back, and what the records say of it. No pool: its context has ended
-// meanwhile.
+// A freed block and what the records say of it. No pool: its context has ended meanwhile.
 struct Returned {
   Entry entry;
   Pool* pool;
@@ -76,7 +75,7 @@ inline Returned describe(Address address) {
 
 }  // namespace
 
-// Not this thread's last pool, or work is under way.
+// Called when the context is not that of the thread's last cache, or work is pending.
 Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
   const Parting parting;
   ThreadCache* cache = this_thread.last;
@@ -84,7 +83,7 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
     cache = cache_of(context);
     if (cache == nullptr) return allocator::kDeclined;
   }
-  // For small blocks the pool looks there itself.
+  // For small blocks find_block() looks in the cache itself.
   const bool small = cache->sizes().is_small(cache->sizes().of(bytes));
   if (!small && hand_out_kept(*cache, bytes, out)) return kSuccess;
   return allocate_missed(bytes, out);
@@ -93,7 +92,7 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
 Status Pools::allocate_missed(uint64_t bytes, Address* out) {
   ThreadCache& cache = *this_thread.last;
   Pool& pool = *cache.pool();
-  // The context does not end while a block of it is on its way to the program.
+  // Keeps the context alive until the program has the block.
   const Pool::Use use(pool, cache);
   if (!use.is_open()) return allocator::kDeclined;
   const unsigned size_class = cache.sizes().of(bytes);
@@ -118,12 +117,12 @@ void Pools::note_failure(driver::Context context, uint64_t bytes) {
   if (Pool* const pool = pool_of(context)) pool->note_failure(bytes);
 }
 
-// pre: nobody holds it any more: the hot path has cleared its tag, or found none.
+// pre: the block is not live: the hot path has cleared its tag, or found none.
 Freed Pools::free(Address address, Waits) {
   return page_map.is_ours(address) ? Freed::kNobodys : Freed::kNotOurs;
 }
 
-// The context may end until `use` has begun: what is known of the block is looked up after that.
+// The context may end until `use` has begun, so the block is looked up after that.
 Freed Pools::free_unkept(Address address, uint64_t asked, Waits waits) {
   ThreadCache& cache = *this_thread.last;
   const Pool::Use use(*cache.pool(), cache);
@@ -136,7 +135,7 @@ Freed Pools::free_unkept(Address address, uint64_t asked, Waits waits) {
   return Freed::kDone;
 }
 
-// What waits for work waits here, where the program expects it of a free that is not ordered by a stream.
+// All waiting for work happens here, where the program expects it of a free that is not stream-ordered.
 void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes, Waits waits) {
   if (waits == Waits::kNever) {
     pool.finish_ordered_free(cache, bytes);
@@ -212,7 +211,7 @@ ThreadCache* Pools::find_cache(Pool* pool) {
 
 void Pools::end_thread() {
   ThreadCache* cache = this_thread.all;
-  // Destructors of other keys may still use CUDA, and this one may have had its last turn.
+  // Destructors of other keys may still use CUDA, and ours may not be called again.
   this_thread = {.unannounced = true};
   while (cache != nullptr) {
     ThreadCache* next = cache->next_of_thread;
@@ -298,7 +297,7 @@ bool Pools::is_in_use(driver::Context context) {
 }
 
 uint64_t Pools::begin_end(driver::Context context) {
-  // Under the lock, so that no other context gets the pool before it is empty.
+  // Under the lock, so that the pool is not reopened before it is empty.
   Guard hold(lock_);
   for (auto& slot : pools_) {
     Pool* pool = slot.load(std::memory_order_relaxed);

@@ -1,6 +1,6 @@
-// Cut memory of the process: one pool per context, one cache per thread and pool. The hot path is in
-// memory/hot_path.hpp; this is what it leaves over. The table of pools grows under `lock_` and is read
-// without it. A context that ends takes its pool out of the table; the same handle seen again gets a new one.
+// Cut memory of the process: one pool per context, one cache per thread and pool. This is the slow path
+// behind memory/hot_path.hpp. The table of pools grows under `lock_` and is read without it. A context's end
+// closes its pool; the same handle seen again gets another.
 #pragma once
 
 #include <array>
@@ -23,14 +23,14 @@ class Pools final : public allocator::Allocator {
       : driver_(driver), order_(order), in_flight_(in_flight) {}
 
   Status allocate(driver::Context context, uint64_t bytes, Address* out) override;
-  // The same when the thread keeps no such block. pre: its last cache is the one of the context.
+  // The same after a miss in the thread's cache. pre: the thread's last cache is the context's.
   Status allocate_missed(uint64_t bytes, Address* out);
   bool may_take(driver::Context context, uint64_t bytes) override;
   void note_failure(driver::Context context, uint64_t bytes) override;
   Freed free(Address address, Waits waits) override;
-  // The rest of a free whose block the thread did not keep, which is `why`.
+  // The rest of a free after the fast path, which left `why`.
   Freed finish_free(Address address, Unkept why, uint64_t asked, Waits waits);
-  // Or, instead of it: the free is refused and the application still holds the block.
+  // Instead of finish_free(): the free is refused and the application still holds the block.
   static void refuse_free(Address address, Unkept why, uint64_t asked);
 
   bool owns(Address address) override;
@@ -46,22 +46,22 @@ class Pools final : public allocator::Allocator {
   uint64_t begin_end(driver::Context context) override;
   void ended(uint64_t, bool) override {}
 
-  // Before begin_end(): no thread begins to use the context's pool any more; whether one still does.
+  // Before begin_end(): no thread enters the context's pool from now on; whether one is still in it.
   void shut(driver::Context context);
   bool is_in_use(driver::Context context);
-  // The context is of no use any more, but the program still holds it.
+  // The context has failed, but the program still holds it.
   void fail(driver::Context context);
 
   // The pool of a context, or null.
   Pool* pool_of(driver::Context context);
-  // The calling thread ends: what it kept goes back.
+  // The calling thread ends: gives up its caches.
   static void end_thread();
   void forget_after_fork();
 
  private:
   static constexpr size_t kMostPools = 256;
-  // A thread may still be in the middle of a call on a pool that was closed. It must not find another
-  // context's memory there, so the last few to be closed rest.
+  // A thread may still be inside a call on a closed pool and must not find another context's memory there, so
+  // the most recently closed pools are not reopened.
   static constexpr size_t kResting = 8;
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
@@ -76,7 +76,7 @@ class Pools final : public allocator::Allocator {
   bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) override;
   Freed free_unkept(Address address, uint64_t asked, Waits waits);
   static void end_free(Pool& pool, ThreadCache& cache, uint64_t bytes, Waits waits);
-  // A closed pool of a device that may serve another context: the one that was closed first.
+  // A closed pool of a device that may be reopened: the one closed first.
   Pool* rested_pool_locked(int device) const CUPOOL_REQUIRES(lock_);
   ThreadCache* cache_of(driver::Context context);
   static ThreadCache* find_cache(Pool* pool);

@@ -1,7 +1,7 @@
 // The records of device memory, all on the host. A segment is one allocation of the driver; ranges tile it
 // without gaps; a range is free, one block, or a slab of equal small blocks. Records are written under the
-// owning pool's range lock; what a look-up reads without a lock is atomic, and the rest does not change while
-// the application holds the block.
+// owning pool's range lock; fields that a lock-free look-up reads are atomic, or do not change while the
+// block is live.
 #pragma once
 
 #include <atomic>
@@ -22,41 +22,41 @@ struct Segment;
 struct Slab;
 
 inline constexpr uint64_t kPageShift = 21;
-inline constexpr uint64_t kPageBytes = uint64_t{1} << kPageShift;  // the driver's step, and the page map's
+inline constexpr uint64_t kPageBytes = uint64_t{1} << kPageShift;  // of the driver and of the page map
 inline constexpr uint64_t kGranuleShift = 14;
-inline constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;  // ranges start and end on these
+inline constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;  // ranges start and end on multiples
 inline constexpr uint64_t kGranulesPerPage = kPageBytes / kGranule;
 
-// Says whether the application holds a block. 0: nobody does; else one more than the bytes of the block that
-// were not asked for, or kAskedApart, with a bit if the block is marked (allocator/marks.hpp).
+// Says whether a block is live. 0: free; else 1 + the block's slack (size less requested bytes), or
+// kAskedApart, with a bit if the block is marked (allocator/marks.hpp).
 using Tag = std::atomic<uint16_t>;
 inline constexpr uint16_t kMarkedTag = 0x8000;
-inline constexpr uint16_t kAskedApart = 0x7fff;  // the range says what was asked for
+inline constexpr uint16_t kAskedApart = 0x7fff;  // the range has the requested size
 
-inline constexpr uint64_t kUnit = 256;     // addresses of blocks, and the sizes of small ones, are multiples
-inline constexpr unsigned kNotKept = 255;  // the class of what is never in a thread's cache
+inline constexpr uint64_t kUnit = 256;     // block addresses and small block sizes are multiples
+inline constexpr unsigned kNotKept = 255;  // the class of blocks that no thread cache's shelves hold
 
 struct Range;
 
-// What holds a block, as every free reads it without a lock: the slab of a small one, or the range that is
-// one block by itself. Both alike: a program's next block is of either kind, and a branch on that would be
-// guessed wrongly half of the time.
+// The record behind a block, which every free reads without a lock: the slab of a small block, or the range
+// that is one block by itself. One layout for both, because a branch on the kind would be mispredicted half
+// of the time.
 struct Holder {
   Address start = 0;
-  uint32_t reciprocal = 0;  // of block_bytes in units, for dividing by it; 0: there is one block only
+  uint32_t reciprocal = 0;  // of block_bytes in units, to divide by it; 0: a single block
   std::atomic<uint32_t> block_bytes{0};
   uint32_t blocks = 1;
   std::atomic<uint8_t> size_class{0};
-  Range* range = nullptr;  // itself, or what the slab is made of
+  Range* range = nullptr;  // itself, or the slab's range
   Pool* pool = nullptr;
-  Tag* tags = nullptr;  // one a block
+  Tag* tags = nullptr;  // one per block
 
   // The block that starts at `address`, or `blocks` when none does. pre: it is in here.
   uint32_t index_of(Address address) const {
     const uint32_t index = index_containing(address);
     return starts(index, address) ? index : blocks;
   }
-  // Whether that block is one, and starts at `address`.
+  // Whether block `index` exists and starts at `address`.
   bool starts(uint32_t index, Address address) const {
     return index < blocks && uint64_t{index} * bytes_of_blocks() == address - start;
   }
@@ -65,16 +65,16 @@ struct Holder {
   }
   uint32_t bytes_of_blocks() const { return block_bytes.load(std::memory_order_relaxed); }
   unsigned class_of_blocks() const { return size_class.load(std::memory_order_relaxed); }
-  // The bytes that were asked for, if the tag is not 0.
+  // The requested bytes. pre: the tag is not 0.
   uint64_t asked(uint16_t tag) const;
-  // Whether the application holds a block that has these bytes. pre: `address` is in here.
+  // Whether these bytes lie in one live block. pre: `address` is in here.
   bool holds(Address address, uint64_t bytes) const;
 };
 
 enum class Use : uint8_t { kFree, kPending, kTaken };
 
-// A place in a ring of ranges that are not taken; its head is one too, so that nobody has to ask whether
-// there is a neighbour: no processor can foretell the answer.
+// A link in a ring of free ranges. The head is a link too, so that no (unpredictable) branch has to ask
+// whether there is a neighbour.
 struct RangeLink {
   RangeLink* prev = nullptr;
   RangeLink* next = nullptr;
@@ -91,21 +91,21 @@ struct RangeLink {
   }
 };
 
-// Cache lines to itself: threads hand out and take back neighbouring blocks at the same time.
+// Aligned against false sharing: threads hand out and take back neighbouring blocks at the same time.
 struct alignas(64) Range : Holder, RangeLink {
   uint64_t bytes = 0;
   std::atomic<Slab*> slab{nullptr};      // not null: a slab
-  std::atomic<uint64_t> large_asked{0};  // of a block whose tag cannot tell
+  std::atomic<uint64_t> large_asked{0};  // requested size, if the tag cannot hold the slack
   Epoch stamp = 0;                       // free: when its last block was freed; a large block: its turn
   Segment* segment = nullptr;
   Range* before = nullptr;                        // neighbours in the segment
   Range* after = nullptr;                         // among idle records: the next one
-  Tag tag{0};                                     // of the one block
-  uint16_t bin = 0;                               // free: where bins.hpp has put it
-  order::LaneName sole = order::LaneName::kNone;  // free: the lane that alone worked on its last block
+  Tag tag{0};                                     // of its single block
+  uint16_t bin = 0;                               // free: its bin
+  order::LaneName sole = order::LaneName::kNone;  // free: the only lane that worked on its last block
   Use use = Use::kFree;
 
-  // Whose block, and in which record, never changes.
+  // These two never change.
   Range() {
     range = this;
     tags = &tag;
@@ -149,9 +149,9 @@ struct Segment {
   uint64_t bytes = 0;
   Pool* pool = nullptr;
   Range* first = nullptr;            // the lowest range
-  uint64_t number = 0;               // no two segments of a process have the same
-  uint64_t idle_since = 0;           // milliseconds, when it was first seen free; 0: in use since
-  std::atomic<bool> tainted{false};  // gives out nothing new; goes back to the driver with its last block
+  uint64_t number = 0;               // unique in the process
+  uint64_t idle_since = 0;           // milliseconds, when it was first seen free; 0: not seen free
+  std::atomic<bool> tainted{false};  // serves no new block; goes back to the driver after its last one
   Segment* prev = nullptr;           // all segments of the pool
   Segment* next = nullptr;           // among idle records: the next one
 
@@ -169,8 +169,8 @@ struct Segment {
   bool is_free() const { return first->use == Use::kFree && first->bytes == bytes; }
 };
 
-// Marks a block that the application holds, so that its free takes the slow path, and all others pay for the
-// test of one bit. False: nobody holds it.
+// Marks a live block, so that its free takes the slow path while all others pay for one bit test only. False:
+// it is not live.
 inline bool set_mark_bit(Tag& tag) {
   uint16_t seen = tag.load(std::memory_order_relaxed);
   while (seen != 0) {

@@ -13,7 +13,7 @@ namespace cupool::pool {
 
 namespace {
 
-// Cutting it for so small a block would take it from the next large one.
+// Cutting such a range would leave none for the next large block.
 bool is_much_larger(const Range* range, uint64_t bytes) { return range->bytes >= 2 * bytes; }
 
 }  // namespace
@@ -25,7 +25,7 @@ uint64_t Ranges::most_for(uint64_t bytes) const {
 
 Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach reach, order::LaneName sole) {
   Guard hold(lock_);
-  // Under the lock, not before: whoever put a range here has noted its work first.
+  // Read under the lock, not before: a thread that gave a range back has noted its work first.
   const Epoch limit = order.limit(reach);
   Range* const range = find_locked(bytes, order, reach, limit, sole);
   if (range == nullptr) return nullptr;
@@ -49,17 +49,16 @@ Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach r
   return range;
 }
 
-// Where streams overlap, what is left over stays apart from its neighbours for long. A little of it is better
-// left with a large block: batches of slightly different sizes then fit into each other's place.
+// Where streams overlap, a remainder stays unmerged for long. A small one is better left with a large block:
+// batches of slightly different sizes then fit into each other's place.
 bool Ranges::is_worth_cutting(const Range* range, uint64_t bytes, const order::Timeline& order) {
   constexpr uint64_t kLarge = 10 << 20;
   constexpr uint64_t kPart = 12;
   return bytes < kLarge || !order.is_spread() || range->bytes - bytes > bytes / kPart;
 }
 
-// Of what streams may have to wait for, the smallest that is large enough, and of equals the one that was
-// freed first, whose work is over first. What is kept apart is not merged as long as something fits: what it
-// would be merged with may be newer.
+// Among pending ranges, the best fit; ties go to the one freed first, whose work is done first. Pending
+// ranges are not merged as long as one fits: the neighbour may have a newer stamp.
 Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit,
                            order::LaneName sole) {
   const uint64_t most = most_for(bytes);
@@ -80,7 +79,7 @@ Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::
   return is_kept ? nullptr : best;
 }
 
-// `sole`: only what this lane alone has worked on.
+// `sole`: only ranges that no other lane has worked on.
 Range* Ranges::best_pending_locked(uint64_t bytes, Epoch limit, order::LaneName sole) {
   Range* best = nullptr;
   const uint64_t most = most_for(bytes);
@@ -94,8 +93,8 @@ Range* Ranges::best_pending_locked(uint64_t bytes, Epoch limit, order::LaneName 
   return best;
 }
 
-// Whether a range had better not be cut for a block of half its size or less, because another, which streams
-// may have to wait for, fits better: the next large block would find none.
+// Whether not to cut a range for a block of half its size or less, because a pending range, which streams may
+// have to wait for, fits better: the next large block would find none.
 bool Ranges::is_for_another_locked(const Range* range, uint64_t bytes, const order::Timeline& order) {
   if (!order.is_spread() || bytes <= SizeClasses::kLargestKept || !is_much_larger(range, bytes)) return false;
   const Range* const other = best_pending_locked(bytes, order.reachable());
@@ -117,8 +116,8 @@ void Ranges::hand_out_locked(Range* range) {
   free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
 }
 
-// The upper part becomes a range of its own, in no list yet. Null: there is none, or no host memory for its
-// record, and the block keeps all of it.
+// Splits off the upper part as a new range, in no list yet. Null: nothing is left over, or no host memory for
+// its record, and the block keeps all of it.
 Range* Ranges::cut_locked(Range* range, uint64_t bytes) {
   if (range->bytes == bytes) return nullptr;
   Range* rest = range_store_.take_as_it_is();
@@ -148,7 +147,7 @@ void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order, order
   range->stamp = stamp;
   range->sole = sole;
   if (range->segment->tainted.load(std::memory_order_relaxed)) {
-    // Only the driver gets it, and the driver waits.
+    // Only the driver gets it, and its free waits.
     merge_locked(range);
     return;
   }
@@ -158,7 +157,7 @@ void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order, order
     return;
   }
   range->use = Use::kPending;
-  // Nearly always the last; what comes late from a thread's cache is sorted in.
+  // Nearly always at the end; ranges that come late from a thread cache are sorted in.
   RangeLink* before = pending_.prev;
   while (before != &pending_ && static_cast<Range*>(before)->stamp > stamp) before = before->prev;
   range->insert_after(before);
@@ -236,7 +235,7 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch st
 
 Segment* Ranges::detach(uint64_t most) {
   Guard hold(lock_);
-  // What is not yet safe may go back all the same: the driver's free waits for all work.
+  // Pending ranges may go back too: the driver's free waits for all work.
   drain_locked(kAnyStamp);
   Segment* segment = segments_;
   while (segment != nullptr && (segment->tainted || !segment->is_free() || segment->bytes > most)) {
@@ -329,8 +328,8 @@ Ranges::Figures Ranges::figures() {
   return figures;
 }
 
-// Under the lock of the ranges, so that none of them comes or goes. Blocks on their way from a thread's cache
-// to the application are missed: they are given out once more.
+// Under the range lock, so that no range comes or goes. A block on its way from a thread cache to the
+// application is missed, and handed out once more.
 bool Ranges::taint(Address address, Slabs& slabs) {
   Guard hold(lock_);
   if (page_map.pool_of(address) != pool_) return false;

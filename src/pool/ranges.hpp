@@ -1,7 +1,6 @@
 // Device memory of one pool above the slabs: segments from the driver, tiled by ranges that are split on
 // allocation and merged when free. Owns the segment and range records, all under `lock_`. Never calls the
-// driver: segments are brought in by add() and taken out by detach(), and the driver is called between, with
-// no lock held.
+// driver: the pool allocates before add() and releases after detach(), with no lock held.
 #pragma once
 
 #include "base/lock.hpp"
@@ -21,7 +20,7 @@ class Ranges {
  public:
   struct Figures {
     uint64_t reserved = 0;      // bytes of all segments
-    uint64_t free = 0;          // of these in free ranges, pending ones too
+    uint64_t free = 0;          // of these in free ranges, pending ones included
     uint64_t largest_free = 0;  // filled by figures() only
     uint64_t segments = 0;
     uint64_t free_segments = 0;
@@ -31,41 +30,40 @@ class Ranges {
   Ranges(Pool* pool, stats::Device& device) : pool_(pool), device_(device) { device.enlist(tally_); }
 
   // The best fit of `bytes`, cut to size, that may be handed out now; null when there is none. Its stamp is 0
-  // if no work was under way. pre: bytes is a multiple of a granule.
-  // kOwn: only what the lane `sole` alone has worked on.
+  // if no work was pending. pre: bytes is a multiple of a granule.
+  // kOwn: only ranges that no lane but `sole` has worked on.
   Range* take(uint64_t bytes, const order::Timeline& order, order::Reach reach,
               order::LaneName sole = order::LaneName::kNone);
-  // Whether time alone stands in the way: some range would fit if its stamp were safe.
+  // Whether only time is missing: some range would fit if its stamp were safe.
   bool fits(uint64_t bytes);
-  // Back from its owner. Merged at once if it could be handed out at once, else kept apart until it can: a
+  // Takes a range back. Merged at once if it may be handed out at once, else kept pending until it may: a
   // fresh stamp must not make a large old range wait.
   void give(Range* range, Epoch stamp, const order::Timeline& order,
             order::LaneName sole = order::LaneName::kNone);
-  // A new segment of the driver's, already in the page map, whose first `bytes_taken` bytes are handed out at
-  // once (0: none). Null: no host memory; nothing was entered.
+  // Adds a new segment, already in the page map, whose first `bytes_taken` bytes are handed out at once (0:
+  // none). Null: no host memory; nothing was added.
   Range* add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch stamp = 0);
 
-  // Takes one wholly free segment out of everything, the page map too; null when there is none. At most
-  // `most` bytes.
+  // Takes one wholly free segment of at most `most` bytes out of all records and the page map; null when
+  // there is none.
   Segment* detach(uint64_t most = ~uint64_t{0});
-  // The same for one that was seen free `idle_ms` ago and at every call since; times in milliseconds.
+  // The same for a segment seen free `idle_ms` ago and at every call since; times in milliseconds.
   Segment* detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Timeline& order);
-  // The same for one that is tainted.
+  // The same for a tainted segment.
   Segment* detach_tainted();
-  // The segment that holds `address` gives out nothing any more. False: it did not before either, or is not
-  // ours.
+  // The segment that contains `address` serves no new block. False: already tainted, or not ours.
   bool taint(Address address, Slabs& slabs);
-  // Once the driver has it back. (A refused release: add() it again.)
+  // Drops the record once the driver has the memory. (A refused release: add() it again.)
   void forget(Segment* segment);
-  // Every segment, live or not: the context is gone. Nothing goes back to the driver.
+  // Drops every segment, live or not: the context is gone, and nothing goes back to the driver.
   void drop_all();
 
   uint64_t reserved() const { return reserved_.load(std::memory_order_relaxed); }
   uint64_t free_bytes() const { return free_.load(std::memory_order_relaxed); }
-  // How many ranges were ever given back: whoever found nothing sees whether it is worth another look.
+  // How many ranges were ever given back: tells a search that failed whether to look again.
   uint64_t gives() const { return gives_.load(std::memory_order_relaxed); }
   Figures figures();
-  // Without waiting: 0 when somebody holds the lock.
+  // 0 when the lock is taken (with `wait`: for more than a moment).
   uint64_t largest_free(bool wait);
 
   // For questions about addresses inside blocks, and for walks.

@@ -1,5 +1,5 @@
-// The thresholds of memory that is cut: what the options say, with percentages of a device worked out, and
-// bounds that the options alone cannot see. One per pool, made when the pool is, and read only from then on.
+// A pool's thresholds: the options with percentages resolved for its device, clamped to what the pool can
+// handle. Made with the pool, then immutable.
 #pragma once
 
 #include <algorithm>

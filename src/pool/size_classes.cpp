@@ -1,5 +1,4 @@
-// The table of small sizes, built once for a pool: eight steps an octave. Read only afterwards, so without a
-// lock.
+// The table of small sizes, built once for a pool: eight steps an octave. Immutable afterwards, so no lock.
 #include "pool/size_classes.hpp"
 
 #include <algorithm>

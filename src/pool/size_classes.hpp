@@ -1,6 +1,6 @@
-// Which sizes are kept together. Small blocks have classes of their own, eight to an octave, and are cut from
-// slabs; above them every multiple of a granule up to the largest size that threads keep is a class by
-// itself, one range a block. Built once from the options, then read only.
+// The size classes. Small blocks have eight classes per octave and are cut from slabs; above them every
+// multiple of a granule, up to the largest size that thread caches keep, is a class whose blocks are one
+// range each. Built once from the options, then immutable.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class SizeClasses {
   // The class of a block of `bytes`, or kNotKept.
   unsigned of(uint64_t bytes) const {
     if (bytes > largest_kept_) return kNotKept;
-    // Both ways and no branch: nobody can foretell which it will be, and a wrong guess costs more than this.
+    // Computes both without a branch: with mixed sizes a misprediction costs more than this.
     const unsigned small = small_[(std::min(bytes, small_limit_) + kUnit - 1) / kUnit];
     const unsigned range = static_cast<unsigned>(kFirstRange + (rounded(bytes) >> kGranuleShift));
     const unsigned is_range = bytes > small_limit_ ? ~0u : 0u;
@@ -38,11 +38,11 @@ class SizeClasses {
     return is_small(size_class) ? bytes_[size_class] : (size_class - kFirstRange) << kGranuleShift;
   }
   size_t small_classes() const { return count_; }
-  // What a block that is a range of its own takes.
+  // The size of a block that is a range by itself.
   uint64_t rounded(uint64_t bytes) const { return (bytes + round_ - 1) & ~(round_ - 1); }
 
  private:
-  static constexpr size_t kFirstRange = kMostSmall - 1;  // the class of a range without granules
+  static constexpr size_t kFirstRange = kMostSmall - 1;  // the class of a range of zero granules
 
   std::array<uint8_t, kLargestSmall / kUnit + 1> small_{};
   std::array<uint64_t, kMostSmall> bytes_{};

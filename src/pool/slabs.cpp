@@ -1,6 +1,6 @@
-// Slabs of equal small blocks: made from ranges, emptied back into them, each class under its own lock; their
-// records come from a store under a lock of its own and are never used for anything else. Nothing here calls
-// the driver.
+// Slabs of equal small blocks: made from ranges, emptied back into them, each class under its own lock.
+// Records come from a store with its own lock and are never used for anything else. Nothing here calls the
+// driver.
 #include "pool/slabs.hpp"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 constexpr uint64_t kSmallestSlab = 32 << 10;
 constexpr uint64_t kLargestSlab = 2 << 20;
 constexpr uint64_t kFewestBlocks = 8;
-constexpr uint64_t kMostBlocks = 1 << 15;  // the store has records for no more
-// How far a slab is sorted in among the slabs with room.
+constexpr uint64_t kMostBlocks = 1 << 15;  // the largest record in the store
+// Bounds the sorted insertion into the list of slabs with room.
 constexpr int kMostCompared = 32;
 constexpr size_t kChunkBytes = 256 << 10;
 constexpr size_t kCacheLine = 64;
@@ -37,8 +37,8 @@ Slab* Slabs::new_slab(uint32_t blocks) {
     store_.idle[bucket] = slab->next;
   } else {
     const size_t words = room > 64 ? room / 64 : 0;
-    // Whole cache lines: threads that use blocks of different slabs, or different 32 blocks of one, must not
-    // meet in one.
+    // Against false sharing: threads that use different slabs, or blocks of one slab 32 apart, must not share
+    // a cache line.
     const size_t bytes = round_up(sizeof(Slab) + room * sizeof(Tag) + words * 8, kCacheLine);
     if (store_.left < bytes) {
       store_.chunk = static_cast<char*>(map_pages(kChunkBytes));
@@ -98,10 +98,9 @@ size_t Slabs::take(unsigned size_class, size_t count, const order::Timeline& ord
                    Entry* out) {
   Class& c = classes_state_[size_class];
   Guard hold(c.lock);
-  // Under the lock, not before: whoever gave a block back has noted its work first.
+  // Read under the lock, not before: a thread that gave a block back has noted its work first.
   const Epoch limit = order.limit(reach);
-  // From one slab only, and all of it if that is not too much: threads that share no slab share no cache
-  // line.
+  // From one slab only, and all of it if that fits: threads that share no slab share no cache line.
   for (Slab* slab = c.first; slab != nullptr; slab = slab->next) {
     if (slab->stamp > limit) continue;
     const size_t taken = take_from(slab, count, out);
@@ -114,7 +113,7 @@ size_t Slabs::take(unsigned size_class, size_t count, const order::Timeline& ord
 
 size_t Slabs::add(unsigned size_class, Range* range, size_t count, Entry* out) {
   const uint64_t block = classes_.bytes(size_class);
-  // Without host memory for a cut the range may be far larger than was asked for: the rest of it lies idle.
+  // If there was no host memory to cut it, the range may be far larger than requested: the rest lies idle.
   Slab* slab = new_slab(static_cast<uint32_t>(std::min(range->bytes / block, kMostBlocks)));
   if (slab == nullptr) return 0;
   slab->range = range;
@@ -169,7 +168,7 @@ void Slabs::retire(Class& c, Slab* slab) {
 }
 
 void Slabs::drop_all() {
-  // Full slabs are in no list; their records stay behind. A context ends seldom, and they are small.
+  // Full slabs are in no list; their records leak. They are small, and contexts end rarely.
   for (size_t i = 0; i < classes_.small_classes(); ++i) {
     Class& c = classes_state_[i];
     Guard hold(c.lock);
@@ -179,7 +178,7 @@ void Slabs::drop_all() {
 }
 
 void Slabs::close(Range* range) {
-  // After the segment was marked as tainted: add() looks in the other order.
+  // Read after the segment was tainted; add() does the two in the other order, so one sees the other.
   Slab* slab = range->slab.load(std::memory_order_seq_cst);
   if (slab == nullptr) return;
   Class& c = classes_state_[slab->class_of_blocks()];

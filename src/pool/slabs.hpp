@@ -1,7 +1,7 @@
-// Small blocks of one pool: slabs of equal blocks, one list of slabs with room per size class, each under its
-// own lock. A block taken here belongs to the caller (a thread cache or the application); a block given back
-// is only a bit and the slab's stamp. Slabs are made of ranges, which the pool brings and takes away: nothing
-// here calls the driver.
+// Small blocks of one pool: slabs of equal blocks, and per size class a list of slabs with room, under the
+// class's own lock. A taken block belongs to the caller (a thread cache or the application); a block given
+// back is only a bit and the slab's stamp. The pool provides the ranges and takes them back: nothing here
+// calls the driver.
 #pragma once
 
 #include <array>
@@ -14,30 +14,30 @@
 
 namespace cupool::pool {
 
-// A block that nobody holds, on its way between a slab, a thread and the application.
+// A free block on its way between a slab, a thread cache and the application.
 struct Entry {
   Address address;
   Range* range;
   Epoch stamp;
-  Tag* tag;  // where its holder notes who has it
+  Tag* tag;  // 0 while the block is free
 };
 
-// The record of one slab, which its tags follow. Only tags are written without the class's lock. What every
-// free reads has a cache line to itself, apart from what changes under the lock.
+// The record of one slab, followed in memory by its tags. Only tags are written without the class's lock. The
+// fields that every free reads have their own cache line, apart from those that change under the lock.
 struct alignas(64) Slab : Holder {
   alignas(64) uint32_t free_blocks = 0;
   uint8_t bucket = 0;
-  bool closed = false;  // its segment is tainted: nothing is taken from it any more, and it is in no list
-  Epoch stamp = 0;      // the newest of the blocks given back
+  bool closed = false;  // its segment is tainted: it serves no block and is in no list
+  Epoch stamp = 0;      // the newest stamp of the blocks given back
   Slab* prev = nullptr;
   Slab* next = nullptr;
   uint64_t* free_bits = nullptr;
-  uint64_t few_bits = 0;  // all of them, if there are no more than 64
+  uint64_t few_bits = 0;  // all the bits, if there are at most 64
 
   Slab() { tags = reinterpret_cast<Tag*>(this + 1); }
 };
 
-// What holds the blocks of a range: its slab, or the range itself.
+// The holder of a range's blocks: its slab, or the range itself.
 inline const Holder& holder_of(const Range& range) {
   const Slab* slab = range.slab.load(std::memory_order_acquire);
   return slab != nullptr ? static_cast<const Holder&>(*slab) : range;
@@ -47,20 +47,20 @@ class Slabs {
  public:
   constexpr explicit Slabs(const SizeClasses& classes) : classes_(classes) {}
 
-  // Up to `count` blocks that may be handed out now; how many there were. Their stamp is 0 if no work was
-  // under way.
+  // Takes up to `count` blocks that may be handed out now; returns how many. Their stamp is 0 if no work was
+  // pending.
   size_t take(unsigned size_class, size_t count, const order::Timeline& order, order::Reach reach,
               Entry* out);
-  // Gives blocks of one class back, and returns how many went in: it stops at a slab that is thereby empty,
-  // whose range comes out in `emptied` and must go back to Ranges. Call again with the rest.
+  // Gives blocks of one class back; returns how many. Stops when a slab becomes empty: its range is returned
+  // in `emptied` and must go back to Ranges. Call again with the rest.
   size_t give(unsigned size_class, const Entry* entries, size_t count, Range** emptied);
 
   // The size of the next slab of this class: larger as the class grows.
   uint64_t slab_bytes(unsigned size_class) const;
-  // Makes `range` a slab and takes up to `count` of its blocks at once. 0: no host memory, the range is still
-  // the caller's.
+  // Makes `range` a slab and takes up to `count` of its blocks at once. 0: no host memory; the range stays
+  // with the caller.
   size_t add(unsigned size_class, Range* range, size_t count, Entry* out);
-  // The segment of this range is tainted: if the range is a slab, no more blocks come from it.
+  // The segment of this range is tainted: if the range is a slab, it serves no more blocks.
   void close(Range* range);
   void drop_all();
 
@@ -70,7 +70,7 @@ class Slabs {
     Slab* first CUPOOL_GUARDED_BY(lock) = nullptr;  // slabs with room, by address
     std::atomic<uint64_t> bytes{0};                 // of all slabs of the class
   };
-  // Records by how many blocks they have room for, each kind reused only for itself.
+  // Idle records, bucketed by how many blocks they have room for; never used for anything else.
   struct Store {
     Lock lock;
     std::array<Slab*, 16> idle CUPOOL_GUARDED_BY(lock) = {};

@@ -1,21 +1,21 @@
-// The calling thread's caches, and how a block passes to the application. The thread's own; no lock.
+// The calling thread's caches, and how a block is handed to the application. Thread-local; no lock.
 #pragma once
 
 #include "pool/thread_cache.hpp"
 
 namespace cupool::pool {
 
-// Whether a thread had a block to hand out.
+// Whether the thread's cache had a block to hand out.
 enum class Kept { kTaken, kNone, kUnknown };
-// What is left to do after a free: nothing, the thread keeps the block; perhaps a seal, for work is under
-// way; everything, because nobody held it, the thread has no room, or there is something special about the
-// block or its pool.
+// What the fast path of a free leaves to do: nothing (the thread keeps the block); perhaps a seal (kept, but
+// work is pending); or everything, because no live block starts there, the cache is full, or the block or its
+// pool needs the slow path.
 enum class Unkept { kNot, kUnsealed, kNobodys, kNoRoom, kSpecial };
-// In the size that was asked for: the block that was freed is a marked one (allocator/marks.hpp).
+// A bit in the requested size: the freed block was marked (allocator/marks.hpp).
 inline constexpr uint64_t kMarkedAsked = uint64_t{1} << 63;
 
-// The caches of this thread: the one used last, and all of them. Unannounced: nobody will tell when this
-// thread ends (its destructors already ran, or there is no key for one), so it keeps no cache beyond a call.
+// The caches of this thread: the one used last, and all of them. Unannounced: we will not learn of this
+// thread's end (its destructors already ran, or no key was left), so it keeps no cache beyond a call.
 struct ThisThread {
   ThreadCache* last = nullptr;
   ThreadCache* all = nullptr;

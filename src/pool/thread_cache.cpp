@@ -1,5 +1,6 @@
-// The rare half of a thread's cache: shelves that are made, filled and emptied, and how another thread stops
-// the owner. Holds no lock; whoever stops a cache holds the lock of its pool's list.
+// The slow path of a thread cache: making, filling and emptying shelves, and how another thread stops the
+// owner. Takes no lock; a thread that stops a cache holds its pool's cache lock, so that no two stop the same
+// one.
 #include "pool/thread_cache.hpp"
 
 #include <linux/membarrier.h>
@@ -24,7 +25,7 @@ void prepare_thread_caches() {
 }
 
 void order_for_owners() {
-  // An owner's own fence alone does not keep our loads behind our stores.
+  // The owner's fence alone does not order our stores before our loads.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (ThreadCache::has_membarrier_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
@@ -37,7 +38,7 @@ uint32_t ThreadCache::prepare(unsigned size_class) {
   const uint64_t fewest = is_range(size_class) != 0 ? kFewestRanges : 2;
   const uint32_t room =
       static_cast<uint32_t>(std::clamp<uint64_t>(kMostShelfBytes / block, fewest, kMostBlocks));
-  // Shelves are never taken down: threads end, but their caches are taken over by new ones.
+  // Shelves are never freed: when a thread ends, a new one adopts its cache.
   Entry* ring = static_cast<Entry*>(calloc(std::bit_ceil(room), sizeof(Entry)));
   if (ring == nullptr) return 0;
   shelf.ring = ring;

@@ -1,8 +1,8 @@
-// What one thread keeps of one pool: per size class a ring of freed blocks, oldest first. A block has no
-// owner thread; whoever frees it keeps it, up to a bound. Used by its own thread without a lock. Another
-// thread may empty it (out of memory, end of the thread) through stop(): the owner announces itself with
-// plain stores, and the one who stops pays for the ordering with a membarrier. Where there is none, the owner
-// always goes the long way through enter() and pays itself.
+// One thread's cache of one pool: per size class a ring of freed blocks, oldest first. A block has no owner
+// thread; the freeing thread keeps it, up to a bound. The owner uses its cache without a lock. Another thread
+// may empty it (out of memory, end of a context) through stop(): the owner announces itself with plain
+// stores, and the stopping thread pays for the ordering with a membarrier. Without membarrier the owner
+// always takes the slow path of enter() with a fence of its own.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct alignas(32) Shelf {
   uint32_t first = 0;
   uint32_t count = 0;
   uint32_t room = 0;  // a power of two, or 0 before the first use
-  uint32_t mask = 0;  // one less
+  uint32_t mask = 0;  // room - 1
   uint32_t block_bytes = 0;
 
   Entry& at(uint32_t i) { return ring[(first + i) & mask]; }
@@ -48,17 +48,17 @@ class alignas(128) ThreadCache {
  public:
   static constexpr uint32_t kMostBlocks = 64;
   static constexpr uint32_t kMostKept = 256;  // on one shelf, however it grows
-  static constexpr size_t kMostMoved = 32;    // at once: threads with 16 KiB of stack come here
+  static constexpr size_t kMostMoved = 32;    // at once, on the stack: threads may have only 16 KiB
   static constexpr uint64_t kMostShelfBytes = 256 << 10;
   static constexpr uint64_t kFewestRanges = 16;
   static constexpr uint64_t kLargestKept = 64 << 20;
 
-  // Between these two calls the cache belongs to the calling thread, which must be its owner. Outside them
-  // not even a count on a shelf may be read: another thread may be emptying it.
+  // Only the owner calls these; between them it has the cache to itself. Outside them not even a shelf's
+  // count may be read: another thread may be emptying it.
   void enter() {
     if (!try_enter()) enter_slowly();
   }
-  // Orders nothing either, unless the machine does so by itself: who stops pays for that too.
+  // A plain store, or a release where that costs nothing: the stopping thread issues the fence on our behalf.
   [[gnu::always_inline]] void exit() {
     if (kStoresInOrder || stop_.load(std::memory_order_relaxed) != kGo) {
       busy_.store(false, std::memory_order_release);
@@ -67,7 +67,7 @@ class alignas(128) ThreadCache {
       busy_.store(false, std::memory_order_relaxed);
     }
   }
-  // False: somebody else has it, or may have it. Then nothing was entered.
+  // False: another thread has the cache, or may have it; not entered.
   [[gnu::always_inline]] bool try_enter() {
     busy_.store(true, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -77,7 +77,7 @@ class alignas(128) ThreadCache {
     return false;
   }
 
-  // The newest block of a class; false when there is none. pre: it may be handed out, whatever its stamp.
+  // The newest block of a class; false when there is none. pre: any stamp may be handed out now.
   [[gnu::always_inline]] bool take_newest(unsigned size_class, Entry* out) {
     Shelf& shelf = shelves_[size_class];
     if (shelf.count == 0) [[unlikely]]
@@ -86,8 +86,8 @@ class alignas(128) ThreadCache {
     bytes_of(size_class) -= shelf.block_bytes;
     return true;
   }
-  // Around a longer use of the pool by the owner, which its end waits for. Whoever waits calls
-  // order_for_owners() before it asks.
+  // Around a longer use of the pool by the owner; the end of the context waits for it. The waiting thread
+  // calls order_for_owners() before is_in_use().
   void begin_use() {
     in_use_.store(true, std::memory_order_relaxed);
     if ((stop_.load(std::memory_order_relaxed) & kHeavy) != 0) {
@@ -99,7 +99,7 @@ class alignas(128) ThreadCache {
   void end_use() { in_use_.store(false, std::memory_order_release); }
   bool is_in_use() const { return in_use_.load(std::memory_order_acquire); }
 
-  // A block that may be handed out now; false when there is none. Its stamp is 0 if no work was under way.
+  // A block that may be handed out now; false when there is none. Its stamp is 0 if no work was pending.
   bool take(unsigned size_class, order::Reach reach, Entry* out) {
     const Epoch limit = order().limit(reach);
     if (limit == order::kAnyStamp) {
@@ -113,39 +113,38 @@ class alignas(128) ThreadCache {
     bytes_of(size_class) -= shelf.block_bytes;
     return true;
   }
-  // False: the shelf is full, or all shelves of its kind together hold what they may.
+  // False: the shelf is full, or shelves of its kind together are at their byte limit.
   [[gnu::always_inline]] bool put(unsigned size_class, const Entry& entry) {
     return put_within(most_[is_range(size_class)], size_class, entry);
   }
-  // The same where more may be kept. What cannot be handed out at once cannot be merged to any use either:
-  // under many streams a thread keeps more of it.
+  // The same with the higher limit under several streams: a block that cannot be handed out yet gains nothing
+  // from being merged, so the thread may as well keep it.
   bool put_more(unsigned size_class, const Entry& entry) {
     const bool more = is_range(size_class) != 0 && order().is_spread();
     return put_within(more ? most_unsafe_ : most_[is_range(size_class)], size_class, entry);
   }
   KeptLarge& large() { return large_; }
-  // The size of a block that is kept, or was until now, or will be.
+  // The size of a block that is in the cache, just left it, or is about to enter.
   uint64_t kept_bytes(unsigned size_class, const Entry& entry) const {
     return size_class != kNotKept ? shelves_[size_class].block_bytes : entry.range->bytes;
   }
-  // Blocks that came from a slab: older than all that are kept.
+  // Adds blocks that came from a slab: older than everything on the shelf.
   void put_oldest(unsigned size_class, const Entry* entries, size_t count);
-  // How many blocks of this class it is worth fetching at once when one is needed; the others fit.
+  // How many blocks of this class to fetch when one is needed; the others fit on the shelf.
   uint32_t batch(unsigned size_class) {
     const uint32_t room = prepare(size_class);
     return std::max(1u, std::min(room / 2, room - shelves_[size_class].count + 1));
   }
-  // Makes a shelf; its room is 0 when this class is not kept at all.
+  // Makes the shelf if there is none; returns its room, 0 when this class is not kept at all.
   uint32_t prepare(unsigned size_class);
-  // Makes a full shelf of ranges twice as long, where a thread has to keep what it cannot hand out yet.
-  // False: it stays as it is.
+  // Doubles a full shelf of ranges where blocks have to wait before they can be handed out. False: unchanged.
   bool widen(unsigned size_class);
 
-  // What this thread handed to the application and took back; read by others.
+  // Counts what this thread handed out and took back; other threads read it.
   stats::ThreadTally& tally() { return tally_; }
   const stats::ThreadTally& tally() const { return tally_; }
-  // A block was freed while work is under way. Whether this thread has freed as much in the open epoch that a
-  // seal is worth its cost.
+  // Notes a free while work is pending. Whether this thread has freed so much in the open epoch that a seal
+  // is worth its cost.
   bool seal_is_due(uint64_t bytes, uint32_t most_frees, uint64_t most_bytes) {
     const Epoch open = order().open();
     if (open != unsealed_.epoch) unsealed_ = {open, 0, 0};
@@ -156,40 +155,40 @@ class alignas(128) ThreadCache {
   void note_free() { work_at_free_ = Reentry::work(); }
   bool has_just_freed() const { return work_at_free_ == Reentry::work(); }
 
-  // When freed memory may serve again. Changes only while the pool is closed.
+  // The pool's timeline. Changes only while the pool is closed.
   order::Timeline& order() const { return *order_.load(std::memory_order_relaxed); }
   void set_order(order::Timeline& order) { order_.store(&order, std::memory_order_relaxed); }
 
-  // Moves blocks to `out`, which has room for kMostMoved, until `keep` are left; how many. Less than
-  // kMostMoved: those were all. For the one who stopped it too.
+  // Moves blocks to `out`, which has room for kMostMoved, until `keep` are left; returns how many. Fewer than
+  // kMostMoved: those were all. For the owner, or the thread that stopped it.
   size_t remove_oldest(unsigned size_class, uint32_t keep, Entry* out);
 
-  // A block found no room. Whether it is time, after a few of them, that another class gives way.
+  // Notes a block that found no room. Whether, after a few of them, another class should give way.
   bool note_misfit() {
     constexpr unsigned kMisfitsATurn = 8;
     return ++misfits_ % kMisfitsATurn == 0;
   }
-  // How many bytes of ranges a thread keeps. What it keeps cannot be merged, so it is little for one that
-  // asks for larger blocks too; one that long has not may keep more, up to `bytes`, and less when that is
-  // wanted back. Between enter() and exit(), or while the owner is stopped.
+  // How many bytes of ranges the thread keeps. Kept ranges cannot be merged, so a thread that also asks for
+  // larger blocks keeps few; one that has not for long may keep more, up to `bytes`, and fewer when memory is
+  // short. Between enter() and exit(), or while the owner is stopped.
   void keep_few_ranges() { allow_ranges(0); }
   void keep_fewer_ranges() { allow_ranges(most_[1] / 2); }
   void keep_more_ranges(uint64_t bytes) {
     constexpr unsigned kPatience = 64;
-    // Twice may be more than a number can hold.
+    // Doubling may overflow.
     const uint64_t most = std::max(most_[0], most_[0] * 2);
     if (misfits_ - calm_since_ >= kPatience) most_[1] = std::clamp(bytes, most_[0] / 4, most);
   }
-  // Another class of this one's kind that holds blocks, so that what is not used any more gives way;
-  // kNotKept: there is none. The owner's own.
+  // Round robin: another non-empty class of the same kind, so that unused ones give way; kNotKept: there is
+  // none. Owner only.
   unsigned next_to_empty(unsigned size_class);
 
   const Shelf& shelf(unsigned size_class) const { return shelves_[size_class]; }
   Pool* pool() const { return pool_; }
   const SizeClasses& sizes() const { return sizes_; }
 
-  // From any thread: the owner stays out until start(). Two threads must not stop the same cache (the pool's
-  // lock).
+  // From any thread: keeps the owner out until start(). Two threads must not stop the same cache (the pool's
+  // cache lock).
   void stop();
   void start();
 
@@ -206,7 +205,7 @@ class alignas(128) ThreadCache {
   }
 
   ThreadCache* next_of_pool = nullptr;    // under the pool's cache lock
-  ThreadCache* next_of_thread = nullptr;  // the owner's own
+  ThreadCache* next_of_thread = nullptr;  // owner only
   bool abandoned = false;                 // its thread has ended; under the pool's cache lock
 
  private:
@@ -215,7 +214,7 @@ class alignas(128) ThreadCache {
     most_[1] = std::max(bytes, most_[0] / 4);
     calm_since_ = misfits_;
   }
-  // Small blocks and ranges apart: one range of a megabyte must not push out all small ones.
+  // Small blocks and ranges are limited apart: one range of a megabyte must not evict all small blocks.
   static size_t is_range(unsigned size_class) { return size_class / SizeClasses::kMostSmall; }
   uint64_t& bytes_of(unsigned size_class) { return bytes_[is_range(size_class)]; }
   [[gnu::always_inline]] bool put_within(uint64_t most, unsigned size_class, const Entry& entry) {
@@ -237,7 +236,7 @@ class alignas(128) ThreadCache {
   static constexpr bool kStoresInOrder = false;
 #endif
   static constexpr uint8_t kGo = 0;
-  static constexpr uint8_t kStop = 1;   // while another thread has it
+  static constexpr uint8_t kStop = 1;   // another thread has the cache
   static constexpr uint8_t kHeavy = 2;  // always: no membarrier on this system
 
   std::atomic<bool> busy_{false};
@@ -251,7 +250,7 @@ class alignas(128) ThreadCache {
   std::array<unsigned, 2> cursors_{};
   unsigned misfits_ = 0;
   unsigned calm_since_ = 0;  // misfits_ when ranges last had to be given up
-  // What this thread freed in an epoch. The owner's own, as is the next.
+  // What this thread freed in an epoch. Owner only, like work_at_free_.
   struct Unsealed {
     Epoch epoch = 0;
     uint64_t bytes = 0;
@@ -262,10 +261,10 @@ class alignas(128) ThreadCache {
   KeptLarge large_;
   stats::ThreadTally tally_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
-  const SizeClasses sizes_;  // its own: one step less to the shelf
+  const SizeClasses sizes_;  // a copy: one indirection less on the hot path
 };
 
-// What the owners of all caches have done before is seen after this, and they see what was done before it.
+// A full fence on the calling thread and on every cache owner: each then sees the other's earlier stores.
 void order_for_owners();
 
 // Once, before the first cache: asks the kernel for membarrier.

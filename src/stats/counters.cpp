@@ -1,6 +1,6 @@
-// The registry of thread blocks. Blocks come from mmap, not malloc: a thread may count for the first time
-// while the program's allocator is in any state, and a block outlives its thread. The lock is never held
-// across foreign code.
+// The registry of thread blocks. Blocks come from mmap, not malloc: a thread's first count may come while the
+// program's malloc is in any state, and a block outlives its thread. The lock is never held across foreign
+// code.
 #include "stats/counters.hpp"
 
 #include <pthread.h>
@@ -28,7 +28,7 @@ class Registry {
     if (block == nullptr) block = carve();
     if (block == nullptr) return nullptr;
     block->in_use = true;
-    // A thread whose destructors already ran may have had their last turn.
+    // If the thread's destructors already ran, ours may not be called again.
     const bool announced = has_key_ && pthread_setspecific(key_, block) == 0 && !detail::thread_has_ended;
     block->unannounced = announced ? 0 : own_thread();
     any_unannounced_ = any_unannounced_ || !announced;
@@ -130,7 +130,7 @@ class Registry {
 
 constinit Registry registry;
 
-// A later destructor of the same thread may count again: it registers anew, and this runs once more.
+// A later destructor of the same thread may count again: it registers anew, and this runs again.
 void Registry::thread_ends(void* block) {
   detail::own_block = nullptr;
   detail::thread_has_ended = true;

@@ -36,14 +36,14 @@ struct alignas(128) Block {
   std::array<std::atomic<uint64_t>, kCounters> counts{};
   Block* next = nullptr;  // in the registry, for good; under its lock
   bool in_use = false;    // by a living thread; under the registry's lock
-  int unannounced = 0;    // the thread's number, if nobody will tell when it ends
+  int unannounced = 0;    // the thread's number, if we will not learn of its end
 };
 
 namespace detail {
 inline constinit thread_local Block* own_block = nullptr;
 inline constinit thread_local bool thread_has_ended = false;
 inline constinit std::array<std::atomic<uint64_t>, kEvents> events{};
-Block* register_thread();  // null when there is no memory: this count is lost
+Block* register_thread();  // null when out of host memory: the count is lost
 }  // namespace detail
 
 [[gnu::always_inline]] inline void count(Counter counter, uint64_t amount = 1) {
@@ -60,8 +60,8 @@ inline void count(Event event, uint64_t amount = 1) {
   detail::events[static_cast<size_t>(event)].fetch_add(amount, std::memory_order_relaxed);
 }
 
-// Everything that was counted so far, by all threads, ended ones too. `devices` stays empty here: adding up
-// devices takes more than counters, and is done by report/.
+// Everything counted so far by all threads, ended ones too. `devices` stays empty here: adding up devices
+// takes more than counters, and is done by report/.
 struct Sums {
 #define CUPOOL_COUNTER(name, doc) uint64_t name = 0;
 #define CUPOOL_EVENT(name, doc) uint64_t name = 0;
@@ -70,7 +70,7 @@ struct Sums {
 };
 // kNoLock: in a signal handler, where the interrupted thread may hold the lock. A thread that ends meanwhile
 // may then be missed or counted twice. kPatient: at exit, which a signal handler may have called; the lock is
-// taken if it can be had within a moment.
+// taken if it becomes free within a moment.
 enum class Reading { kLocked, kPatient, kNoLock };
 Sums sums(Reading reading = Reading::kLocked);
 
@@ -86,7 +86,7 @@ void visit(const DeviceSums& sums, F&& f) {
 #define CUPOOL_FIGURE(name, doc) f(CounterInfo{#name, doc}, sums.name);
 #include "stats/counters.def"
 }
-// The same for the process: what its devices have in all, then what has no device.
+// The same for the process: the sums over its devices, then the counters without a device.
 template <typename F>
 void visit(const Sums& sums, F&& f) {
   visit(sums.devices, f);
@@ -95,7 +95,7 @@ void visit(const Sums& sums, F&& f) {
 #include "stats/counters.def"
 }
 
-// The value of that name among the sums; false: there is none.
+// The value of that name in `sums`; false: there is none.
 template <typename AnySums>
 bool find(const AnySums& sums, std::string_view name, uint64_t* value) {
   bool found = false;
@@ -107,7 +107,7 @@ bool find(const AnySums& sums, std::string_view name, uint64_t* value) {
   return found;
 }
 
-// In a forked child: the parent's counts are not this process's.
+// In a fork child: the parent's counts are not this process's.
 void forget_after_fork();
 
 }  // namespace cupool::stats

@@ -1,5 +1,5 @@
-// See device.hpp. Lists of tallies only grow, by their heads, so a reader needs no lock. Peaks are raised by
-// compare and exchange, and only on paths that are slow already.
+// See device.hpp. Lists of tallies only grow, at the head, so a reader needs no lock. High-water marks are
+// raised by compare and exchange, and only on slow paths.
 #include "stats/device.hpp"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ uint64_t positive(int64_t value) { return value > 0 ? static_cast<uint64_t>(valu
 
 constexpr int64_t kAbove = int64_t{1}
                            << 62;  // whatever is live; sums of it wrap, and come back when it is replaced
-constinit thread_local char this_thread_mark = 0;  // its address tells threads apart
+constinit thread_local char this_thread_mark = 0;  // its address identifies the thread
 
 }  // namespace
 
@@ -137,7 +137,7 @@ void Device::told_less(int64_t less) {
   if (reserved - least > peak_cached_.load(std::memory_order_relaxed) + slack()) look(Ends::kBoth);
 }
 
-// The sum is the truth here, and asking one thread after the other is not.
+// Here the running sum is exact, while reading one thread after the other is not.
 void Device::told_all(int64_t change) {
   const int64_t live = told_live_.fetch_add(change, std::memory_order_relaxed) + change;
   const auto reserved = static_cast<int64_t>(reserved_.load(std::memory_order_relaxed));
@@ -146,14 +146,14 @@ void Device::told_all(int64_t change) {
   if (change < 0) raise(peak_cached_, reserved - live);
 }
 
-// Adds up what everybody holds, and begins those ends of the spans anew. Of one thread only the end that was
-// left: its loop must not come back here at every turn.
+// Adds up the holdings of all threads and resets the given ends of their spans. With one thread only the end
+// that was crossed: its loop must not come here at every iteration.
 void Device::look(Ends ends) {
   const int64_t bound = peak_bound.load(std::memory_order_relaxed);
   const int64_t margin = this->margin();
   int64_t live = 0;
   int64_t asked = 0;
-  // Where the owner moves an end at the same moment, its word is the newer one.
+  // If the owner moves an end at the same moment, the owner's value is newer and stays.
   const auto begin_anew = [](std::atomic<int64_t>& end, int64_t value, std::atomic<int64_t>& sum) {
     int64_t old = end.load(std::memory_order_relaxed);
     if (end.compare_exchange_strong(old, value, std::memory_order_relaxed))
@@ -171,7 +171,7 @@ void Device::look(Ends ends) {
   if (live > peak_live_.load(std::memory_order_relaxed) || bound == 0) raise(peak_asked_, asked);
   if (bound == 0) return;
   raise(peak_live_, live);
-  // A segment that was just taken is about to be handed out: only a free tells how much lies idle.
+  // A new segment is about to be handed out: only a free shows how much is really idle.
   if (ends != Ends::kHigh)
     raise(peak_cached_, static_cast<int64_t>(reserved_.load(std::memory_order_relaxed)) - live);
 }
@@ -179,7 +179,7 @@ void Device::look(Ends ends) {
 void Device::reserve(uint64_t bytes) {
   raise(peak_reserved_, reserved_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
   if (margin() != 0) return;
-  // There is more to lie idle than there was at the last look: the next free is told.
+  // More can be idle than at the last look: make the next free report.
   for (ThreadTally* one = holdings_.load(std::memory_order_acquire); one != nullptr;
        one = one->next_holdings_)
     least_live_.fetch_add(kAbove - one->low_.exchange(kAbove, std::memory_order_relaxed),
@@ -218,21 +218,21 @@ DeviceSums Device::read() const {
   sums.peak_cached_bytes =
       std::max(sums.cached_bytes, positive(peak_cached_.load(std::memory_order_relaxed)));
   sums.peak_reserved_bytes = peak_reserved_.load(std::memory_order_relaxed);
-  // Threads tell of their holdings one after the other: what cannot be is left over from that.
+  // Holdings of threads are read one after the other: clamp what cannot be.
   sums.peak_cached_bytes = std::min(sums.peak_cached_bytes, sums.peak_reserved_bytes);
   const uint64_t not_at_once = sums.hits_after_wait + sums.misses + sums.native_allocations;
   sums.hits_at_once = positive(static_cast<int64_t>(sums.allocations - not_at_once));
   sums.thread_hits = positive(static_cast<int64_t>(sums.hits_at_once - sums.slab_hits - sums.range_hits));
   sums.waits_avoided = positive(static_cast<int64_t>(sums.frees - sums.segments_released));
   sums.saved_ns = saved_ns(sums);
-  // With a bound of 0 every thread tells of everything.
+  // With a bound of 0 threads report every change.
   sums.peak_live_most_bytes = sums.peak_live_bytes + static_cast<uint64_t>(slack());
   return sums;
 }
 
-// What the driver would have taken for the program's own calls, less what the pool's calls took. Only sizes
-// count of which the pool made enough calls itself, and of a free only what it takes when it waits for
-// nothing: work that the program would have waited for there it waits for elsewhere.
+// The time the driver would have taken for the program's calls, less what the pool's calls took. Only sizes
+// for which the pool made enough calls count, and of a free only its cost without a wait: the program waits
+// for that work elsewhere.
 uint64_t Device::saved_ns(const DeviceSums& sums) const {
   if (sums.allocations == 0) return 0;
   const double freed = static_cast<double>(sums.frees) / static_cast<double>(sums.allocations);

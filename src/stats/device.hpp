@@ -1,7 +1,7 @@
 // Counting for one device without a shared cache line on the fast path. A tally is a block of counts with one
-// writer at a time: a thread's cache, or whoever holds the lock of the part of the pool that owns it. The
-// device adds all tallies up when somebody reads. Records live forever: a context that ended stays counted.
-// What is rare goes to the device's own words, which any thread may add to.
+// writer at a time: a thread cache, or the thread that holds the lock of the part of the pool that owns it.
+// Reading adds all tallies up. Records live forever: an ended context stays counted. Rare events go to the
+// device's own words, which any thread may add to.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ inline constexpr size_t kDeviceCounters = 0
 #include "stats/counters.def"
     ;
 
-// Sizes by powers of two: bucket i counts what was asked above 2^(i-1) and up to 2^i bytes.
+// Sizes by powers of two: bucket i counts requests above 2^(i-1) and up to 2^i bytes.
 inline constexpr size_t kSizeBuckets = 49;
 // pre: asked is not 0, and at most kMostBytes.
 inline constexpr uint64_t kMostBytes = uint64_t{1} << (kSizeBuckets - 1);
@@ -31,7 +31,7 @@ inline size_t size_bucket(uint64_t asked) {
   return 63 ^ static_cast<size_t>(std::countl_zero(2 * asked - 1));
 }
 
-// A benchmark leaves out what an allocation and a free count, to see what that costs.
+// A benchmark compiles out the counting of allocations and frees, to measure its cost.
 #ifdef CUPOOL_WITHOUT_STATS
 inline constexpr bool kCounting = false;
 #else
@@ -60,12 +60,12 @@ class Tally {
   Tally* next_ = nullptr;
 };
 
-// What one thread gave to the program and took back from it: both may happen in different threads, so one
-// thread's holdings can be negative. The device hears of them when they leave the span in which they have
-// been so far. While one thread does all the work the span has no margin and peaks are exact: a loop that
-// takes and frees stays below its first peak and tells nothing. Once there are several threads each has a
-// margin on either side, which is how far a peak can be missed; before the device believes in a new peak it
-// asks everybody, and all spans begin anew.
+// What one thread handed to the program and took back: a block may be freed by another thread, so one
+// thread's holdings can be negative. A thread reports to the device only when its holdings leave the span
+// they have covered so far. With one thread the span has no margin and peaks are exact: a loop that allocates
+// and frees stays below its first peak and reports nothing. With several threads each span has a margin on
+// either side, which is how far a peak can be off; before the device accepts a new peak it reads all threads,
+// and all spans restart.
 class ThreadTally : public Tally {
  public:
   explicit ThreadTally(Device& device) : device_(device) {}
@@ -79,7 +79,7 @@ class ThreadTally : public Tally {
     if (live > high_.load(std::memory_order_relaxed)) [[unlikely]]
       tell();
   }
-  // The pool itself wants to know how much was freed, counting or not.
+  // The pool itself needs the freed bytes, counting or not.
   [[gnu::always_inline]] void take_back(uint64_t asked, uint64_t block_bytes) {
     add(DeviceCounter::blocks_freed);
     add(DeviceCounter::bytes_freed, asked);
@@ -92,7 +92,7 @@ class ThreadTally : public Tally {
            dropped_.load(std::memory_order_relaxed);
   }
   Device& device() { return device_; }
-  // The context is gone, and all that was held with it; or only this much of it.
+  // The context is gone and its live blocks with it; or only this much of them.
   void drop();
   void drop(uint64_t asked, uint64_t block_bytes);
 
@@ -107,26 +107,25 @@ class ThreadTally : public Tally {
   void tell();
 
   std::atomic<int64_t> live_{0};
-  // The ends of the span, each further out by the margin. At first there is none, so that the first block is
-  // told, however small. Written by the owner, and by the thread that asks everybody.
+  // The ends of the span, the margin included. Empty at first, so that the first block is reported, however
+  // small. Written by the owner, and by the thread that reads all threads.
   std::atomic<int64_t> high_{0};
   std::atomic<int64_t> low_{0};
-  int64_t told_ = 0;                 // only where everything is told
-  std::atomic<int64_t> dropped_{0};  // by whoever ends the context; others add it up
+  int64_t told_ = 0;                 // only if every change is reported
+  std::atomic<int64_t> dropped_{0};  // written by the thread that ends the context; readers add it up
   Device& device_;
   std::array<std::atomic<uint64_t>, kSizeBuckets> sizes_{};
   ThreadTally* next_holdings_ = nullptr;
 };
 
-// What the driver's calls of like size took, for the estimate of what the program saved. From any thread.
+// Durations of driver calls by size, for the estimate of the time saved. From any thread.
 class Durations {
  public:
   constexpr Durations() = default;
   void add(uint64_t bytes, uint64_t ns);
   void forget_after_fork();
 
-  // Of calls for about as many bytes as bucket `i` holds, give or take a factor of two; 0 when they are too
-  // few to say.
+  // For calls of about the size of bucket `i`, give or take a factor of two; 0 when there are too few.
   double usual(size_t i) const;  // the mean without the slowest
   double least(size_t i) const;
 
@@ -155,9 +154,9 @@ struct DeviceSums {
 #include "stats/counters.def"
   std::array<uint64_t, kSizeBuckets> sizes{};
 
-  // The part of what was reserved at most that was never in use at once.
+  // The share of peak reserved memory that was never in use at once.
   double fragmentation() const;
-  // Works out the figures that follow from the peaks, once these are final.
+  // Computes the figures that follow from the final peaks.
   void settle_peaks();
   void add(const DeviceSums& other);
 };
@@ -166,7 +165,7 @@ class Device {
  public:
   constexpr Device() = default;
 
-  // A tally that this device adds up from now on, and for good.
+  // Adds a tally to this device, permanently.
   void enlist(Tally& tally);
   void enlist(ThreadTally& holdings);
   // From any thread.
@@ -176,7 +175,7 @@ class Device {
   }
   void reserve(uint64_t bytes);
   void release(uint64_t bytes);
-  // A call of the driver for a segment took so long; one for a release may have waited for work as well.
+  // Notes how long a driver call for a segment took; a release may include a wait for work.
   void allocated_in(uint64_t bytes, uint64_t ns) { allocate_durations_.add(bytes, ns); }
   void released_in(uint64_t bytes, uint64_t ns) { release_durations_.add(bytes, ns); }
 
@@ -188,7 +187,7 @@ class Device {
 
  private:
   friend class ThreadTally;
-  // How far a thread's span reaches beyond what it was told of, and how far all of them together.
+  // How far a thread's span reaches beyond its reported holdings, and how far all of them together.
   int64_t margin() const;
   int64_t slack() const { return margin() * enlisted_.load(std::memory_order_relaxed); }
   // One end of a thread's span moved.
@@ -204,11 +203,11 @@ class Device {
   std::atomic<Tally*> tallies_{nullptr};
   std::atomic<ThreadTally*> holdings_{nullptr};
   std::atomic<uint64_t> reserved_{0};
-  std::atomic<int64_t> told_live_{0};  // where everything is told
+  std::atomic<int64_t> told_live_{0};  // if every change is reported
   std::atomic<int64_t> enlisted_{0};   // holdings
   std::atomic<const void*> first_thread_{nullptr};
   std::atomic<bool> several_threads_{false};
-  std::atomic<int64_t> most_live_{0};  // the upper ends of all spans, and the lower ones
+  std::atomic<int64_t> most_live_{0};  // sums of the upper and of the lower ends of all spans
   std::atomic<int64_t> least_live_{0};
   std::atomic<int64_t> peak_live_{0};
   std::atomic<int64_t> peak_asked_{0};
@@ -222,7 +221,7 @@ inline constexpr int kMostDevices = 64;
 // By the driver's number; devices beyond the last record share it.
 Device& device(int number);
 
-// How far the holdings of one of several threads may move before the device hears of it; 0 makes all peaks
+// How far a thread's holdings may move, if there are several threads, before it reports; 0 makes all peaks
 // exact.
 inline constexpr int64_t kPeakBound = 1 << 20;
 void set_peak_bound(int64_t bytes);

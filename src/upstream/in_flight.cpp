@@ -1,4 +1,4 @@
-// See in_flight.hpp. Calls are records on the stacks of the threads that make them.
+// See in_flight.hpp. Call records live on the stacks of the calling threads.
 #include "upstream/in_flight.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-// The calls that must not outlive their context: what such a call gets from the driver while the context ends
-// dies with it, and must not be kept for the next context, which may have the same handle. So nothing is
-// begun there any more, and what is under way is waited for. The list is under `lock_`, which is a leaf: it
-// is held for a few instructions, never while a call is made. A thread that uses cut memory has a cheaper
-// form of the same, a flag of its cache (pool/thread_cache.hpp), which wait() is told of.
+// The calls that must not outlive their context: memory that such a call gets from the driver dies with the
+// context and must not be cached for the next one, which may have the same handle. So the end of a context
+// stops new calls and waits for those in flight. The list is under `lock_`, a leaf: held for a few
+// instructions, never across a call. The pool uses a cheaper form, a flag in the thread cache
+// (pool/thread_cache.hpp), which wait() checks through a callback.
 #pragma once
 
 #include <sched.h>
@@ -15,8 +15,8 @@
 
 namespace cupool::upstream {
 
-// While one of these lives a context may have ended that its allocators do not know of yet, so that addresses
-// in the page map may be somebody else's already.
+// While one of these exists, a context may have ended without its allocators knowing yet, so addresses in the
+// page map may already have been reused by the driver.
 class ContextEnding {
  public:
   ContextEnding() { under_way.fetch_add(1, std::memory_order_acq_rel); }
@@ -34,8 +34,8 @@ class InFlight {
  public:
   constexpr InFlight() = default;
 
-  // kUse: the context does not end meanwhile. kRelease: the same, and memory is on its way to the driver,
-  // which a thread that found none waits for.
+  // kUse: the context does not end meanwhile. kRelease: the same, and memory is on its way to the driver; a
+  // thread that is out of memory waits for it.
   enum class Kind { kUse, kRelease };
 
   class Call {
@@ -44,7 +44,7 @@ class InFlight {
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
-    // False: the context ends, has ended or has failed; nothing must be begun there.
+    // False: the context is ending, has ended or has failed; begin nothing there.
     bool is_open() const { return is_open_; }
 
    private:
@@ -57,21 +57,21 @@ class InFlight {
     Call* before_ = nullptr;
   };
 
-  // The context is going away: no call begins there until ended().
+  // The context is ending: no call begins there until ended().
   void begin_end(driver::Context context);
-  // Until no call is under way there, and `is_in_use()` says no.
+  // Waits until no call is in flight there and `is_in_use()` is false.
   template <typename F>
   void wait(driver::Context context, F&& is_in_use) {
     while (has_calls(context) || is_in_use()) sched_yield();
   }
   void ended(driver::Context context);
-  // The context is of no use any more, but the program still holds it.
+  // The context has failed, but the program still holds it.
   void fail(driver::Context context);
   bool is_off(driver::Context context);
 
-  // Until no other thread is giving memory back. pre: the calling thread is not.
+  // Waits until no other thread is releasing memory. pre: the calling thread is not.
   void wait_for_releases();
-  // Whether the lock can be had within a moment: not if a signal handler interrupted its holder on this
+  // Whether the lock becomes free within a moment: not if a signal handler interrupted its holder on this
   // thread.
   bool can_be_asked();
   void forget_after_fork();

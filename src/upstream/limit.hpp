@@ -1,6 +1,6 @@
-// The one account of CUPOOL_LIMIT: how many bytes of a device's memory are taken from the driver, or are just
-// being asked for, by all allocators and all contexts together. Booked before the driver is asked, so that
-// neither two contexts nor two threads get past the limit. No lock: two words a device.
+// The account of CUPOOL_LIMIT: the bytes of each device that all allocators and contexts together have taken
+// from the driver or are asking for. Booked before the driver is asked, so that concurrent requests cannot
+// exceed the limit. No lock: two atomic words per device.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace cupool::upstream {
 
 class Limit {
  public:
-  // Before the driver is asked; asked() or refused() must follow. False: it would be more than `limit`.
+  // Before the driver is asked; asked() or refused() must follow. False: it would exceed `limit`.
   static bool book(int device, uint64_t bytes, uint64_t limit) {
     std::atomic<uint64_t>& taken = taken_[index(device)];
     uint64_t now = taken.load(std::memory_order_relaxed);
@@ -38,9 +38,9 @@ class Limit {
   }
 
   static uint64_t booked(int device) { return taken_[index(device)].load(std::memory_order_relaxed); }
-  // Whether the driver is being asked for memory that is booked, and may still refuse it.
+  // Whether a booked request is still with the driver, which may refuse it.
   static bool is_asking(int device) { return asking_[index(device)].load(std::memory_order_acquire) != 0; }
-  // In a forked child: it holds nothing.
+  // In a fork child: it holds nothing.
   static void forget_after_fork() {
     for (auto& word : taken_) word.store(0, std::memory_order_relaxed);
     for (auto& word : asking_) word.store(0, std::memory_order_relaxed);

@@ -1,14 +1,14 @@
-// The one retry after a refusal. What an allocator can do to make room differs; how often it is worth trying
-// does not.
+// The retry after the driver refused memory. How to make room differs between allocators; how often to retry
+// does not. No state, no lock.
 #pragma once
 
 #include "driver/driver.hpp"
 
 namespace cupool::upstream {
 
-// Asks again while the answer is out of memory. `make_room` gives back what it can, and tells whether that,
-// or another thread meanwhile, has changed anything; threads that give and take under each other's hands end
-// after kMostTries.
+// Asks again while the answer is out of memory. `make_room` releases what it can and tells whether anything
+// has changed, by itself or by another thread; kMostTries bounds threads that keep taking each other's
+// memory.
 template <typename MakeRoom, typename Ask>
 driver::Status ask_again(MakeRoom&& make_room, Ask&& ask) {
   constexpr int kMostTries = 16;

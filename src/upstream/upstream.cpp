@@ -29,7 +29,7 @@ Status Upstream::allocate(uint64_t bytes, driver::Address* out) {
   return kSuccess;
 }
 
-// The driver's wait proves as much as one of the program's own would.
+// The driver's free waits for all work, so it completes epochs like a wait of the program's.
 bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t bytes) {
   const order::Epoch epoch = order.begin_wait(order::Lane::kMany);
   const uint64_t before = now_ns();

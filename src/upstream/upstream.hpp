@@ -1,6 +1,6 @@
-// How an allocator asks the driver for memory of one kind in one context, and gives it back: within the
-// limit, timed, counted. A kind is a driver::Driver: device memory, managed memory. Memory that the host may
-// touch is not the device's, so it counts against no limit and in no figure of the device. No lock.
+// How an allocator takes memory of one kind from the driver in one context, and gives it back: within the
+// limit, timed, counted. A kind is a driver::Driver: device or managed memory. Managed memory is not counted
+// as the device's: no limit, no device figures. No lock.
 #pragma once
 
 #include "driver/driver.hpp"
@@ -15,20 +15,20 @@ class Upstream {
   Upstream(driver::Driver& driver, int device, uint64_t limit)
       : driver_(driver), device_(device), stats_(stats::device(device)), limit_(limit) {}
 
-  // In the current context. kOutOfMemory: the driver has none, or the user allows no more.
+  // In the current context. kOutOfMemory: the driver has none, or the limit is reached.
   driver::Status allocate(uint64_t bytes, driver::Address* out);
   // Waits for all work of the context, as the driver's free does. False: the driver refused.
   bool release(order::Timeline& order, driver::Address start, uint64_t bytes);
-  // Memory that was asked for and cannot be used.
+  // Returns memory that was just allocated but cannot be used.
   void give_up(driver::Address start, uint64_t bytes);
-  // The driver has taken it back by itself, with its context.
+  // The driver has taken the memory back with its context.
   void forget(uint64_t bytes);
 
   driver::Driver& driver() const { return driver_; }
   int device() const { return device_; }
   uint64_t limit() const { return limit_; }
   bool is_counted() const { return !driver_.is_host_visible(); }
-  // How much of `bytes` more is too much for the limit.
+  // By how much `bytes` more would exceed the limit.
   uint64_t excess(uint64_t bytes) const;
 
  private:

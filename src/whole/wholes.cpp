@@ -1,5 +1,6 @@
-// See wholes.hpp. A block that goes back leaves the table first, and comes back to it if the driver refuses;
-// meanwhile a call in flight keeps its context, and so its account, alive.
+// See wholes.hpp. A block leaves the table before it is released, and returns to it if the driver refuses;
+// meanwhile a call in flight keeps its context, and so its account, alive. `lock_` is never held across a
+// call of the driver.
 #include "whole/wholes.hpp"
 
 #include <sched.h>
@@ -22,9 +23,9 @@ using upstream::InFlight;
 
 namespace {
 
-// In the place of a size: blocks that serve nobody again.
+// Key in place of a size: blocks that are never reused.
 constexpr uint64_t kTainted = 0;
-// In which the driver gives out large blocks.
+// The driver's granularity for large blocks.
 constexpr uint64_t kDriverStep = 2 << 20;
 
 void add_row(uint64_t bytes, uint64_t asked, bool tainted, report::Shortage* out) {
@@ -81,7 +82,7 @@ Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out) {
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
   Account* const account = call.is_open() && !host::is_short() ? open(context) : nullptr;
   if (account == nullptr) return allocator::kDeclined;
-  // For the very same size only: then every handle, every range and every check of a debugging tool is exact.
+  // For the exact size only, so that handles, address ranges and the checks of debugging tools stay exact.
   const Key key{context, bytes};
   if (take(key, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out)) return kSuccess;
   if (has_idle(key) && !order_.is_capturing() && take_after_wait(*account, key, bytes, out)) return kSuccess;
@@ -96,7 +97,8 @@ Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out) {
                              });
 }
 
-// There are idle blocks of this size, but none that may be handed out. Above the budget work waits for one.
+// There are idle blocks of this size, but none may be handed out yet. Above the budget, work is made to wait
+// for one.
 bool Wholes::take_after_wait(const Account& account, const Key& key, uint64_t bytes, Address* out) {
   account.order.advance();
   if (take(key, bytes, order::Reach::kCheap, DeviceCounter::hits_after_wait, out)) return true;
@@ -122,7 +124,7 @@ Status Wholes::allocate_from_driver(Account& account, const Key& key, Address* o
   return kSuccess;
 }
 
-// While no work is under way all of it is over.
+// Memory the host may touch needs completed work; while no work is pending, all of it is.
 Epoch Wholes::limit(const Account& account, order::Reach reach) const {
   const order::Timeline& order = account.order;
   return is_host_visible() && !order.is_idle() ? order.completed() : order.limit(reach);
@@ -137,7 +139,7 @@ bool Wholes::take(const Key& key, uint64_t bytes, order::Reach reach, DeviceCoun
     if (list == idle_.end() || list->second.empty()) return false;
     const Address start = list->second.front();
     Whole& whole = table_[start];
-    // Under the lock, not before: the thread that freed it has noted its work first.
+    // Read under the lock, not before: the freeing thread has noted its work first.
     const Epoch most = limit(*whole.account, reach);
     if (whole.stamp > most) return false;
     order = &whole.account->order;
@@ -168,7 +170,7 @@ Freed Wholes::free(Address address, Waits waits) {
   const driver::Context context = context_at(address);
   if (context == nullptr) return Freed::kNotOurs;
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
-  // A context that ends takes its memory with it, so nothing is asked of the driver for it.
+  // An ending context takes its memory with it, so the driver is not called.
   const bool may_call = call.is_open();
   bool leaves = false;
   bool is_surplus = false;
@@ -192,7 +194,8 @@ Freed Wholes::free(Address address, Waits waits) {
     whole.age = ++ages_;
     whole.idle_since = now_ms();
     freed = whole;
-    // Keeping a block takes a record, which a host short of memory has only for those that cannot leave now.
+    // A cached block needs a record; when host memory is short, cache only blocks that cannot be released
+    // now.
     leaves = may_call && may_wait && (whole.mark.taints != 0 || host::is_short());
     if (leaves) {
       table_.erase(found);
@@ -200,8 +203,8 @@ Freed Wholes::free(Address address, Waits waits) {
       add_idle(address, whole);
       surplus.keep = max_cached(account);
       is_surplus = may_wait && account.idle > surplus.keep;
-      // What serves again only when its work is over must not grow without end: such a free waits, as the
-      // driver's does.
+      // Memory that is reused only after its work is done must not pile up without bound: then the free
+      // waits, as the driver's does.
       waits_for_work = account.idle > account.settings.many_budget &&
                        (is_host_visible() || account.order.reuse() == order::Reuse::kCompleted);
     }
@@ -215,7 +218,7 @@ Freed Wholes::free(Address address, Waits waits) {
     waits_for_work ? order.wait_in_free() : order.seal_in_free();
   }
   if (leaves) {
-    // A capture would not survive it: then the block stays, and serves nobody.
+    // The driver's free would break a capture: during one the block stays cached, unused.
     const bool may_release = order_.gate().enter();
     give_back(address, freed, may_release);
     if (may_release) order_.gate().leave();
@@ -226,7 +229,7 @@ Freed Wholes::free(Address address, Waits waits) {
   return Freed::kDone;
 }
 
-// ---- Questions.
+// ---- Queries.
 
 Wholes::Table::iterator Wholes::containing(Address address) {
   auto next = table_.upper_bound(address);
@@ -287,7 +290,7 @@ bool Wholes::device_of(driver::Context context, int* device) {
   return true;
 }
 
-// Managed memory is not the device's.
+// Managed memory is not counted as the device's.
 uint64_t Wholes::releasable_bytes(driver::Context context) {
   return context == nullptr || is_host_visible() ? 0 : idle_bytes({.context = context});
 }
@@ -346,7 +349,7 @@ uint64_t Wholes::max_cached(const Account& account) const {
 
 // ---- Room.
 
-// There may be more managed memory than the device has.
+// Managed memory may exceed the device's.
 bool Wholes::may_take(driver::Context context, uint64_t bytes) {
   const Account* const account = find_account(context);
   if (account == nullptr || is_host_visible()) return account != nullptr;
@@ -372,7 +375,7 @@ bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
   }
   release(choice);
   in_flight_.wait_for_releases();
-  // What another thread asks for counts already, and the driver may still refuse it.
+  // Another thread's request is booked already, but the driver may still refuse it.
   const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
   while (others_ask && upstream::Limit::is_asking(device)) sched_yield();
   return others_ask || gone_.load(std::memory_order_acquire) != seen || idle_bytes({}) != 0;
@@ -392,7 +395,7 @@ driver::Context Wholes::context_of_oldest(const Choice& choice) {
   return oldest;
 }
 
-// pre: choice is of one context.
+// pre: `choice` names one context.
 bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
   Guard hold(lock_);
   const auto found = accounts_.find(choice.context);
@@ -400,7 +403,7 @@ bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
   const Account& account = found->second;
   const Address oldest = account.by_age.begin()->second;
   const Whole& whole = table_[oldest];
-  // What is not ready would make the release wait for work, as only a free may.
+  // Releasing a block that is not ready would wait for work, which only a free may do.
   const bool is_old = whole.idle_since <= choice.idle_since && account.order.is_idle() &&
                       (choice.in_free || !account.order.has_several_threads());
   if (choice.only_old && !is_old) return false;
@@ -414,7 +417,7 @@ bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
 uint64_t Wholes::release(const Choice& choice) {
   uint64_t released = 0;
   Address refused = 0;
-  // A capture that begins now would be broken by the driver's free: it waits until that is over.
+  // The driver's free would break a capture: the gate holds captures back until it is done.
   if (!order_.gate().enter()) return 0;
   while (const driver::Context context = context_of_oldest(choice)) {
     const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease);
@@ -425,8 +428,7 @@ uint64_t Wholes::release(const Choice& choice) {
     Whole whole;
     if (!remove_oldest(oldest, &start, &whole)) break;
     if (!give_back(start, whole, true)) {
-      // It must not stand before all others, so it is the newest now; all have been tried when it comes
-      // again.
+      // The refused block was put back as the newest; when it comes up again, all others have been tried.
       if (start == refused) break;
       if (refused == 0) refused = start;
       continue;
@@ -441,7 +443,7 @@ uint64_t Wholes::release(const Choice& choice) {
   return released;
 }
 
-// What is tainted is never found by take().
+// take() never finds a tainted block.
 bool Wholes::give_back(Address start, const Whole& whole, bool may_call) {
   Account& account = *whole.account;
   const bool gone = may_call && account.upstream.release(account.order, start, whole.bytes);
@@ -478,7 +480,7 @@ void Wholes::decay(driver::Context context) {
   const uint64_t decay_ms = config::options().decay_ms;
   if (decay_ms == 0) return;
   const uint64_t now = now_ms();
-  // As often as the pool's segments.
+  // At the same rate as the pool's decay.
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);
   if (now - last < decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
   release({.context = context,
@@ -515,7 +517,7 @@ uint64_t Wholes::begin_end(driver::Context context) {
   return 0;
 }
 
-// ---- What there is to say when an allocation finally failed.
+// ---- The report of a failed allocation.
 
 void Wholes::note_failure(driver::Context context, uint64_t bytes) {
   const Account* const found = find_account(context);
@@ -523,7 +525,7 @@ void Wholes::note_failure(driver::Context context, uint64_t bytes) {
   const Account& account = *found;
   const int device = account.upstream.device();
   stats::device(device).count(DeviceCounter::out_of_memory);
-  // A request larger than the device is not reported as a shortage; managed memory may be more than it has.
+  // A request larger than the device is not reported as a shortage; managed memory may exceed it.
   const uint64_t most = is_host_visible() ? stats::kMostBytes : account.device_bytes;
   if (bytes > most || !report::shortage_is_due()) return;
   report::Shortage shortage;

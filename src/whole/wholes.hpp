@@ -1,7 +1,7 @@
-// Whole allocations of one source, kept for reuse and never cut: managed memory, whose pages are told things
-// that must not reach a neighbour, and all device memory with CUPOOL_SPLIT=0. A block is one allocation; it
-// serves again only for its own size, in its own context. One table, ordered by address, under one lock that
-// is never held across a call of a driver. Fast enough beside a driver's microseconds.
+// Whole allocations of one source, cached and never cut: managed memory, where advice on one block's pages
+// must not affect a neighbour, and all device memory with CUPOOL_SPLIT=no. A block is one driver allocation,
+// reused only for the same size in the same context. One table, ordered by address, under one lock that is
+// never held across a call of the driver: cheap beside the driver's microseconds.
 #pragma once
 
 #include <atomic>
@@ -55,16 +55,17 @@ class Wholes final : public allocator::Allocator {
   uint64_t begin_end(driver::Context context) override;
   void ended(uint64_t, bool) override {}
 
-  // The driver has given these addresses to somebody else: what the table says of them is out of date.
+  // The driver has reused these addresses: drops the stale entries.
   void forget(Address start, uint64_t bytes) {
     Guard hold(lock_);
     forget_range(start, bytes);
   }
-  // Idle blocks of a context go back, oldest first, until at most `keep` bytes are left; how many went.
+  // Releases idle blocks of a context, oldest first, until at most `keep` bytes are left; returns the bytes
+  // released.
   uint64_t release_of(driver::Context context, uint64_t keep);
 
  private:
-  // What there is of one context.
+  // The memory of one context.
   struct Account {
     Account(driver::Driver& source, int device_number, uint64_t device_total, order::Timeline& timeline)
         : order(timeline),
@@ -76,30 +77,30 @@ class Wholes final : public allocator::Allocator {
     const uint64_t device_bytes;
     const allocator::Settings settings;
     upstream::Upstream upstream;
-    stats::ThreadTally* tally = nullptr;  // of its device, if it is device memory
+    stats::ThreadTally* tally = nullptr;  // of its device; null for managed memory
     uint64_t reserved = 0;
     uint64_t idle = 0;
-    std::map<uint64_t, Address> by_age;  // idle blocks in the order in which they were freed
+    std::map<uint64_t, Address> by_age;  // idle blocks, oldest free first
   };
   struct Whole {
     uint64_t bytes = 0;  // of the driver's allocation
-    uint64_t asked = 0;  // 0: nobody holds it
+    uint64_t asked = 0;  // 0: idle
     driver::Context context = nullptr;
     Account* account = nullptr;
     Epoch stamp = 0;
     uint64_t age = 0;         // idle blocks: lower is older
     uint64_t idle_since = 0;  // in milliseconds
-    Mark mark;                // with a taint and held by nobody: waits to go back to the driver
+    Mark mark;                // idle and tainted: waits to go back to the driver
   };
   using Key = std::pair<driver::Context, uint64_t>;
   using Table = std::map<Address, Whole>;
-  // Idle blocks that may go back: of one context or of all, of one device or of all.
+  // Selects the idle blocks to release: of one context or all, of one device or all.
   struct Choice {
     driver::Context context = nullptr;
     int device = allocator::kEveryDevice;
-    uint64_t keep = 0;      // bytes that stay
-    bool only_old = false;  // only those that are ready, and idle since this moment
-    bool in_free = false;   // the application frees memory of this context now
+    uint64_t keep = 0;      // bytes to keep
+    bool only_old = false;  // only blocks that are ready, and idle since `idle_since` or earlier
+    bool in_free = false;   // called inside a free of this context's memory
     uint64_t idle_since = 0;
 
     bool covers(driver::Context one, const Account& account) const {
@@ -111,8 +112,7 @@ class Wholes final : public allocator::Allocator {
 
   bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) override;
   static uint64_t now_ms() { return now_ns() / 1'000'000; }
-  // The account of the current context, made if there is none. Null: the driver does not say where the memory
-  // would be.
+  // The account of the current context, made if there is none. Null: the driver does not name the device.
   Account* open(driver::Context context);
   Account* find_account(driver::Context context);
   bool take(const Key& key, uint64_t bytes, order::Reach reach, stats::DeviceCounter how, Address* out);
@@ -122,8 +122,8 @@ class Wholes final : public allocator::Allocator {
   Epoch limit(const Account& account, order::Reach reach) const;
   void add_idle(Address start, const Whole& whole) CUPOOL_REQUIRES(lock_);
   void remove_idle(Address start, const Whole& whole) CUPOOL_REQUIRES(lock_);
-  // Idle memory goes back, as much as stands in the way, and what other threads are giving back. False: none
-  // has gone since `seen` was read of gone_, and none has come.
+  // Releases as much idle memory as needed, and waits for releases of other threads. False: nothing has gone
+  // back since gone_ was `seen`, and nothing is idle: no point in asking again.
   bool make_room(const Account& account, uint64_t bytes, uint64_t seen);
   uint64_t max_cached(const Account& account) const;
   uint64_t idle_bytes(const Choice& choice) CUPOOL_EXCLUDES(lock_);
@@ -134,10 +134,11 @@ class Wholes final : public allocator::Allocator {
   uint64_t release(const Choice& choice);
   driver::Context context_of_oldest(const Choice& choice) CUPOOL_EXCLUDES(lock_);
   bool remove_oldest(const Choice& choice, Address* start, Whole* out);
-  // To the driver, if it may be called. False: it must not, or refused, and the block is kept.
+  // Releases a block to the driver, if `may_call`. False: it must not be called, or refused; the block is
+  // kept.
   bool give_back(Address start, const Whole& whole, bool may_call);
   void decay(driver::Context context);
-  // What the table still says of memory that the driver has taken back by itself.
+  // Drops entries of memory that the driver has taken back by itself.
   void forget_range(Address start, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   Table::iterator forget(Table::iterator entry) CUPOOL_REQUIRES(lock_);
 
@@ -150,7 +151,7 @@ class Wholes final : public allocator::Allocator {
   std::map<driver::Context, Account> accounts_ CUPOOL_GUARDED_BY(lock_);  // until the context ends
   std::map<Key, std::deque<Address>> idle_ CUPOOL_GUARDED_BY(lock_);      // oldest first
   uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;
-  std::atomic<uint64_t> gone_{0};  // blocks that went back to the driver
+  std::atomic<uint64_t> gone_{0};  // blocks released to the driver
   std::atomic<uint64_t> max_cached_{kFromOptions};
   std::atomic<uint64_t> decayed_at_{0};
 };
