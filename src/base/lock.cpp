@@ -16,7 +16,7 @@ namespace {
 constexpr int kSpins = 100;
 // The other sections last as long as a driver call.
 constexpr int kYields = 100;
-// Of 50 microseconds each.
+// Sleeps of 50 microseconds each.
 constexpr int kSleepsInAMoment = 400;
 
 void relax() {

@@ -1,6 +1,6 @@
 // All options, as one struct generated from options.def. Only this folder reads the environment; it does so
 // once, at the program's first use of CUDA, never in a constructor. The result is immutable and never
-// destroyed, so it is read without a lock from anywhere, at exit and in a forked child too.
+// destroyed, so it is read without a lock from anywhere, at exit and in a fork child too.
 #pragma once
 
 #include <cstdint>

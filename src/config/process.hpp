@@ -27,7 +27,7 @@ const char* variable(const char* name);
 const char* rank();
 // The search path for programs: PATH, or the system's default without one.
 const char* program_path();
-// What LD_LIBRARY_PATH and LD_PRELOAD say; empty when they are not set.
+// The values of LD_LIBRARY_PATH and LD_PRELOAD; empty when they are not set.
 const char* library_path();
 const char* preloaded();
 

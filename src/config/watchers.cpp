@@ -27,7 +27,7 @@ const char* read_text(const char* path, char (&text)[size]) {
   return text;
 }
 
-// The name of the process that traces this one; empty: nobody does.
+// The name of the process that traces this one; empty: it is not traced.
 template <size_t size>
 void find_tracer(char (&name)[size]) {
   char status[512];  // enough: the line is among the first; the stack may be small

@@ -1,6 +1,6 @@
-// What hooks know of an address: the block of ours that holds it, cut from a segment of this process or
-// opened under a sealed handle. Every other address is left to the driver. For queries only: a free takes its
-// own, faster path.
+// Looks up an address: the block of ours that holds it, cut from a segment of this process or opened under a
+// sealed handle. Every other address is left to the driver. For queries only: a free takes its own, faster
+// path.
 #pragma once
 
 #include "cuda/real.hpp"

@@ -66,7 +66,7 @@ void take_fills(const char* option) {
 // waiting for it waits for the fill alone. Streams of contexts that have ended are never used again.
 class FillStreams {
  public:
-  // Of the current context, which is `context`.
+  // pre: `context` is current.
   CUstream get(driver::Context context) {
     Guard hold(lock_);
     for (const Known& known : all_.value) {

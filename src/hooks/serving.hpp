@@ -24,7 +24,7 @@ bool start_serving();
 
 inline constexpr memory::Memory& memory = detail::memory.value;
 
-// Whether the pool serves this call: not when the user switched it off, not in a forked child, not when the
+// Whether the pool serves this call: not when the user switched it off, not in a fork child, not when the
 // driver itself called back into us.
 inline bool is_serving() { return detail::serving.load(std::memory_order_relaxed) && !Reentry::inside(); }
 // The same, and nothing has to be done to a block but hand it out or take it back (the fast path).

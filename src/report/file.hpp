@@ -15,9 +15,9 @@ namespace cupool::report {
 // truncated; any other letter after a percent sign stays as it is. Slashes in inserted names are replaced.
 void expand(const char* pattern, const Facts& facts, char* out, size_t room);
 
-// Calls write(Writer&) for the file at `path`. If another process has written a report there since
-// this one was started, the process's number goes into the name. Null, or why there is no new file; what was
-// there before is untouched then.
+// Calls write(Writer&) for the file at `path`. If another process has written a report there since this one
+// was started, the pid goes into the name. Returns null, or why there is no new file; an existing file is
+// untouched then.
 using Write = void (*)(Writer& out, const void* argument);
 const char* write_file(const char* path, char* buffer, size_t room, Write write, const void* argument);
 

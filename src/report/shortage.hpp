@@ -63,7 +63,7 @@ Cause cause_of(const Shortage& shortage);
 bool shortage_is_due();
 void write_shortage(const Shortage& shortage);
 
-// What the last one said, as fields of a JSON object: "shortage" and "shortage_advice". Safe in a signal
+// The kept cause and advice, as fields of a JSON object: "shortage" and "shortage_advice". Safe in a signal
 // handler.
 void write_last_shortage(Writer& out);
 
