@@ -9,7 +9,7 @@ extern "C" {
 namespace cupool {
 
 namespace {
-// So that the section is there where nothing else has joined.
+// Keeps the section present when nothing else has registered.
 CUPOOL_AFTER_FORK(nothing, nullptr);
 }  // namespace
 

@@ -1,13 +1,13 @@
-// What a forked child has to forget. A global that must not survive a fork joins here, where it is defined:
-// its function's address goes into a section of the library, and the child runs all of them. Nothing runs at
-// load time for it. In the child there is no other thread; locks may have been held when it was made.
+// State that a fork child has to reset. A global that must not survive a fork registers a function where it
+// is defined: the function's address goes into a section of the library, and the child calls all of them.
+// Nothing runs at load time. The child has no other thread; locks may have been held at the fork.
 #pragma once
 
 namespace cupool {
 
 using AfterFork = void (*)();
 
-// Runs everything that has joined, in no particular order.
+// Calls every registered function, in no particular order.
 void forget_after_fork();
 
 }  // namespace cupool

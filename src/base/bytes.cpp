@@ -21,7 +21,7 @@ struct Number {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Takes the number off the front of `text`; further digits of the fraction than nine are read and dropped.
+// Takes the number off the front of `text`; digits of the fraction beyond the ninth are dropped.
 std::optional<Number> take_number(std::string_view& text) {
   Number number;
   size_t i = 0;

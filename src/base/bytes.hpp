@@ -16,7 +16,7 @@ inline constexpr uint64_t kUnlimited = UINT64_MAX;
 // pre: step is a power of two.
 inline constexpr uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) & ~(step - 1); }
 
-// An amount of memory, or a part of a whole that is not known yet when it is parsed (a device's memory).
+// An amount of memory, or a share of a total that is not known at parse time (a device's memory).
 struct Size {
   uint64_t bytes = 0;  // with `percent`: hundredths of a percent
   bool percent = false;
@@ -32,7 +32,7 @@ std::optional<Size> parse_size(std::string_view text);
 // "1.5 GiB" in a buffer of its own, so that it can be an argument of a log line.
 struct SizeText {
   char text[24];
-  // NOLINTNEXTLINE(google-explicit-constructor): it is a text, and is to be printed as one
+  // NOLINTNEXTLINE(google-explicit-constructor): it is a text and prints as one
   operator std::string_view() const { return text; }
 };
 SizeText print_bytes(uint64_t bytes);

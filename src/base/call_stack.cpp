@@ -19,8 +19,8 @@
 namespace cupool {
 namespace {
 
-// The type of both functions that walk a stack. libunwind's header confirms it; a cross compiler may lack
-// that.
+// The type of both functions that walk a stack. Checked against libunwind's header where the compiler has
+// one; a cross compiler may not.
 using Backtrace = int (*)(void**, int);
 #if __has_include(<libunwind.h>)
 static_assert(std::is_convertible_v<decltype(&unw_backtrace), Backtrace>);
@@ -32,7 +32,8 @@ Backtrace find_backtrace() {
   return found == nullptr ? backtrace : reinterpret_cast<Backtrace>(found);
 }
 
-// The address before the return belongs to the call, even if that was the last instruction of its function.
+// The byte before the return address belongs to the call, even if the call was its function's last
+// instruction.
 void* call_of(void* return_address) { return static_cast<char*>(return_address) - 1; }
 
 const void* own_library() {
@@ -77,7 +78,7 @@ void print_call_stack(void* const* frames, size_t count) {
       log::line("    #{} {} in {}; for the line: addr2line -Cfe {} {:#x}", i,
                 *at.function != '\0' ? at.function : "?", at.object, at.object, at.in_object);
     }
-    // What called main is the same in every program.
+    // The frames above main are the same in every program.
     if (strcmp(at.function, "main") == 0) return;
   }
 }

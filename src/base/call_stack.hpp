@@ -1,6 +1,6 @@
-// Who called: the return addresses of the calling thread, by libunwind where the system has it (opened at run
-// time from the system's own folders, when the first stack is asked for), else by glibc's backtrace, which
-// opens libgcc. Printing names what symbols.hpp knows. Takes no lock of ours; not for a signal handler.
+// The call stack of the calling thread, by libunwind where the system has it (opened at run time from the
+// system's own folders, when the first stack is taken), else by glibc's backtrace, which opens libgcc.
+// Printing resolves names through symbols.hpp. Takes no lock of ours; not for a signal handler.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ inline constexpr size_t kDeepestStack = 64;
 // Fills `frames`, innermost first, and returns how many there are.
 size_t call_stack(void** frames, size_t most);
 
-// Copies the frames that are not this library's, up to `room`; how many.
+// Copies the frames that are not this library's, up to `room`; returns how many.
 size_t without_own_frames(void* const* frames, size_t count, void** out, size_t room);
 
 // One line for each frame, on stderr, without those of this library: function, file and line where the

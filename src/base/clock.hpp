@@ -1,4 +1,4 @@
-// The clock that everything takes its durations and deadlines from. Async-signal-safe; holds no state.
+// The clock behind all durations and deadlines. Async-signal-safe; holds no state.
 #pragma once
 
 #include <time.h>
@@ -7,7 +7,7 @@
 
 namespace cupool {
 
-// Nanoseconds of a clock that never goes back.
+// Nanoseconds of a monotonic clock.
 inline uint64_t now_ns() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <cstring>
 
-// GCC puts the table of fmt's exception class here, though nothing throws it: its base must not be asked of
-// the C++ library, which would bring all that throws.
+// GCC emits the vtable of fmt's exception class here, though nothing throws it: its base class must not be
+// linked from the C++ library, which would pull in all of exception handling.
 asm(".weak _ZNSt13runtime_errorD2Ev\n.weak _ZNKSt13runtime_error4whatEv");
 
 namespace cupool {
@@ -49,7 +49,7 @@ bool is_harmless(uint32_t code) {
   return !separates && !turns;
 }
 
-// Calls visit(begin, size, harmless) for every character, and for every byte that is none.
+// Calls visit(begin, size, harmless) for every character, and for every byte that is part of none.
 template <typename Visit>
 void visit_characters(const char* text, size_t size, Visit&& visit) {
   for (size_t i = 0; i < size;) {
@@ -60,7 +60,7 @@ void visit_characters(const char* text, size_t size, Visit&& visit) {
   }
 }
 
-// A cut may have left the beginning of a character.
+// Truncation may have cut a character in two.
 void flatten_end(char* text, size_t size) {
   size_t begin = size;
   while (begin > 0 && size - begin < 3 && (text[begin - 1] & 0xC0) == 0x80) --begin;

@@ -1,9 +1,8 @@
-// Every text that the library and the command make, by fmt: formats are checked when they are compiled,
-// numbers know nothing of the program's locale, and a text of any length goes into a buffer of a fixed one.
-// May run in a signal handler: allocates nothing, takes no lock, keeps no state. Text that is put in is
-// somebody else's: what could move a cursor or forge a line becomes a question mark. This is the one place
-// that includes and configures fmt; its implementation is compiled in format.cpp and say.cpp alone
-// (FMT_HEADER_ONLY).
+// All text of the library and the command is formatted here, with fmt: formats are checked at compile time,
+// numbers ignore the program's locale, and output of any length goes into a fixed buffer. May run in a signal
+// handler: allocates nothing, takes no lock, keeps no state. Inserted text is untrusted: what could move a
+// cursor or forge a line becomes a question mark. This is the one place that includes and configures fmt; its
+// implementation is compiled in format.cpp and say.cpp alone (FMT_HEADER_ONLY).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@
 #include <string_view>
 #include <type_traits>
 
-// No std::locale, no exception objects, and of the floating-point types the one that is used.
+// No std::locale, no exception objects, and only the floating-point type that is used.
 #define FMT_STATIC_THOUSANDS_SEPARATOR ','
 #define FMT_THROW(error) ::abort()
 #define FMT_USE_FLOAT 0
@@ -21,27 +20,27 @@
 
 namespace cupool {
 
-// Makes one harmless line of a text in place: control characters, invalid UTF-8, the C1 controls, line
+// Turns a text into one harmless line, in place: control characters, invalid UTF-8, the C1 controls, line
 // separators and direction overrides become question marks, byte by byte.
 void flatten(char* text, size_t size);
 
-// How any text is printed unless it is trusted: flattened, and without a width.
+// Untrusted text, the default: printed flattened, and without a width.
 struct Outside {
   explicit Outside(const char* text) : text(text == nullptr ? "(null)" : text) {}
   explicit Outside(std::string_view text) : text(text) {}
   std::string_view text;
 };
 
-// A text of our own, which is printed as it is and may have a width.
+// Text of our own, printed as it is; may have a width.
 inline fmt::string_view trusted(std::string_view text) { return {text.data(), text.size()}; }
 
-// At most so many bytes of a text.
+// At most the first `most` bytes of a text.
 inline std::string_view first(std::string_view text, size_t most) { return text.substr(0, most); }
 
 template <typename T>
 using Argument = std::conditional_t<std::is_convertible_v<const T&, std::string_view>, Outside, T>;
 
-// A format that fits these arguments, and the arguments as fmt takes them: until the end of the full
+// A format checked against these arguments, and the packed arguments, valid until the end of the full
 // expression.
 template <typename... Args>
 using Format = fmt::format_string<Argument<Args>...>;
@@ -50,7 +49,7 @@ auto packed(const Args&... args) {
   return fmt::make_format_args(args...);
 }
 
-// Cuts what does not fit, always terminates if there is room, and returns the length of what is there.
+// Truncates what does not fit, always terminates if there is room, and returns the length written.
 size_t format_packed_into(std::span<char> out, fmt::string_view format, fmt::format_args args);
 template <typename... Args>
 [[gnu::cold, gnu::noinline]] size_t format_into(std::span<char> out, Format<Args...> format,

@@ -1,5 +1,5 @@
-// See host_memory.hpp. The reserve is part of the library's own zeroed data: it is there even under a limit
-// on the address space. It is handed out from the front, and starts anew when nothing of it is held any more.
+// See host_memory.hpp. The reserve is part of the library's own zeroed data: it exists even under a limit on
+// the address space. It is handed out from the front, and starts over when none of it is in use any more.
 #include "base/host_memory.hpp"
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace cupool::host {
 namespace {
 
 constexpr size_t kReserveBytes = 512 * 1024;
-// What must be there before the host counts as well again: more than a call needs.
+// What the host must be able to give before it no longer counts as short: more than a call needs.
 constexpr size_t kProbeBytes = 64 * 1024;
 
 constinit Lock lock;

@@ -1,5 +1,5 @@
-// The slow half of Lock: spin, then let others run, then sleep a little. errno is kept, because a hook's
-// caller may look at it.
+// The slow path of Lock: spin, then yield, then sleep. errno is preserved, because a hook's caller may look
+// at it.
 #include "base/lock.hpp"
 
 #include <sched.h>
@@ -12,11 +12,11 @@
 namespace cupool {
 namespace {
 
-// About a microsecond: longer than most sections under one of our locks.
+// About a microsecond: longer than most critical sections under our locks.
 constexpr int kSpins = 100;
-// The rest are as long as a call of the driver.
+// The other sections last as long as a driver call.
 constexpr int kYields = 100;
-// Of 50 microseconds each.
+// Sleeps of 50 microseconds each.
 constexpr int kSleepsInAMoment = 400;
 
 void relax() {
@@ -35,7 +35,7 @@ void Lock::wait_a_little(int turn) {
   } else if (turn < kSpins + kYields) {
     sched_yield();
   } else {
-    // The system call itself: the C library's nanosleep is a cancellation point, and this thread may hold
+    // The raw system call: the C library's nanosleep is a cancellation point, and this thread may hold
     // another lock.
     const timespec moment{0, 50'000};
     syscall(SYS_nanosleep, &moment, nullptr);

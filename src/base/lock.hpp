@@ -1,6 +1,6 @@
-// A mutex of one byte whose unlock is a plain store: it spins for a moment, then lets other threads run.
-// Sections under it are short, so a waiter that the holder would have to wake costs more than it saves.
-// Usable in constinit globals, never destroyed, so a forked child can simply reset it. Not recursive.
+// A mutex of one byte whose unlock is a plain store: a waiter spins for a moment, then yields, then sleeps.
+// Critical sections are short, so having the holder wake waiters would cost more than it saves. Usable in
+// constinit globals, never destroyed, so a fork child can simply reset it. Not recursive.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@ class CUPOOL_CAPABILITY("mutex") Lock {
     if (!take()) lock_slow();
   }
   bool try_lock() CUPOOL_TRY_ACQUIRE(true) { return take_if_free(); }
-  // Waits for other threads, some milliseconds at most: the holder may be the very code that a signal handler
-  // interrupted on this thread.
+  // Waits some milliseconds at most: the holder may be the very code that a signal handler interrupted on
+  // this thread.
   bool try_lock_for_a_moment() CUPOOL_TRY_ACQUIRE(true);
   void unlock() CUPOOL_RELEASE() { held_.store(false, std::memory_order_release); }
 
-  // Only in a forked child, where the thread that held it does not exist.
+  // Only in a fork child, where the thread that held it does not exist.
   void reset_after_fork() { held_.store(false, std::memory_order_relaxed); }
 
  private:

@@ -1,4 +1,4 @@
-// See log.hpp. A line longer than the buffer is cut, never split: two processes of a job may share this
+// See log.hpp. A line longer than the buffer is truncated, never split: processes of a job may share this
 // stderr.
 #include "base/log.hpp"
 

@@ -1,6 +1,6 @@
-// One line to stderr, by a single write(2), with the prefix "cupool: ". It owns the level and the knowledge
-// of what stderr is, takes no lock and allocates nothing: it may run inside an allocation, under any lock, in
-// a forked child, in a signal handler. It must never change errno, for the program reads that after us.
+// One line to stderr, by a single write(2), with the prefix "cupool: ". Owns the log level and the identity
+// of stderr, takes no lock and allocates nothing: it may run inside an allocation, under any lock, in a fork
+// child, in a signal handler. It must never change errno, which the program reads after us.
 #pragma once
 
 #include <atomic>
@@ -17,29 +17,29 @@ bool is_verbose();
 
 void line_packed(fmt::string_view format, fmt::format_args args);
 
-// Said at every level: CUPOOL_LOG=quiet silences the summary, never a warning.
+// Printed at every level: CUPOOL_LOG=quiet silences the summary, never a warning.
 template <typename... Args>
 [[gnu::cold, gnu::noinline]] void line(Format<Args...> format, const Args&... args) {
   line_packed(format, packed(Argument<Args>(args)...));
 }
 
-// Only seen with CUPOOL_LOG=verbose.
+// Printed only with CUPOOL_LOG=verbose.
 template <typename... Args>
 [[gnu::cold, gnu::noinline]] void detail(Format<Args...> format, const Args&... args) {
   if (is_verbose()) line_packed(format, packed(Argument<Args>(args)...));
 }
 
-// Writes as it is, with no prefix, however low the level: for what the user asked to be printed.
+// Writes the text unchanged, without prefix, at every level: for output that the user asked for.
 void raw(const char* text, unsigned long size);
 
-// Notes which file descriptor 2 is now, by device and inode. A program may close it and get the number back
-// for a file of its own: nothing is written to descriptor 2 once it is another file. Without this call the
-// first line notes it.
+// Notes which file descriptor 2 is now, by device and inode. A program may close it and reopen the number as
+// a file of its own: nothing is written to descriptor 2 once it is another file. Without this call the first
+// line does the same.
 void remember_stderr();
 // Whether descriptor 2 still is the stderr that was noted.
 bool has_stderr();
 
-// A message that is worth saying the first time only: `if (once.first()) log::line(...)`.
+// A message that is logged only once: `if (once.first()) log::line(...)`.
 class Once {
  public:
   bool first() {

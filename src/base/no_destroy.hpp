@@ -1,4 +1,4 @@
-// A global that is built at compile time and never torn down: other libraries may call us after our
+// A global that is constructed at compile time and never destroyed: other libraries may call us after our
 // destructors would have run, and threads may still be at work. The compiler registers nothing to run at exit
 // for it.
 #pragma once

@@ -1,7 +1,7 @@
 // Nothing in libcupool.so throws or catches: an exception must not cross a C entry point. The C++ library's
-// own operators would throw when the host has no memory; these take from the reserve (host_memory.hpp). Being
-// here, they and the last functions also keep the C++ library's own out, which bring the unwinder with them
-// (and through it functions of a new glibc) and set aside memory for exceptions when the library is loaded.
+// own operators would throw when the host has no memory; these take from the reserve (host_memory.hpp).
+// Defining them and the last functions here also keeps the C++ library's versions out, which pull in the
+// unwinder (and through it functions of a new glibc) and reserve memory for exceptions at load time.
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -14,7 +14,7 @@ namespace {
 
 size_t number(std::align_val_t alignment) { return static_cast<size_t>(alignment); }
 
-// A container at its limit, or a call of something that was never set.
+// A container exceeded its limit, or an empty std::function was called.
 [[noreturn]] void no_exceptions() {
   cupool::log::line("an error inside cupool that it cannot go on from");
   abort();
@@ -68,7 +68,7 @@ void* __cxa_allocate_dependent_exception() noexcept { no_exceptions(); }
 void __cxa_free_dependent_exception(void*) noexcept {}
 }
 
-// What the containers call when they are asked for too much, in place of the C++ library's, which throw.
+// Called by containers on errors such as excessive sizes; they replace the C++ library's, which throw.
 namespace std {
 void __throw_length_error(const char*) { no_exceptions(); }
 void __throw_bad_alloc() { no_exceptions(); }

@@ -1,5 +1,5 @@
-// See output.hpp. The signals that a write can raise are blocked for its duration and taken off the thread if
-// this write raised them; one that was pending before stays pending.
+// See output.hpp. The signals that a write can raise are blocked for its duration and consumed if this write
+// raised them; a signal that was pending before stays pending.
 #include "base/output.hpp"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ namespace cupool {
 namespace {
 
 constexpr int kLongestWaitMs = 3000;
-constexpr size_t kPipePart = 4096;  // no more than this is sure not to wait once a pipe has room
+constexpr size_t kPipePart = 4096;  // a larger write may block even when poll says that a pipe has room
 constexpr size_t kKernelSetBytes = 8;
 
 class NoSignals {
@@ -36,7 +36,7 @@ class NoSignals {
     }
   }
   ~NoSignals() {
-    // The system call itself: the C library's is a cancellation point.
+    // The raw system call: the C library's wrapper is a cancellation point.
     const timespec no_time{0, 0};
     while (raised_ && syscall(SYS_rt_sigtimedwait, &ours_, nullptr, &no_time, kKernelSetBytes) > 0) {
     }

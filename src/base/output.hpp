@@ -1,6 +1,7 @@
-// Writing to a descriptor that is the program's, or somebody else's at its other end, without harm: no
-// SIGPIPE when the reader is gone, no SIGXFSZ at a file-size limit, no stop for a background job, no waiting
-// for ever for a reader that does not read, no thread cancelled half-way. Async-signal-safe; errno is kept.
+// Writes to a descriptor that the program owns, or that another process reads, without side effects: no
+// SIGPIPE when the reader is gone, no SIGXFSZ at a file-size limit, no SIGTTOU stop of a background job, no
+// endless wait for a reader that does not read, no thread cancelled half-way. Async-signal-safe; errno is
+// preserved.
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +10,8 @@
 
 namespace cupool {
 
-// While one of these lives the thread cannot be cancelled: nothing of ours would unlock what it holds.
+// The thread cannot be cancelled while one of these is alive: our code has no cleanup that would release its
+// locks.
 class CancelShield {
  public:
   CancelShield() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
@@ -21,7 +23,8 @@ class CancelShield {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-// All of it, or the errno of the write that failed; EAGAIN: nobody took it for some seconds.
+// 0 when everything was written, or the errno of the write that failed; EAGAIN: the reader took nothing for
+// some seconds.
 int write_fully(int descriptor, const char* text, size_t size);
 
 }  // namespace cupool

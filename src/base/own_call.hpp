@@ -1,6 +1,6 @@
-// Around a call of the driver that we make for ourselves, perhaps under a lock of ours: entry points reached
-// from inside it act as if we were not there, and the thread cannot be cancelled in it, for then nobody would
-// unlock.
+// Guards a driver call that we make on our own behalf, perhaps under a lock of ours: entry points reached
+// from inside it act as if we were not there, and the thread cannot be cancelled in it, which would leave the
+// lock held.
 #pragma once
 
 #include "base/output.hpp"

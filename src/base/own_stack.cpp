@@ -1,4 +1,4 @@
-// See own_stack.hpp. The frame pointer stays on the old stack, so a debugger still sees who called.
+// See own_stack.hpp. The frame pointer stays on the old stack, so a debugger still sees the caller.
 #include "base/own_stack.hpp"
 
 #if defined(__x86_64__)

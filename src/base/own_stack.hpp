@@ -1,5 +1,5 @@
-// Runs a function on a stack of ours: a report may be asked for on a signal stack, or on a thread, of a few
-// kilobytes. The caller sees to it that no two run on the same stack at once.
+// Runs a function on a stack of ours: a report may be requested on a signal stack, or on a thread, of a few
+// kilobytes. The caller ensures that a stack is used by one thread at a time.
 #pragma once
 
 #include <cstddef>

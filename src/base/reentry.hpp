@@ -1,8 +1,8 @@
 // The re-entry guard, one count per thread. While our code is inside the real driver, an entry point that the
 // driver (or a library it calls back) reaches on the same thread must act as if we were not there: it would
 // otherwise count twice, or ask for a lock that this thread holds. Thread-local, initial-exec: reading it
-// costs one load and never allocates. Beside it, how much work the thread has submitted: code that touches
-// one mostly touches the other, and their place is fetched once for both.
+// costs one load and never allocates. Next to it, how much work the thread has submitted: code that touches
+// one mostly touches the other, and shares the thread-local address.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Reentry {
   Reentry(const Reentry&) = delete;
   Reentry& operator=(const Reentry&) = delete;
 
-  // Whether this thread is inside a call of ours to the driver.
+  // Whether this thread is inside a driver call of ours.
   static bool inside() { return thread_.depth != 0; }
 
   // Pieces of work that this thread has submitted. True: this is the first one.

@@ -24,7 +24,7 @@ struct Callbacks {
   char** debuginfo_path;
 };
 
-// What is in another file, or behind a network, is not asked for.
+// Never look for debug information in a separate file or over the network.
 int find_no_debuginfo(Module*, void**, const char*, uintptr_t, const char*, const char*, uint32_t, char**) {
   return -1;
 }
@@ -75,7 +75,7 @@ class Dwarf {
   const char* (*name_at_)(Module*, uintptr_t) = nullptr;
 };
 
-// libdw reads as it is asked, and is no place for two threads; one that cannot have it does without lines.
+// libdw reads lazily and is not thread-safe; a thread that cannot get the lock in time prints no lines.
 void look_up_line(uintptr_t address, Symbol* out) {
   static constinit Lock lock;
   static constinit const Dwarf* session = nullptr;

@@ -1,6 +1,6 @@
-// What stands at an address of code: function, file and line by the debug information that its object carries
-// itself, read with elfutils' libdw where the system has it (opened when the first name is asked for); else
-// what the dynamic linker knows. For the debug aids: slow, allocates, must not run in a signal handler.
+// The symbol at a code address: function, file and line from debug information in the object itself, read
+// with elfutils' libdw where the system has it (opened at the first look-up); else what the dynamic linker
+// knows. For the debug aids: slow, allocates, must not run in a signal handler.
 #pragma once
 
 #include <cstddef>

@@ -95,7 +95,7 @@ bool parse(std::string_view text, Text& value) {
     value = "";
     return true;
   }
-  // Kept for the life of the process: the environment it came from may be changed by the program.
+  // Copied for the life of the process: the program may change the environment that it came from.
   char* const copy = strndup(text.data(), text.size());
   if (copy == nullptr) return false;
   value = copy;

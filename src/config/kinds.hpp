@@ -20,10 +20,10 @@ struct Words;
 #include "config/options.def"
 #undef CUPOOL_VALUE
 
-// A printed value; a text longer than the buffer is cut.
+// A printed value; a text longer than the buffer is truncated.
 struct ValueText {
   char text[128];
-  // NOLINTNEXTLINE(google-explicit-constructor): it is a text, and is to be printed as one
+  // NOLINTNEXTLINE(google-explicit-constructor): it is a text and prints as one
   operator std::string_view() const { return text; }
 };
 
@@ -33,7 +33,7 @@ ValueText print_word(std::string_view words, unsigned index);
 bool parse(std::string_view text, bool& value);
 bool parse(std::string_view text, uint64_t& value);
 bool parse(std::string_view text, Size& value);
-bool parse(std::string_view text, Text& value);  // keeps a copy for good
+bool parse(std::string_view text, Text& value);  // keeps a copy, never freed
 template <typename T>
 requires requires { Words<T>::kList; }
 bool parse(std::string_view text, T& value) {
@@ -51,7 +51,7 @@ template <typename T>
 requires requires { Words<T>::kList; }
 ValueText print(T value) { return print_word(Words<T>::kList, static_cast<unsigned>(value)); }
 
-// "yes or no", "a size", "cache|native|off": what stands in a table and in a complaint.
+// "yes or no", "a size", "cache|native|off": the wording in tables and in complaints.
 inline const char* describe(bool) { return "yes|no"; }
 inline const char* describe(uint64_t) { return "number"; }
 inline const char* describe(Size) { return "size"; }

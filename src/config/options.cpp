@@ -1,4 +1,4 @@
-// The one reading of the environment. Threads that race for it each parse their own copy and one of them is
+// The single read of the environment. Threads that race for it each parse their own copy, and one copy is
 // published: no lock, so a thread that comes here from inside the loader cannot wait for one that needs the
 // loader.
 #include "config/options.hpp"
@@ -36,7 +36,7 @@ constinit const Options kNone = switched_off();
 void keep_quiet(const char*) {}
 void complain(const char* sentence) { log::line("{}", sentence); }
 
-// Before the rest is read, so that a part that starts early can say its details.
+// Before the rest is read, so that code that runs early can log its details.
 void set_log_level() {
   const char* const text = variable("CUPOOL_LOG");
   Verbosity verbosity = Verbosity::kNormal;
@@ -58,8 +58,8 @@ const Options& options() {
     return *ready;
   const bool first = !claimed.exchange(true, std::memory_order_relaxed);
   if (first) set_log_level();
-  // The host may be out of memory: the thread that claimed the reading has room set aside. One that races
-  // with it goes without cupool if it finds none.
+  // The host may be out of memory: the thread that claimed the read uses static storage. A thread that races
+  // with it and gets no memory runs without cupool.
   alignas(Options) static constinit char set_aside[sizeof(Options)] = {};
   void* const room = first ? set_aside : malloc(sizeof(Options));
   if (room == nullptr) return kNone;

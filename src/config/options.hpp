@@ -1,6 +1,6 @@
-// What the user may steer, as one struct made from options.def. Only this folder reads the environment; it
-// does so once, at the program's first use of CUDA, never in a constructor. The result is immutable and never
-// destroyed, so it is read without a lock from anywhere, at exit and in a forked child too.
+// All options, as one struct generated from options.def. Only this folder reads the environment; it does so
+// once, at the program's first use of CUDA, never in a constructor. The result is immutable and never
+// destroyed, so it is read without a lock from anywhere, at exit and in a fork child too.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct Options {
   bool stepped_aside = false;  // CUPOOL_ONLY or CUPOOL_EXCEPT keep cupool out of this program
 };
 
-// What is in force in this process. The first call reads the environment and speaks of every bad value once.
+// The options in force in this process. The first call reads the environment and reports every bad value
+// once.
 const Options& options();
 
 // The defaults alone, without the environment.

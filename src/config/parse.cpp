@@ -78,7 +78,7 @@ void require_power_of_two(Size& field, const char* name, const Size& fallback, c
   field = fallback;
 }
 
-// Letters behind a percent sign that stand for nothing.
+// Reports unknown letters after a percent sign.
 void check_pattern(const char* pattern, const Reader& reader) {
   for (const char* at = strchr(pattern, '%'); at != nullptr; at = strchr(at + 2, '%')) {
     if (at[1] != '\0' && strchr("phre%", at[1]) != nullptr) continue;
@@ -88,7 +88,7 @@ void check_pattern(const char* pattern, const Reader& reader) {
   }
 }
 
-// Options that are fine one by one but not together.
+// Resolves options that are valid one by one but not together.
 void settle_contradictions(Options& options, const Reader& reader) {
   const Options plain = defaults();
   require_power_of_two(options.min_block, "CUPOOL_MIN_BLOCK", plain.min_block, reader);
@@ -183,7 +183,7 @@ unsigned distance(std::string_view a, std::string_view b) {
 
 const char* nearest_name(std::string_view name) {
   const char* nearest = nullptr;
-  // Half of the letters behind the prefix may be wrong; beyond that a suggestion is a guess.
+  // Up to half of the letters after the prefix may be wrong; beyond that a suggestion would be a guess.
   size_t best = (name.size() - std::min(name.size(), kPrefix.size())) / 2 + 1;
 #define CUPOOL_OPTION(type, field, option, fallback, low, high, doc) \
   if (const unsigned d = distance(name, option); d < best) {         \

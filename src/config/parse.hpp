@@ -12,11 +12,10 @@ namespace cupool::config {
 using Complain = void (*)(const char* sentence);
 
 // Reads every CUPOOL_* entry of a null-terminated environment over the defaults. A value that does not parse
-// or lies outside its range leaves the default. CUPOOL_SIM_* belongs to the simulated driver and is passed
-// over.
+// or lies outside its range leaves the default. CUPOOL_SIM_* belongs to the simulated driver and is skipped.
 Options read_environment(const char* const* environment, Complain complain);
 
-// In how many letters two names differ (Levenshtein), of as many as an option's name can have.
+// The Levenshtein distance of two names, looking at no more letters than an option's name can have.
 unsigned distance(std::string_view a, std::string_view b);
 
 // The option whose name is nearest to `name`, or null when none is near.

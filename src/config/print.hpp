@@ -29,7 +29,7 @@ void visit(const Options& options, F&& f) {
 #include "config/options.def"
 }
 
-// The same for the options whose value is not that of `plain`.
+// The same for the options whose value differs from that in `plain`.
 template <typename F>
 void visit_changed(const Options& options, const Options& plain, F&& f) {
 #define CUPOOL_OPTION(type, field, name, fallback, low, high, doc)                                 \

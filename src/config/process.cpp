@@ -26,7 +26,7 @@ void remember_program() {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   start_ns = now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-  // In every program that starts, with CUDA or without: the formatter's pages stay untouched.
+  // Runs in every program, with CUDA or without, so it does not touch the formatter's pages.
   strncpy(name, program_invocation_short_name, sizeof name - 1);
   flatten(name, strlen(name));
   has_name.store(true, std::memory_order_release);

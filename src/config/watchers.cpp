@@ -27,10 +27,10 @@ const char* read_text(const char* path, char (&text)[size]) {
   return text;
 }
 
-// The name of the process that traces this one; empty: nobody does.
+// The name of the process that traces this one; empty: it is not traced.
 template <size_t size>
 void find_tracer(char (&name)[size]) {
-  char status[512];  // the line is among the first; the stack may be a small one
+  char status[512];  // enough: the line is among the first; the stack may be small
   name[0] = '\0';
   const char* const line = strstr(read_text("/proc/self/status", status), "TracerPid:");
   const int tracer = line == nullptr ? 0 : atoi(line + sizeof("TracerPid:") - 1);
@@ -55,7 +55,7 @@ const char* watching_tool(const char* const* environment, const char* tracer) {
     if (entry.starts_with("CUDA_MEMCHECK=") || (injects && contains(entry, "memcheck")))
       return "cuda-memcheck";
   }
-  // A tracer that only looks on, such as strace, does not judge memory.
+  // A passive tracer such as strace does not check memory accesses.
   return contains(tracer, "gdb") || contains(tracer, "lldb") ? "a debugger" : nullptr;
 }
 

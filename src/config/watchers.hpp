@@ -1,11 +1,10 @@
-// Whether a tool that judges memory accesses, or a debugger, looks at this process. Such a tool wants to see
-// every allocation of the program as one of the driver's. Looks at the environment and at /proc once; no
-// state.
+// Whether a memory checker or a debugger watches this process. Such a tool needs to see every allocation of
+// the program as a driver allocation. Reads the environment and /proc once; no state.
 #pragma once
 
 namespace cupool::config {
 
-// What to call it in a message, or null when nobody watches.
+// The tool's name for messages, or null when the process is not watched.
 const char* watching_tool();
 
 // The same for a given environment (null-terminated) and name of the tracing process (empty: none); for

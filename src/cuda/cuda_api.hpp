@@ -35,11 +35,11 @@ constexpr bool is_hooked(Kind kind) { return kind != Kind::kReal && kind != Kind
 extern "C" {
 #pragma GCC visibility push(default)
 
-// Exported by the driver, declared nowhere.
+// Exported by the driver but declared in no header.
 decltype(cuGetProcAddress) cuGetProcAddress_ptsz;
 decltype(cuGetProcAddress_v2) cuGetProcAddress_v2_ptsz;
 
-// Their arguments are types of graphics headers, and we never look at them: such a call is passed on by a
+// Their arguments have types from graphics headers, which we do not include: such a call is passed on by a
 // jump.
 #define CUPOOL_DOUBT(name) CUresult name();
 #include "cuda/api.def"

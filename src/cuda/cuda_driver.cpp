@@ -15,7 +15,7 @@ CUcontext native(driver::Context context) { return reinterpret_cast<CUcontext>(c
 CUevent native(driver::Event event) { return reinterpret_cast<CUevent>(event); }
 CUstream native(driver::Stream stream) { return reinterpret_cast<CUstream>(stream); }
 
-// Makes a context current for one call, if it is not.
+// Makes a context current for one call, if it is not already.
 template <typename Call>
 Status within(driver::Context context, Call&& call) {
   const OwnCall guard;

@@ -1,5 +1,5 @@
 // The Driver seam over the real table. Every call goes to the driver's own functions under the re-entry
-// guard, so that a library which the driver calls back (UCX) finds the driver, not us. No state of its own.
+// guard, so that a library that the driver calls back (UCX) reaches the driver, not us. Stateless.
 #pragma once
 
 #include "driver/driver.hpp"
@@ -24,7 +24,7 @@ class CudaDriver : public driver::Driver {
   driver::Status synchronize(driver::Context context) override;
 };
 
-// The same for managed memory with one way of being attached.
+// The same for managed memory, with one attach flag.
 class ManagedDriver final : public CudaDriver {
  public:
   constexpr explicit ManagedDriver(unsigned flags) : flags_(flags) {}

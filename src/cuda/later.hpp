@@ -1,6 +1,6 @@
-// What toolkits newer than 12.0 declare, the oldest that we build with: a driver may have it whichever
-// toolkit we were built with. Where cuda.h has it too, the compiler holds the two against each other. Of
-// structures we need no more than the name. Included by cuda_api.hpp alone, after cuda.h.
+// Declarations from toolkits newer than 12.0, the oldest we build with: the driver may have these functions
+// whichever toolkit we were built with. Where cuda.h declares them too, the compiler checks that both agree.
+// Of structures only the name is needed. Included by cuda_api.hpp alone, after cuda.h.
 #pragma once
 
 extern "C" {
@@ -115,7 +115,7 @@ decltype(cuStreamBeginRecaptureToGraph) cuStreamBeginRecaptureToGraph_ptsz;
 
 namespace cupool::cuda {
 
-// Errors that came after 12.0.
+// Errors added after 12.0.
 inline constexpr auto kErrorContained = static_cast<CUresult>(226);
 inline constexpr auto kErrorTensorMemoryLeak = static_cast<CUresult>(721);
 #if CUDA_VERSION >= 13000

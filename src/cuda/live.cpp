@@ -13,7 +13,7 @@ CUPOOL_AFTER_FORK(live_after_fork, [] { live.forget_after_fork(); });
 
 namespace {
 
-// The driver answers so of the legacy stream while a blocking stream of the current context captures.
+// The driver reports this for the legacy stream while a blocking stream of the current context captures.
 bool captures(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = real.cuStreamIsCapturing(stream, &status);

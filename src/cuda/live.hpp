@@ -1,7 +1,7 @@
-// The contexts and streams that the program got through us, for two questions that the driver answers of one
-// at a time only: which context an error has ended, and whether any stream captures. Under a lock of its own,
-// which is held while the driver is asked about a stream: a stream that is destroyed must leave this list
-// first. Neither waits nor calls back there.
+// The contexts and streams that the program got through us, for two questions that the driver answers only
+// for one at a time: which context an error has ended, and whether any stream captures. Under its own lock,
+// which is held while the driver is asked about a stream, so that a stream leaves this list before it is
+// destroyed. Those queries neither wait nor call back.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class Live {
   void add(CUcontext context);
   void add(CUstream stream, CUcontext context);
   void remove(CUstream stream);
-  // A context that may be about to end, with its streams. What comes out can be put back if it did not.
+  // Removes a context that may be about to end, with its streams; they can be put back if it did not.
   struct Taken {
     CUcontext context = nullptr;
     std::vector<CUstream> streams;
@@ -29,8 +29,9 @@ class Live {
 
   // From now on a capture may begin or end unseen: the program has an entry point that we do not know.
   void distrust_notes() { distrusted_.store(true, std::memory_order_relaxed); }
-  // Whether a stream captures that nobody told us of, as far as can be asked: a stream that was made behind
-  // our back, or another thread's own default stream, is only seen if it is a blocking one.
+  // Whether a stream captures without our having seen the capture begin, as far as the driver can be asked: a
+  // stream created behind our back, or another thread's per-thread default stream, is found only if it is a
+  // blocking one.
   bool may_be_capturing();
 
   void forget_after_fork();

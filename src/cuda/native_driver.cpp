@@ -148,7 +148,7 @@ Status CudaNativeDriver::usage(driver::MemoryPool pool, driver::NativeUsage* out
 
 Status CudaNativeDriver::reset_peaks(driver::MemoryPool pool) {
   const OwnCall guard;
-  // The driver takes nothing but 0 here, and means the present value by it.
+  // The driver accepts only 0 here, which resets the high-water mark to the current value.
   const Status status = set<cuuint64_t>(native(pool), CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
   return status != CUDA_SUCCESS ? status
                                 : set<cuuint64_t>(native(pool), CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0);

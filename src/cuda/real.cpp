@@ -1,5 +1,5 @@
-// See real.hpp. Two threads that find the driver at once store the same pointers; the order of their stores
-// is nothing to anybody, because a pointer alone is enough to make the call.
+// See real.hpp. Threads that race to find the driver store the same pointers; the order of the stores does
+// not matter, because each pointer alone is enough for its call.
 #include "cuda/real.hpp"
 
 #include <dlfcn.h>
@@ -59,7 +59,7 @@ bool find_driver(Search search) {
   if (driver.load(std::memory_order_acquire) != nullptr) [[likely]]
     return true;
   if (real_dlsym() == nullptr) return false;
-  // Asked first without loading: a library that this very thread is just loading is found too.
+  // First without loading: this also finds a library that this very thread is just loading.
   void* handle = dlopen(kLibrary, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr && search == Search::kLoad) handle = dlopen(kLibrary, RTLD_LAZY);
   if (handle == nullptr) return false;

@@ -1,7 +1,7 @@
 // The real driver: one pointer per row of api.def, always callable. Until the first call each pointer is a
 // stub that finds libcuda.so.1 and calls again; afterwards it is the driver's function, or one that answers
-// NOT_FOUND where this driver lacks it. No lock: finding is idempotent, because a thread may come here from
-// inside the loader, or again from inside the libcuda that it is just loading.
+// NOT_FOUND where this driver lacks it. No lock: finding is idempotent, because a thread may get here from
+// inside the loader, or recursively from the libcuda that it is loading.
 #pragma once
 
 #include <atomic>
@@ -10,14 +10,15 @@
 
 namespace cupool::cuda {
 
-// Fills the table if libcuda.so.1 is in the process, or, with kLoad, can be brought in.
+// Fills the table if libcuda.so.1 is in the process, or, with kLoad, can be loaded.
 enum class Search { kLoaded, kLoad };
 bool find_driver(Search search);
 
 // The dynamic linker's own dlsym, not the one that this library exports.
 using Dlsym = void* (*)(void* handle, const char* name);
 Dlsym real_dlsym();
-// Any function of the loader (dlsym, dlopen, …) that this library exports too, as the C library has it.
+// Any function of the loader (dlsym, dlopen, …) that this library exports too, in the C library's own
+// version.
 void* loader_function(const char* name);
 
 // The driver's exported function of that name, or null. pre: find_driver was successful.
@@ -47,7 +48,7 @@ class Entry<CUresult (*)(Args...)> {
     function_.store(found != nullptr ? reinterpret_cast<Function>(found) : absent, std::memory_order_relaxed);
   }
 
-  // What the pointer is before the driver was found; `Self` names the entry it stands in.
+  // The initial value of the pointer, until the driver is found; `Self` names its entry.
   template <typename Self>
   static CUresult first(Args... args) {
     if (!find_driver(Search::kLoad)) return CUDA_ERROR_NOT_INITIALIZED;

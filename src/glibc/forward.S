@@ -1,7 +1,7 @@
 // Functions that glibc 2.29 and later export under a new version (most moved from libpthread and libdl into libc in
 // 2.34). Each name is defined here, hidden, and jumps to the version that every glibc since 2.28 has, so that our own
-// objects and the static C++ library alike load on old systems. A jump, not a call: dlsym and dlvsym look at who
-// called them. A name that nothing in the link refers to is dropped by --gc-sections.
+// objects and the static C++ library alike load on old systems. A jump, not a call: dlsym and dlvsym look at their
+// return address. A name that nothing in the link refers to is dropped by --gc-sections.
 //
 // CUPOOL_GLIBC_LOADER adds the functions that libcupool.so defines itself.
 

@@ -1,6 +1,6 @@
-// Functions that glibc did not have in 2.28, written with what it had. Hidden: they serve this object and the
-// static C++ library in it, never the program. Nothing here keeps state or takes a lock of ours. forward.S
-// has the functions that only changed their version.
+// Functions that glibc 2.28 did not have, implemented with those it had. Hidden: they serve this object and
+// the static C++ library in it, never the program. Nothing here keeps state or takes a lock of ours.
+// forward.S has the functions whose symbol version alone changed.
 #include <elf.h>
 #include <link.h>
 #include <pthread.h>
@@ -72,7 +72,7 @@ int __fxstatat(int version, int folder, const char* path, void* out, int flags);
 extern const char* const cupool_old_errors[];
 extern const int cupool_old_error_count;
 
-// The headers declare the same names with types that they define themselves, so these go by their symbols.
+// The headers declare the same names with their own types, so these are bound by symbol.
 #define CUPOOL_REPLACES(symbol) asm(#symbol) __attribute__((visibility("hidden")))
 int old_stat(const char* path, void* out) CUPOOL_REPLACES(stat);
 int old_stat64(const char* path, void* out) CUPOOL_REPLACES(stat64);
@@ -105,7 +105,7 @@ int old_fstatat64(int folder, const char* path, void* out, int flags) {
   return __fxstatat(kStatVersion, folder, path, out, flags);
 }
 
-// 0 when an object has that address, as the unwinder wants it.
+// 0 if an object contains the address, as the unwinder expects.
 int old_find_object(void* address, FoundObject* out) {
   Search search{reinterpret_cast<uintptr_t>(address), out};
   return dl_iterate_phdr(look_at_object, &search) == 1 ? 0 : -1;
@@ -123,7 +123,7 @@ const char* old_strerrordesc(int error) {
   return error >= 0 && error < cupool_old_error_count ? cupool_old_errors[error] : nullptr;
 }
 
-// Waits by the wall clock: of the two, the one that the old function knows.
+// Converts to the wall clock, the only one of the two clocks that the old function knows.
 int old_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                        const timespec* until) {
   constexpr long kSecond = 1'000'000'000;
@@ -143,8 +143,8 @@ int old_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clocki
   return pthread_cond_timedwait(condition, mutex, &wall);
 }
 
-// By their symbols too: the headers of glibc 2.38 and later turn strtol into __isoc23_strtol, which would
-// then call itself for ever.
+// Bound by symbol too: the headers of glibc 2.38 and later turn strtol into __isoc23_strtol, which would then
+// call itself for ever.
 long plain_strtol(const char* text, char** end, int base) asm("strtol");
 unsigned long plain_strtoul(const char* text, char** end, int base) asm("strtoul");
 long long plain_strtoll(const char* text, char** end, int base) asm("strtoll");

@@ -1,6 +1,6 @@
-// How an executable of ours starts on any glibc since 2.28. Since 2.34 the start files leave it to
-// __libc_start_main to run the constructors of the executable; before, the executable brought the function
-// that does so. Both kinds of glibc call the one that is passed to the version of old.
+// Lets our executables start on any glibc since 2.28. Since 2.34 the start files leave it to
+// __libc_start_main to run the executable's constructors; before, the executable passed in a function that
+// did. The old version of the symbol calls the function passed to it on either glibc.
 #include <cstddef>
 
 extern "C" {

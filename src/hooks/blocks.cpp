@@ -4,7 +4,7 @@
 namespace cupool::hooks {
 
 Whose look_up(CUdeviceptr address, Block* out) {
-  // What others sealed is opened even where the pool itself does not serve.
+  // Blocks imported under sealed handles are known even where the pool itself does not serve.
   if (Reentry::inside()) return Whose::kDrivers;
   if (is_serving() && memory.owns(address)) {
     memory::Held held;

@@ -1,6 +1,6 @@
-// What hooks know of an address: the block of ours that holds it, cut from a segment of this process or
-// opened under a sealed handle. Everything else is the driver's to answer. Only for questions: a free has its
-// own, faster way.
+// Looks up an address: the block of ours that holds it, cut from a segment of this process or opened under a
+// sealed handle. Every other address is left to the driver. For queries only: a free takes its own, faster
+// path.
 #pragma once
 
 #include "cuda/real.hpp"
@@ -18,14 +18,13 @@ struct Block {
   bool imported = false;  // another process's
 };
 
-// kNobodys: in memory that we got from the driver, but no block holds it. For the application it does not
-// exist.
+// kNobodys: inside one of our segments, but in no block. To the application it is not allocated memory.
 enum class Whose { kDrivers, kBlock, kNobodys };
 
 Whose look_up(CUdeviceptr address, Block* out);
 
-// An address that no driver ever gave out: asking about it gives the driver's own words for a pointer it does
-// not know.
+// An address that no driver ever hands out: querying it yields the driver's own answer for an unknown
+// pointer.
 inline constexpr CUdeviceptr kUnknownAddress = 1;
 
 // Calls `f(memory::Mark&)` for the block that holds `address`.

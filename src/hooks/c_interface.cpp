@@ -76,7 +76,7 @@ int cupool_export_pool(int* descriptor) {
 }
 
 int cupool_import_pool(int descriptor, void** pool) {
-  // The driver believes any number it is given: what is plainly something else is refused here.
+  // The driver does not check the descriptor: refuse one that is plainly of another kind.
   struct stat what;
   if (pool == nullptr || fstat(descriptor, &what) != 0) return kInvalidValue;
   if (S_ISREG(what.st_mode) || S_ISDIR(what.st_mode) || S_ISFIFO(what.st_mode) || S_ISSOCK(what.st_mode)) {

@@ -1,5 +1,5 @@
-// Who calls: libcuda itself and UCX's libucm must get the driver's own functions, or they would end up in a
-// circle.
+// Which library is calling: libcuda itself and UCX's libucm must get the driver's own functions, or calls
+// would recurse for ever.
 #pragma once
 
 namespace cupool::hooks {

@@ -1,5 +1,5 @@
-// Stream capture begins and ends, and a graph that is uploaded as it is instantiated. While a stream captures
-// we make no record, wait, query or synchronise of our own: it would break the program's capture.
+// The beginning and end of stream captures, and graphs uploaded on instantiation. While a stream captures we
+// make no record, wait, query or synchronise of our own: it would break the program's capture.
 #include "hooks/capturing_streams.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/submit.hpp"
@@ -26,7 +26,7 @@ CUresult begins(CUstream stream, Call&& call) {
   return result;
 }
 
-// A capture that was broken is over too once its end was asked for; one that another thread must end is not.
+// An invalidated capture is over too once EndCapture was called; one that only another thread may end is not.
 template <typename Call>
 CUresult ends(CUstream stream, Call&& call) {
   const CUresult result = call();

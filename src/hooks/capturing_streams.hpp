@@ -1,6 +1,6 @@
-// Which streams capture at this moment. order/ only counts them; here they have names, so that each is
-// counted once however it ends: by its end, broken, with its stream or with its context. Under a lock of its
-// own.
+// The streams that are capturing now. order/ only counts them; here they are told apart, so that each is
+// counted once however its capture ends: normally, invalidated, with its stream or with its context. Under
+// its own lock.
 #pragma once
 
 #include "cuda/real.hpp"
@@ -10,10 +10,10 @@ namespace cupool::hooks {
 
 // Before the driver begins a capture.
 void capture_begins(CUstream stream);
-// The driver refused: this one never began, but the stream may have captured before.
+// The driver refused: this capture never began, but an earlier one of the stream may still be open.
 void capture_was_refused(CUstream stream);
-// `stream` captures no more.
+// `stream` is no longer capturing.
 void capture_ended(CUstream stream);
-// Every capture of a context that is going away.
+// Ends every capture of a context that is being destroyed.
 void captures_ended_with(driver::Context context);
 }  // namespace cupool::hooks

@@ -1,7 +1,7 @@
-// Contexts as they come and go, and which of them reach each other. A context that ends takes its memory
-// along, so what we know of it is dropped before the driver acts; what outlives it is freed only after. Every
-// context is told to order/ when the program gets it: work of one can touch memory of another, so a fence
-// must cover them all.
+// Creation and destruction of contexts, and peer access between them. A context's memory ends with it, so our
+// record of it is dropped before the driver acts; what outlives the context is freed only afterwards. order/
+// learns of every context when the program gets it: work of one can touch memory of another, so a fence must
+// cover them all.
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,10 +27,10 @@ using cupool::stats::Event;
 
 namespace {
 
-// References to primary contexts are taken, given back and counted by one thread at a time: one of ours must
-// not be the last, and a primary context that has ended is dropped before anybody gets it anew. Not for what
-// the driver does on its own behalf, and not in a forked child. It is held across the
-// driver's call, which may wait for the program's own work and host functions, so nobody waits for ever.
+// Serialises retain, release and queries of primary contexts: a reference of ours must never be the last one,
+// and an ended primary context must be dropped before any thread retains it again. Not taken for calls from
+// inside the driver, nor in a fork child. It is held across the driver's call, which may wait for the
+// program's own work and host functions, so waiting for it is bounded.
 constinit cupool::Lock primaries;
 CUPOOL_AFTER_FORK(primaries_after_fork, [] { primaries.reset_after_fork(); });
 constexpr uint64_t kLongestWaitNs = 2'000'000'000;
@@ -55,12 +55,13 @@ class Primaries {
 
 Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
 
-// The native pool makes its streams before the program can end one of its own: see Native::prepare().
+// The native pool creates its streams before the program can destroy one of its own: see
+// NativePool::prepare().
 void prepare_native() {
   if (is_serving() && memory.serves_native()) memory.native()->prepare(cupool::hooks::current_context());
 }
 
-// The call leaves a context in `context`, if it succeeds.
+// For calls that store a context in `*context` on success.
 template <typename Call>
 CUresult gets(CUcontext* context, Call&& call) {
   const CUresult result = call();
@@ -74,7 +75,7 @@ CUresult gets(CUcontext* context, Call&& call) {
   return result;
 }
 
-// The call changes which context is this thread's.
+// For calls that change this thread's current context.
 template <typename Call>
 CUresult switches(Call&& call) {
   const CUresult result = call();
@@ -83,7 +84,7 @@ CUresult switches(Call&& call) {
   return result;
 }
 
-// Before the call that is to end it; what end_with() needs after that.
+// Called before the driver call that ends the context; returns what end_with() needs afterwards.
 uint64_t drop(CUcontext context) {
   if (!is_serving() || context == nullptr) return 0;
   cupool::hooks::captures_ended_with(ours(context));
@@ -93,13 +94,13 @@ uint64_t drop(CUcontext context) {
   return ending;
 }
 
-// `gone` false: the driver refused. Whoever remembers the context asks anew first.
+// `gone` false: the driver refused. Threads that cached the context ask the driver again first.
 void end_with(CUcontext context, uint64_t ending, bool gone) {
   cupool::hooks::forget_current_contexts();
   if (is_serving() && context != nullptr) memory.closed(ours(context), ending, gone);
 }
 
-// How often each context was attached to: as often, detaching does not end it.
+// How often each context was attached to: that many detaches do not end it.
 class Attached {
  public:
   void add(CUcontext context) {
@@ -135,8 +136,7 @@ bool primary_is_active(CUdevice device) {
   return real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
-// The handle of a device's primary context, if it has one now. Asked by taking a reference and giving it
-// back.
+// The handle of a device's primary context, if it is active; found by a retain and release.
 CUcontext primary(CUdevice device) {
   const cupool::Reentry guard;
   CUcontext context = nullptr;
@@ -146,15 +146,15 @@ CUcontext primary(CUdevice device) {
   return context;
 }
 
-// The last reference takes the context along; only the driver knows which one that is.
+// Releasing the last reference ends the context; only the driver knows which one is the last.
 template <typename Call>
 CUresult releases(CUdevice device, Call&& call) {
   if (!is_serving()) return call();
   const Primaries one_at_a_time;
   CUcontext const context = primary(device);
-  // Afterwards the driver may know nothing of its pool any more.
+  // Read now: after the release the driver may have dropped its pool.
   if (cupool::native::NativePool* const native = memory.native()) native->usage(device);
-  // Until it is dropped the driver may give its addresses to somebody else.
+  // Until our record is dropped, the driver may already reuse the context's addresses.
   const cupool::memory::ContextEnding ending;
   const auto taken = live.take(context);
   const CUresult result = call();
@@ -174,7 +174,7 @@ bool is_primary(CUcontext context, CUdevice device) {
 
 template <typename Call>
 CUresult destroys(CUcontext context, Call&& call) {
-  // A primary context is not ended like this: the driver may refuse, and then nothing must be lost.
+  // For a primary context the driver may refuse, and then none of our state may be lost.
   if (int device = 0; is_serving() && context != nullptr && memory.device_of(ours(context), &device) &&
                       is_primary(context, device))
     return releases(device, call);
@@ -198,7 +198,7 @@ CUresult resets(CUdevice device, Call&& call) {
   const auto taken = live.take(context);
   const uint64_t ending = drop(context);
   const CUresult result = call();
-  // An error may be that of earlier work, told on the way.
+  // The error may belong to earlier asynchronous work, so it does not prove that the reset failed.
   const bool gone = result == CUDA_SUCCESS || !primary_is_active(device);
   end_with(context, ending, gone);
   if (!gone && context != nullptr) live.put_back(taken);
@@ -308,7 +308,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUde
   return result;
 }
 
-// With it goes a reference to the primary context, perhaps the last one.
+// Also releases a reference to the primary context, perhaps the last one.
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   const auto call = [&] { return forward(Event::contexts_ended, real.cuGreenCtxDestroy, green); };
   CUdevice device = 0;

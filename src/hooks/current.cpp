@@ -16,7 +16,7 @@ constexpr uint64_t kFirstTurn = 1;
 constinit std::atomic<bool> may_remember{true};
 constinit std::atomic<bool> watches_exit{false};
 
-// The driver shuts down in a handler that it installed before the first context was there, so one that is
+// The driver shuts down in an exit handler that it installed before the first context existed, so a handler
 // installed now runs before it.
 void watch_exit() {
   if (!watches_exit.exchange(true, std::memory_order_relaxed)) std::atexit(before_the_driver_ends);
@@ -32,7 +32,7 @@ driver::Context detail::ask_current_context() {
   const uint64_t turn = context_turn.load(std::memory_order_acquire);
   CUcontext current = nullptr;
   if (cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS) current = nullptr;
-  // Once contexts have ended the handle alone may be that of one which is no more, and another's by now.
+  // Once contexts have ended, the handle may be stale or already reused for another context.
   CUdevice device = 0;
   if (turn != kFirstTurn && current != nullptr && cuda::real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
     current = nullptr;
@@ -40,7 +40,7 @@ driver::Context detail::ask_current_context() {
     current = greens.owner(current);
   const auto context = reinterpret_cast<driver::Context>(current);
   if (context != nullptr) watch_exit();
-  // A thread without a context may get one in many ways, and is in no hurry.
+  // "No context" is not cached: a thread may get one in many ways, and speed does not matter without one.
   known_context = {context, context != nullptr && may_remember.load(std::memory_order_relaxed) ? turn : 0};
   return context;
 }

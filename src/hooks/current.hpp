@@ -1,6 +1,6 @@
-// The current context of the calling thread, remembered: asking the driver costs a third of an allocation.
-// Every function that changes it is a row of the table and forgets it, for its own thread or, where contexts
-// end, for all. When a program may change it behind our back the driver is asked each time. Holds no lock.
+// The calling thread's current context, cached: asking the driver costs a third of an allocation. Every
+// function that changes it is hooked and invalidates the cache, for its own thread or, where contexts end,
+// for all. If a program may change it behind our back, the driver is asked each time. Holds no lock.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ struct KnownContext {
 driver::Context ask_current_context();
 }  // namespace detail
 
-// The context that owns what is allocated now. Null: none, or the driver would refuse.
+// The context that an allocation made now belongs to. Null: none, or the driver would refuse.
 inline driver::Context current_context() {
   const detail::KnownContext& known = detail::known_context;
   if (known.turn == detail::context_turn.load(std::memory_order_acquire)) [[likely]]
@@ -27,15 +27,15 @@ inline driver::Context current_context() {
   return detail::ask_current_context();
 }
 
-// The same without asking: null also when it is not known.
+// The same without asking the driver: null also when it is not cached.
 inline driver::Context known_current_context() {
   const detail::KnownContext& known = detail::known_context;
   return known.turn == detail::context_turn.load(std::memory_order_acquire) ? known.context : nullptr;
 }
 
-// This thread's context changes.
+// This thread's current context changes.
 inline void forget_current_context() { detail::known_context.turn = 0; }
-// A context ended, whoever has it.
+// A context ended, on whichever threads it is current.
 void forget_current_contexts();
 // From now on contexts may change unseen.
 void stop_remembering_contexts();

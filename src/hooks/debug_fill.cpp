@@ -27,7 +27,7 @@ constinit std::atomic<int> old_value{kNone};
 
 constinit std::atomic<History*> known_blocks{nullptr};
 
-// There for good from the first block on.
+// Created with the first block and never destroyed.
 History& history() {
   History* found = known_blocks.load(std::memory_order_acquire);
   if (found != nullptr) return *found;
@@ -62,11 +62,11 @@ void take_fills(const char* option) {
   }
 }
 
-// A stream of our own in each context that blocks are written over on: nothing of the program's stands in it,
-// so that what waits for it waits for nothing else. Streams of contexts that have ended are never used again.
+// One stream of ours per context, on which blocks are filled: no work of the program is ever queued on it, so
+// waiting for it waits for the fill alone. Streams of contexts that have ended are never used again.
 class FillStreams {
  public:
-  // Of the current context, which is `context`.
+  // pre: `context` is current.
   CUstream get(driver::Context context) {
     Guard hold(lock_);
     for (const Known& known : all_.value) {
@@ -97,7 +97,7 @@ class FillStreams {
 };
 constinit FillStreams fill_streams;
 
-// Makes a context current, if it is not.
+// Makes a context current for this scope, if it is not already.
 class Within {
  public:
   explicit Within(driver::Context context) : pushes_(current_context() != context) {
@@ -130,7 +130,7 @@ void write_over(driver::Context owner, CUdeviceptr block, size_t bytes, int valu
   then(stream);
 }
 
-// All later work of the context comes after what stands in `stream` now.
+// Orders all later work of the context after what is queued on `stream` now.
 void order_context_after(driver::Context owner, CUstream stream) {
   CUevent event = nullptr;
   const bool ordered = cuda::real.cuCtxWaitEvent.present() &&
@@ -155,7 +155,8 @@ void set_up_debug_fill() {
 void block_given(CUdeviceptr block, size_t bytes, First first) {
   if (config::options().check) history().note_allocation(block, bytes);
   const int value = new_value.load(std::memory_order_relaxed);
-  // A capture that began between the write and what orders it would forbid that.
+  // The gate keeps captures from beginning between the fill and the wait that orders it: a capture would
+  // forbid the wait.
   if (value == kNone || !memory.order().gate().enter()) return;
   const driver::Context owner = current_context();
   write_over(owner, block, bytes, value, [&](CUstream stream) {
@@ -168,8 +169,8 @@ void block_given(CUdeviceptr block, size_t bytes, First first) {
   memory.order().gate().leave();
 }
 
-// A free waits for all work, as the driver's does: then the write cannot come too early. The block's next
-// life comes after it as after any work.
+// The free waits for all work, as the driver's does, so the fill cannot come too early. The block's next life
+// is ordered after the fill as after any other work.
 void block_returns(CUdeviceptr block) {
   if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);
@@ -181,7 +182,7 @@ void block_returns(CUdeviceptr block) {
   write_over(held.context, block, held.bytes, value, [](CUstream) {});
 }
 
-// One that is ordered by a stream does not wait: the write is work of that stream.
+// A stream-ordered free does not wait: the fill is work on that stream.
 void block_returns_on(CUdeviceptr block, CUstream stream) {
   if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);

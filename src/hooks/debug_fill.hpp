@@ -1,6 +1,6 @@
-// Debug aids that users know from other allocators: blocks filled as they come and go (CUPOOL_FILL,
-// CUPOOL_ZERO), and a report of every bad free with where the block was allocated and freed before
-// (CUPOOL_CHECK). All off by default; then each costs a test of one word, or nothing. The filling is work on
+// Debug aids that users know from other allocators: fill patterns on allocation and free (CUPOOL_FILL,
+// CUPOOL_ZERO), and a report of every bad free with the call stacks of the block's allocation and earlier
+// free (CUPOOL_CHECK). All off by default; then each costs a test of one word, or nothing. A fill is work on
 // the device like any other, ordered after all work of the old life and before all of the new.
 #pragma once
 
@@ -15,22 +15,22 @@ namespace detail {
 [[gnu::visibility("hidden")]] extern constinit std::atomic<bool> watches;
 }
 
-// Once, at the first use of CUDA: what the options say.
+// Reads the options; once, at the first use of CUDA.
 void set_up_debug_fill();
 
-// Whether anything is to be done as blocks come and go.
+// Whether allocations and frees have to be filled or recorded at all.
 inline bool watches_blocks() { return detail::watches.load(std::memory_order_relaxed); }
-// A block was just taken from the pool; the program does not have it yet. Who may touch it first: work, or
-// the host?
+// A block was just taken from the pool and not yet returned to the program. `first`: whether device work or
+// the host may touch it first.
 enum class First { kWork, kHost };
 void block_given(CUdeviceptr block, size_t bytes, First first);
-// The program has freed what may be a block of ours; the pool does not have it yet.
+// The program frees what may be a block of ours; the pool has not taken it back yet.
 void block_returns(CUdeviceptr block);
-// The same when `stream` reaches the free.
+// The same for a free ordered on `stream`.
 void block_returns_on(CUdeviceptr block, CUstream stream);
 // A context ends.
 void forget_fill_stream(driver::Context context);
-// A free that failed. Says so if the user wants it, with the stacks of this call and of those before.
+// Reports a failed free, under CUPOOL_CHECK, with the stacks of this call and of the earlier ones.
 void note_bad_free(CUdeviceptr pointer);
 
 }  // namespace cupool::hooks

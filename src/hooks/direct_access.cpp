@@ -14,9 +14,9 @@ namespace cupool::hooks {
 
 namespace {
 
-// A library alone means nothing (PyTorch brings libcufile along): without its device it works through CUDA's
-// own copies. Packages may put letters of their own behind a library's name. A device that ends in a number
-// is any one of its kind.
+// A library alone proves nothing (PyTorch ships libcufile): without its device it falls back to CUDA's own
+// copies. Packages may append a suffix to a library's name. A device name that ends in a number stands for
+// any device of its kind.
 struct Way {
   const char* library;
   const char* device;

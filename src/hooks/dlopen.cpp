@@ -1,7 +1,7 @@
-// Loads that can pass us by: with RTLD_DEEPBIND a library finds libcuda's functions before ours, and dlmopen
-// gives it a libcuda of its own. Neither is changed; what we learn is that notes on streams may be incomplete
-// from now on. The exported dlopen and dlmopen (jumps.S) ask here where to jump to, and leave every argument
-// as it was.
+// Loads that can bypass our hooks: with RTLD_DEEPBIND a library binds libcuda's functions before ours, and
+// dlmopen gives it a private libcuda. Neither is changed; we only note that our tracking of streams may be
+// incomplete from now on. The exported dlopen and dlmopen (jumps.S) ask here where to jump to, and leave
+// every argument as it was.
 #include <dlfcn.h>
 
 #include <atomic>

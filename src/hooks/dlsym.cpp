@@ -1,6 +1,7 @@
 // The second door. The exported dlsym (jumps.S) asks here what to do: answer with a pointer, or leave by a
 // jump to the real dlsym, which then sees the program's own call. Exact names only; a name that is not in the
-// table costs a few compares. No lock and no allocation on that way: anything may call dlsym at any time.
+// table costs a few compares. No lock and no allocation on that path: dlsym may be called from anywhere at
+// any time.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -28,7 +29,7 @@ Decision answer_hooked(const Row& row, const void* caller) {
   return answer(row.hook());
 }
 
-// A function of the driver that we do not hook and have never heard of may submit work past us.
+// A driver function that is in none of our tables may submit work that we do not see.
 void note_if_unknown(const char* name, const void* caller) {
   if (name[2] < 'A' || name[2] > 'Z' || is_known_symbol(name)) return;
   if (!cuda::find_driver(cuda::Search::kLoaded) || cuda::driver_symbol(name) == nullptr) return;
@@ -41,18 +42,19 @@ Decision decide(void* handle, const char* name, const void* caller) {
   if (name == nullptr || name[0] != 'c' || name[1] != 'u') return leave();
   const Row* const row = find_by_name(name);
   if (row == nullptr) note_if_unknown(name, caller);
-  // RTLD_NEXT has a natural answer: who stands before us finds our export, who stands behind us the driver's.
+  // The loader answers RTLD_NEXT correctly by itself: a caller loaded before us finds our export, one loaded
+  // after us the driver's.
   if (row == nullptr || handle == RTLD_NEXT) return leave();
   void* const found = real_dlsym(handle, name);
   if (found == nullptr) return answer(nullptr);
   const bool has_driver = cuda::find_driver(cuda::Search::kLoaded);
   if (found == row->exported()) {
-    // We came first, by our preloading alone. Without us the program would have found the driver's, if
-    // anybody's.
+    // Our export was found first only because we are preloaded. Without us the lookup would have found the
+    // driver's function, or none.
     const bool driver_has_it = has_driver && cuda::driver_symbol(name) != nullptr;
     return driver_has_it ? answer_hooked(*row, caller) : answer(real_dlsym(RTLD_NEXT, name));
   }
-  // Another libcuda of another namespace, or somebody's own wrapper, is what was asked for.
+  // Anything else is what the caller asked for: a libcuda of another namespace, or a third party's wrapper.
   return has_driver && found == row->real() ? answer_hooked(*row, caller) : answer(found);
 }
 

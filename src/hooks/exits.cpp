@@ -1,8 +1,8 @@
-// Ends of the process that pass the library's destructor by: _exit and _Exit (Python's os._exit, the children
-// of a fork server). They report first, if there is anything to report, without a lock: the caller may be a
-// signal handler. And exit() in a second thread, which the C library lets pass the first one's destructors
-// by, to end the process amid the report. In a process without CUDA, and in a forked child, all of them do
-// what they always did.
+// Process exits that skip the library's destructor: _exit and _Exit (Python's os._exit, the children of a
+// fork server). They report first, if there is anything to report, without a lock: the caller may be a signal
+// handler. Also exit() in a second thread: the C library lets it overtake the first thread's destructors and
+// end the process in the middle of the report. In a process without CUDA, and in a fork child, all of them
+// act as without cupool.
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
-// The driver's private tables of functions, which the CUDA runtime and its libraries ask for by number. Those
-// that they do ask for submit no work and leave the current context alone, as far as we have seen
-// (docs/gpu-runs.md); of another table we cannot know that, so it ends our trust in notes. Changes no answer,
-// owns nothing.
+// The driver's private function tables, which the CUDA runtime and its libraries request by UUID. The tables
+// they are known to request submit no work and leave the current context alone, as far as we have seen
+// (docs/gpu-runs.md); for any other table we cannot know, so a request for one ends our trust in the tracking
+// of streams. Changes no answer, owns nothing.
 #include <array>
 #include <cstring>
 
@@ -17,7 +17,7 @@ struct Table {
   unsigned char id[16];
 };
 
-// What the runtime 13.0, cuBLAS, cuDNN, cuSOLVER, cuFFT and NVRTC ask of driver 580.
+// The tables that runtime 13.0, cuBLAS, cuDNN, cuSOLVER, cuFFT and NVRTC request from driver 580.
 constexpr Table kHarmless[] = {
     {{0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa, 0x7e}},
     {{0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc}},

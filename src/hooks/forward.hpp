@@ -1,5 +1,5 @@
-// The least a hook does: call the driver, count what succeeded. A call that reaches us from inside the driver
-// on the same thread is none of the program's: it is passed on and not counted.
+// The minimal hook: call the driver and count success. A call that reaches us from inside the driver on the
+// same thread is not the program's: it is passed on and not counted.
 #pragma once
 
 #include "base/reentry.hpp"
@@ -23,7 +23,7 @@ CUresult forward(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, A
   return result;
 }
 
-// The same for calls that nobody counts yet.
+// The same for calls that have no counter.
 template <typename... Params, typename... Args>
 CUresult forward(const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
   const Reentry guard;

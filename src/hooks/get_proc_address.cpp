@@ -1,6 +1,6 @@
 // The third door. The driver answers first: name, version, flags and status stay its business. A pointer that
-// belongs to a row of the table is then replaced by the hook. What we do not know at all is noted, because
-// work may pass us there.
+// belongs to a row of the table is then replaced by the hook. A name in none of our tables is noted, because
+// it may submit work that we do not see.
 #include <string_view>
 
 #include "base/reentry.hpp"

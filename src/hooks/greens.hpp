@@ -1,7 +1,7 @@
-// Green contexts: parts of a device's primary context. A program makes one current through a context handle
-// of its own, but its memory is the primary context's: it outlives the green context, and ends with the
-// primary one. So the pool knows that memory by the primary context's handle. The lock is never held across a
-// call of the driver.
+// Green contexts: parts of a device's primary context. Each has a context handle through which a program
+// makes it current, but memory allocated in it belongs to the primary context: it outlives the green context
+// and ends with the primary one. So the pool files that memory under the primary context's handle. The lock
+// is never held across a call of the driver.
 #pragma once
 
 #include <atomic>
@@ -16,16 +16,17 @@ namespace cupool::hooks {
 class Greens {
  public:
   void created(CUgreenCtx green, CUdevice device);
-  // The program was given `context` for it; `primary` is its device's.
+  // The driver gave the program `context` for `green`; `primary` is the device's primary context.
   void named(CUgreenCtx green, CUcontext context, CUcontext primary);
-  // It ends: false when it is not known. `context` is null when the program never asked for it.
+  // The green context is destroyed. False: it is not known. `context` is null when the program never asked
+  // for it.
   bool remove(CUgreenCtx green, CUdevice* device, CUcontext* context);
-  // All contexts of a device's green ones, which are forgotten.
+  // Forgets all green contexts of a device and returns their context handles.
   std::vector<CUcontext> remove_all(CUdevice device);
   bool device_of(CUgreenCtx green, CUdevice* device);
 
   bool any() const { return any_.load(std::memory_order_relaxed); }
-  // Whose memory is allocated while `context` is current.
+  // The context that owns memory allocated while `context` is current.
   CUcontext owner(CUcontext context);
 
   void forget_after_fork();
@@ -39,7 +40,7 @@ class Greens {
   };
 
   Lock lock_;
-  // Libraries that end after us still ask.
+  // Libraries whose destructors run after ours still ask.
   NoDestroy<std::vector<Green>> all_ CUPOOL_GUARDED_BY(lock_);
   std::atomic<bool> any_{false};
 };

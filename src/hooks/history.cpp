@@ -1,4 +1,4 @@
-// See history.hpp. A host that is short of memory gets no new records.
+// See history.hpp. While the host is short of memory, no new records are made.
 #include "hooks/history.hpp"
 
 #include "base/call_stack.hpp"
@@ -11,7 +11,7 @@ History::Stack stack_here() {
   History::Stack stack;
   void* frames[kDeepestStack];
   const size_t count = call_stack(frames, kDeepestStack);
-  // The innermost are ours, and are left out here rather than at the other end.
+  // The innermost frames are ours: drop them here, or they would push out the outermost ones.
   stack.count = without_own_frames(frames, count, stack.frames.data(), stack.frames.size());
   return stack;
 }
@@ -21,7 +21,7 @@ History::Stack stack_here() {
 void History::note_allocation(uint64_t start, uint64_t bytes) {
   const Stack here = stack_here();
   Guard hold(lock_);
-  // What lay there before is gone, also where it was larger or began elsewhere.
+  // Drop every older record that overlaps, even if it was larger or began elsewhere.
   auto before = lives_.upper_bound(start);
   if (before != lives_.begin() && start - std::prev(before)->first < std::prev(before)->second.bytes)
     --before;

@@ -1,6 +1,6 @@
-// Where the program's blocks were allocated and freed, kept only under CUPOOL_CHECK so that a bad free can be
-// told with both. One table under one lock: whoever asks for this aid has time. Addresses that were freed
-// longest ago are forgotten first.
+// Call stacks of the allocation and free of every block, recorded only under CUPOOL_CHECK so that a bad free
+// can be reported with both. One table under one lock: a debug aid need not be fast. The blocks freed longest
+// ago are forgotten first.
 #pragma once
 
 #include <array>
@@ -27,16 +27,16 @@ class History {
   };
 
   void note_allocation(uint64_t start, uint64_t bytes);
-  // A free that is about to be tried; of a block that is held.
+  // Before a free is attempted; only a live block is recorded.
   void note_free(uint64_t start);
-  // The block that holds, or held last, the byte at that address.
+  // The live block at that address, or the last one that covered it.
   bool find(uint64_t address, Life* out);
 
  private:
   static constexpr size_t kMostFreed = 1 << 16;
   Lock lock_;
   std::map<uint64_t, Life> lives_ CUPOOL_GUARDED_BY(lock_);
-  std::map<uint64_t, uint64_t> freed_ CUPOOL_GUARDED_BY(lock_);  // by age, the address
+  std::map<uint64_t, uint64_t> freed_ CUPOOL_GUARDED_BY(lock_);  // age to address
   uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;
 };
 

@@ -1,8 +1,8 @@
 // Blocks of other processes that were opened through sealed handles. The driver maps a whole segment once for
 // each context; any number of blocks of it are opened and closed in any order, and the last one closed ends
-// the mapping. Blocks under the driver's own handles are the driver's business. All state is under `lock_`,
-// which is held across the driver's open and close: callbacks from inside those calls never come back here
-// (the re-entry guard).
+// the mapping. Blocks opened under the driver's own handles are left to the driver. All state is under
+// `lock_`, which is held across the driver's open and close: callbacks from inside those calls never come
+// back here (the re-entry guard).
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class Imports {
   // False: not a mapping of ours, ask the driver. Else the result is in `result`.
   bool close(CUdeviceptr pointer, CUresult* result);
 
-  // Whether there are any.
+  // Whether any mapping is open.
   bool any() const { return count_.load(std::memory_order_acquire) != 0; }
   // Whether an address lies in a mapping of ours, and if so the block that holds it (0 bytes: none).
   bool find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes);
@@ -68,7 +68,7 @@ class Imports {
   void unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) CUPOOL_REQUIRES(lock_);
   Block* block_at(CUdeviceptr address) CUPOOL_REQUIRES(lock_);
 
-  std::atomic<size_t> count_{0};  // of mappings, so that programs without any pay a load
+  std::atomic<size_t> count_{0};  // of mappings; programs without any pay one load
   Lock lock_;
   std::vector<Mapping> mappings_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Block> blocks_ CUPOOL_GUARDED_BY(lock_);

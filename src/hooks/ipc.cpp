@@ -1,6 +1,6 @@
-// Memory that another process opens. A block alone in its segment is exported under the driver's handle, a
-// cut one under a sealed handle, which only cupool opens. Exported memory is tainted first: nothing new may
-// be cut from beside it.
+// Memory shared with other processes. A block alone in its segment is exported under the driver's handle, a
+// cut block under a sealed handle, which only cupool can open. Exported memory is tainted first: no new block
+// may be cut next to it.
 #include <atomic>
 #include <bit>
 #include <map>
@@ -26,8 +26,8 @@ using cupool::stats::Event;
 
 namespace {
 
-// The driver makes another handle at every call. One for each segment, then, so that whoever opens several
-// blocks of it sees that it is the same one.
+// The driver makes a new handle at every call. We keep one per segment, so that an importer of several blocks
+// recognises the segment.
 class SegmentHandles {
  public:
   CUresult get(const Block& block, CUipcMemHandle* handle) {
@@ -41,7 +41,7 @@ class SegmentHandles {
       }
     }
     const CUresult result = forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
-    // Then the next block of the segment has a handle of its own.
+    // Short of host memory the handle is not kept: the segment's next block gets a different one.
     if (result != CUDA_SUCCESS || cupool::host::is_short()) return result;
     cupool::Guard hold(lock_);
     Known& known = handles_[block.segment];
@@ -59,7 +59,7 @@ class SegmentHandles {
   std::map<CUdeviceptr, Known> handles_ CUPOOL_GUARDED_BY(lock_);
 };
 
-// There for good from the first export on; null: the host has no memory.
+// Created at the first export and never destroyed; null: the host has no memory.
 SegmentHandles* segment_handles() {
   static constinit std::atomic<SegmentHandles*> shared{nullptr};
   SegmentHandles* found = shared.load(std::memory_order_acquire);
@@ -102,7 +102,7 @@ CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer
   if (!cupool::Reentry::inside() && cupool::driver::unseal(&segment, &place)) {
     const CUresult result = imports.open(opener, pointer, segment, place, flags);
     if (result == CUDA_SUCCESS) cupool::stats::count(Event::ipc_imports);
-    // Whatever the driver did not recognise may still be a handle of its own, of a kind we have not seen.
+    // A handle that looked sealed but was refused may still be a driver handle of a kind we have not seen.
     if (result != CUDA_ERROR_INVALID_VALUE) return result;
   }
   return forward(Event::ipc_imports, opener, pointer, handle, flags);

@@ -1,6 +1,6 @@
-// The places where we must leave by a jump, with every argument as it came and the caller's own return address: dlsym,
-// because RTLD_NEXT is answered by who calls; dlopen and dlmopen, because the caller's own search path counts; and functions
-// whose arguments we cannot name. Nothing here may touch a register that carries an argument, but to save and restore it.
+// The entry points that must leave by a jump, with every argument and the caller's return address unchanged: dlsym, because
+// RTLD_NEXT is resolved relative to the caller; dlopen and dlmopen, because the caller's search path counts; and functions
+// whose argument types we do not have. Nothing here may clobber an argument register without saving and restoring it.
 
 #if defined(__x86_64__)
 

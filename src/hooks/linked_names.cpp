@@ -25,7 +25,7 @@ constinit bool has_read_driver CUPOOL_GUARDED_BY(lock) = false;
 constinit NoDestroy<std::vector<uintptr_t>> looked_at CUPOOL_GUARDED_BY(lock);
 constinit unsigned long long unloads CUPOOL_GUARDED_BY(lock) = 0;
 
-// What an object exports and imports. Without a hash table nobody can find anything in it.
+// The exports and imports of an object. Without a hash table its symbols cannot be looked up.
 struct Symbols {
   const ElfW(Sym) * all = nullptr;
   const char* strings = nullptr;
@@ -45,7 +45,7 @@ struct Symbols {
         entry = reinterpret_cast<const ElfW(Dyn)*>(object.dlpi_addr + part.p_vaddr);
     }
     for (; entry != nullptr && entry->d_tag != DT_NULL; ++entry) {
-      // The loader has turned offsets into addresses, but for objects that it did not load.
+      // The loader has relocated these to addresses, except in objects that it did not load itself.
       const ElfW(Addr) value = entry->d_un.d_ptr;
       const ElfW(Addr) at = value < object.dlpi_addr ? object.dlpi_addr + value : value;
       if (entry->d_tag == DT_SYMTAB) all = reinterpret_cast<const ElfW(Sym)*>(at);
@@ -62,8 +62,8 @@ struct Symbols {
   bool is_readable() const {
     return all != nullptr && strings != nullptr && (gnu_hash != nullptr || old_hash != nullptr);
   }
-  // The GNU table lists what is exported, behind all that is not. Where nothing is exported it says nothing
-  // of the others either; but what is imported has a relocation.
+  // The GNU hash table covers exported symbols, which follow all others. If nothing is exported, it does not
+  // tell how many others there are; but every imported symbol has a relocation.
   size_t imports_end() const {
     if (gnu_hash == nullptr) return old_hash[1];
     if (exports_end() > gnu_hash[1]) return gnu_hash[1];
@@ -123,7 +123,7 @@ struct Search {
 
 int read_imports(dl_phdr_info* object, size_t, void* data) {
   Search& search = *static_cast<Search*>(data);
-  // Another object may be where one was.
+  // After an unload, another object may be at the same address.
   if (object->dlpi_subs != search.unloads) search.looked_at.clear();
   search.unloads = object->dlpi_subs;
   auto& seen = search.looked_at;
@@ -157,7 +157,7 @@ void look_for_unknown_names() {
 }
 
 namespace {
-// What was read of the driver and of the objects holds in the child too.
+// The names read from the driver and from objects stay valid in the child.
 CUPOOL_AFTER_FORK(after_fork, [] { lock.reset_after_fork(); });
 }  // namespace
 

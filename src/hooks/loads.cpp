@@ -16,15 +16,15 @@ constinit std::atomic<bool> detail::loads_pending{false};
 
 namespace {
 
-// A thread that loads and then never allocates must not slow the others down for ever.
+// A thread that loads a library and then never allocates must not keep the others off the fast path for ever.
 constexpr uint64_t kLongestLoadNs = 1'000'000'000;
 
 constinit Lock lock;
-constinit unsigned loading CUPOOL_GUARDED_BY(lock) = 0;  // threads that have not looked since their load
-constinit uint64_t round CUPOOL_GUARDED_BY(lock) = 1;    // a new one when they were given up
+constinit unsigned loading CUPOOL_GUARDED_BY(lock) = 0;  // threads that have not checked since their load
+constinit uint64_t round CUPOOL_GUARDED_BY(lock) = 1;    // advances when those threads are given up
 constinit uint64_t last_load_ns CUPOOL_GUARDED_BY(lock) = 0;
-constinit std::atomic<unsigned long long> looked_at{0};  // loads of the process that were looked at
-constinit thread_local uint64_t my_round = 0;            // 0: this thread has looked
+constinit std::atomic<unsigned long long> looked_at{0};  // loads of the process already checked
+constinit thread_local uint64_t my_round = 0;            // 0: this thread has checked
 
 int count_loads(dl_phdr_info* info, size_t, void* count) {
   *static_cast<unsigned long long*>(count) = info->dlpi_adds;

@@ -1,5 +1,5 @@
-// Managed memory: its allocation, kept for reuse as whole allocations, and the calls that move or advise its
-// pages. What such a call leaves on a block must not reach its next owner: advised, attached or moved, it
+// Managed memory: its allocation, cached as whole blocks, and the calls that move or advise its pages. The
+// effect of such a call must not reach the block's next owner: a block that was advised, attached or moved
 // goes back to the driver when it is freed.
 #include "config/options.hpp"
 #include "cuda/cuda_driver.hpp"
@@ -37,7 +37,7 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes, cupool::driver::Driver& so
   return result;
 }
 
-// A call on pages that succeeded leaves its mark on every block in the range.
+// A call on pages that succeeded taints every block in the range.
 CUresult marked(CUresult result, Taint reason, CUdeviceptr pointer, size_t bytes) {
   if (result == CUDA_SUCCESS && cupool::hooks::is_serving()) memory.taint(pointer, reason, bytes);
   return result;

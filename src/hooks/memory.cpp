@@ -1,6 +1,6 @@
-// Device memory: what the pool serves, and what the driver serves beside it. Each entry point checks, calls
-// and counts; it owns nothing and holds no lock across the driver. In doubt a call goes to the driver, which
-// then answers for itself: bad arguments, no context, a capture that forbids allocation.
+// Device memory: allocations served by the pool, and those left to the driver. Each entry point checks, calls
+// and counts; it owns nothing and holds no lock across the driver. In doubt the call goes to the driver,
+// which gives its own answer: bad arguments, no context, a capture that forbids allocation.
 #include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/loads.hpp"
@@ -35,28 +35,28 @@ CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, Call&& ca
   return result;
 }
 
-// Room is made outside of the submission: inside it, every call is taken for the driver's own.
+// Memory is released outside of the submission: inside it, the re-entry guard takes every call for the
+// driver's own.
 template <typename Call>
 CUresult allocate_ordered(CUstream stream, DefaultStream zero, Call&& call) {
   return with_room([&] { return ordered(stream, zero, Counter::async_allocations, call); });
 }
 
-// Whether this thread may free memory at all while something captures. The driver's own answer to a like
-// call, which also does to the capture what that call would have done.
+// Whether this thread may free memory while a stream captures. Asked with a probe allocation: the driver
+// answers as it would for the free, and affects the capture in the same way.
 CUresult ask_capture() {
   const cupool::Reentry guard;
   CUdeviceptr probe = 0;
   const CUresult result = real.cuMemAlloc_v2(&probe, 1);
   if (result == CUDA_SUCCESS) real.cuMemFree_v2(probe);
-  // A device that is full has nothing against a free.
+  // A full device does not forbid a free.
   return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
 CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
 // A stream-ordered free of a block of ours: nothing waits, and the next owner's work comes after the stream
-// reaches the free. Only what the driver would refuse is refused: a stream that is none, or one that
-// captures.
+// reaches the free. Refused only where the driver would refuse: an invalid stream, or one that captures.
 CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   {
@@ -88,7 +88,7 @@ bool is_ours(CUdeviceptr pointer) {
   return memory.owns(pointer) || (memory.native() != nullptr && memory.native()->has_block(pointer));
 }
 
-// What cuMemAlloc_v2 does, for blocks that other entry points hand out too.
+// The full path of cuMemAlloc_v2, shared with the other entry points that hand out blocks.
 CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
   if (cupool::hooks::loads_are_pending()) [[unlikely]]
     cupool::hooks::look_at_loads();
@@ -110,14 +110,14 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
   return forward(Counter::forwarded_allocations, real.cuMemAlloc_v2, pointer, bytes);
 }
 
-// What cuMemFree_v2 does while something captures, and with memory that is not the pool's.
+// Frees while a stream captures, and frees of memory that is not the pool's.
 CUresult free_elsewhere(CUdeviceptr pointer) {
   if (!is_ours(pointer)) return forward(Counter::forwarded_frees, real.cuMemFree_v2, pointer);
   const CUresult allowed = ask_capture();
   return allowed == CUDA_SUCCESS ? answer(memory.free(pointer)) : allowed;
 }
 
-// The thread keeps no such block.
+// Fast path miss: the thread cache has no block of this size.
 [[gnu::noinline]] CUresult allocate_missed(CUdeviceptr* pointer, cupool::driver::Context context,
                                            size_t bytes) {
   cupool::driver::Address address = 0;  // as the driver does, if it fails
@@ -128,21 +128,22 @@ CUresult free_elsewhere(CUdeviceptr pointer) {
   return result;
 }
 
-// All that an allocation can be besides.
+// Slow path: everything the inlined path does not handle.
 [[gnu::noinline]] CUresult allocate_slowly(CUdeviceptr* pointer, size_t bytes) {
   const CUresult result = allocate(pointer, bytes);
   count_failure(result, Counter::failed_allocations);
   return result;
 }
 
-// A free in a host function. The driver must not see an address of ours: it may be a whole segment's.
+// A free inside a host function. The driver must not see an address of ours: it may be the start of a
+// segment.
 CUresult refuse_free(CUdeviceptr pointer) {
   if (!is_ours(pointer)) return free_elsewhere(pointer);
   cupool::stats::count(Counter::failed_frees);
   return CUDA_ERROR_NOT_PERMITTED;
 }
 
-// What a free still has to do after the pool said `freed`.
+// Completes a free after the pool answered `freed`.
 CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
   if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
@@ -157,11 +158,11 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   return finish_free(pointer, memory.finish_free(pointer, why, asked));
 }
 
-// A free that is more than that, or that the pool has no part in.
+// Slow path of a free, also for memory that is not the pool's.
 [[gnu::noinline]] CUresult free_slowly(CUdeviceptr pointer) {
   Freed freed = Freed::kNotOurs;
-  // The driver frees without a current context too. An address of ours never reaches it: it may be a whole
-  // segment's.
+  // Like the driver, needs no current context. An address of ours never reaches the driver: it may be the
+  // start of a segment.
   if (cupool::hooks::is_serving() && !memory.order().is_capturing()) {
     if (!cupool::hooks::thread_may_call()) return refuse_free(pointer);
     if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns(pointer);
@@ -170,7 +171,7 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   return finish_free(pointer, freed);
 }
 
-// Whether a block has only to be handed out, or taken back.
+// Whether the fast path applies: nothing to do but hand out a block or take it back.
 bool is_plain() { return cupool::hooks::serves_plainly() && !memory.order().is_capturing(); }
 
 }  // namespace
@@ -198,8 +199,8 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height,
                             unsigned element) {
-  // The driver's pitch on every device so far: the width rounded up to 512. Odd input is the driver's to
-  // judge.
+  // The driver's pitch on every device so far: the width rounded up to 512. Unusual arguments are left to the
+  // driver.
   constexpr size_t kPitchStep = 512;
   const bool plain = pointer != nullptr && pitch != nullptr && width != 0 && height != 0 &&
                      (element == 4 || element == 8 || element == 16) && width < size_t{1} << 40 &&

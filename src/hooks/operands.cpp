@@ -19,7 +19,8 @@ bool is_good_operand(CUdeviceptr address, uint64_t bytes) {
   return bytes <= block.bytes - (address - block.start);
 }
 
-// The driver looks at context and stream first: without one, or with one that has failed, it says that.
+// The driver checks context and stream first: if either is missing or has failed, that error takes
+// precedence.
 CUresult refuse_operand(CUstream stream) {
   const Reentry guard;
   size_t free = 0;

@@ -1,7 +1,7 @@
 // The memory that a copy or memset names. The driver refuses a call whose operand does not lie in one
-// allocation, to the byte; it sees our segments, so the same is asked here of blocks. What the page map shows
-// without a lock costs a few loads; everything else is looked up before the call is refused. How the
-// arguments of a function name memory stands in cuda/api.def. Owns nothing.
+// allocation, to the byte; it sees only our segments, so the same check is made here for blocks. The common
+// case is read from the page map without a lock, in a few loads; anything else is looked up under locks
+// before the call is refused. cuda/api.def says how the arguments of each function name memory. Owns nothing.
 #pragma once
 
 #include <string_view>
@@ -56,7 +56,7 @@ constexpr Shape shape_of(std::string_view name) {
   return Shape::kNone;
 }
 
-// Calls `visit(address, bytes)` for every operand, until one says false; whether none did.
+// Calls `visit(address, bytes)` for every operand until one returns false; true if none did.
 template <Shape shape, typename Visit, typename... Args>
 bool for_each_operand(Visit&& visit, const Args&... args) {
   [[maybe_unused]] const auto all = std::tie(args...);
@@ -109,16 +109,17 @@ bool for_each_operand(Visit&& visit, const Args&... args) {
   return true;
 }
 
-// Whether an operand is plainly good: a block of the pool has it, or no memory of ours is near. False: look.
+// Lock-free check: true if the operand lies in a block of the pool, or far from any memory of ours. False:
+// undecided.
 inline bool is_plainly_good(CUdeviceptr address, uint64_t bytes) {
   const auto sight = pool::page_map.look(address, bytes);
   if (sight == pool::PageMap::Sight::kNotOurs) return !memory.has_wholes() && !imports.any();
   return sight == pool::PageMap::Sight::kHeld;
 }
 
-// Whether the driver would have taken it. Looks under the locks.
+// Whether the driver would have accepted the operand. Takes locks.
 bool is_good_operand(CUdeviceptr address, uint64_t bytes);
-// What a call with a bad operand on this stream is answered.
+// The error for a call with a bad operand on this stream.
 CUresult refuse_operand(CUstream stream);
 
 }  // namespace cupool::hooks

@@ -8,7 +8,7 @@ namespace cupool::hooks {
 
 constinit thread_local bool detail::is_permitted = false;
 
-// A question that waits for nothing, and that no capture minds.
+// A query that neither waits nor disturbs a capture.
 bool detail::ask_permission() {
   const Reentry guard;
   size_t free = 0;

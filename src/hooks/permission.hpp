@@ -1,7 +1,7 @@
-// Whether the driver takes calls from this thread. In a host function (cuLaunchHostFunc, a stream callback, a
-// host node of a graph) it refuses to allocate and to free, and so must the pool. Host functions run on
-// threads of the driver's, and the pool's fast path needs a cache that only the slow path gives to a thread:
-// it is enough to ask there, once for every thread. Holds no lock.
+// Whether the driver accepts calls from this thread. In a host function (cuLaunchHostFunc, a stream callback,
+// a host node of a graph) it refuses to allocate and to free, and so must the pool. Host functions run on the
+// driver's own threads, and the fast path needs a thread cache that only the slow path creates: asking on the
+// slow path, once per thread, is enough. Holds no lock.
 #pragma once
 
 namespace cupool::hooks {

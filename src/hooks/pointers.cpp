@@ -1,7 +1,7 @@
-// What a program asks about a pointer: its range, its attributes, a handle for it. A block of ours is
-// answered as if it were an allocation of its own: the driver is asked first (it judges the call and knows
-// the device), then what it says of the segment is replaced by what is true of the block. An address in our
-// memory that no block holds is answered with the driver's words for a pointer it does not know.
+// Queries about a pointer: its range, its attributes, a handle for it. For a block of ours the answer is that
+// of a separate allocation: the driver is asked first (it validates the call and knows the device), then its
+// answer for the segment is corrected to the block. An address in our memory that lies in no block gets the
+// driver's answer for an unknown pointer.
 #include <cstring>
 
 #include "hooks/blocks.hpp"
@@ -27,7 +27,7 @@ void put(void* data, T value) {
   std::memcpy(data, &value, sizeof value);
 }
 
-// The memory that the driver would have mapped for it: whole steps of 2 MiB, shared by blocks of up to 1 MiB.
+// The mapping that the driver would have made for the block: steps of 2 MiB, shared by blocks of up to 1 MiB.
 Block mapping_of(const Block& block) {
   constexpr size_t kStep = 2 << 20;
   const CUdeviceptr shared = block.start & ~CUdeviceptr{kStep - 1};
@@ -36,7 +36,7 @@ Block mapping_of(const Block& block) {
   return {block.start, (block.bytes + kStep - 1) & ~(kStep - 1)};
 }
 
-// Puts the block's own answer in the place of the segment's.
+// Replaces the segment's attribute by the block's.
 void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -59,7 +59,7 @@ void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, con
   }
 }
 
-// Whoever takes these may reach the memory for as long as it exists.
+// A holder of peer-to-peer tokens can access the memory for as long as it exists.
 void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
   if (attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS) return;
   if (!block.imported) memory.taint(pointer, Taint::kPeerTokens);
@@ -67,8 +67,8 @@ void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Blo
   memory.settle(pointer);
 }
 
-// The driver knows the attribute of a segment only. Once a block of it wants synchronous copies all of them
-// get them, and that stays so: it is slower, not wrong, and the segment is not used again.
+// The driver keeps the attribute per segment. Once one block wants synchronous copies, all blocks of its
+// segment get them for good: slower, not wrong, and the segment is not used again.
 CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& block) {
   unsigned wanted = 0;
   std::memcpy(&wanted, value, sizeof wanted);
@@ -128,7 +128,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   for (unsigned i = 0; i < count; ++i) {
     if (data[i] == nullptr) continue;
     if (whose == Whose::kBlock) correct(data[i], attributes[i], pointer, block);
-    // A pointer that the driver does not know comes back as one of the host's, or not at all.
+    // The driver echoes an unknown pointer as the host pointer, or gives none.
     CUdeviceptr told = 0;
     if (whose != Whose::kNobodys || attributes[i] != CU_POINTER_ATTRIBUTE_HOST_POINTER) continue;
     std::memcpy(&told, data[i], sizeof told);

@@ -1,5 +1,5 @@
-// See process_lifetime.hpp. The library's destructor is the end of the process; it only reads and prints, the
-// pool is never torn down and other libraries may still call us afterwards.
+// See process_lifetime.hpp. The library's destructor marks the end of the process. It only reads and prints:
+// the pool is never torn down, because other libraries may still call us afterwards.
 #include "hooks/process_lifetime.hpp"
 
 #include <pthread.h>
@@ -32,7 +32,7 @@ namespace {
 
 enum class Life { kUnused, kServing, kForked };
 constinit std::atomic<Life> life{Life::kUnused};
-constinit Lock start_lock;  // in a forked child, whose threads may make their first contexts at once
+constinit Lock start_lock;  // for a fork child whose threads create their first contexts concurrently
 
 void forget_everything() {
   start_lock.reset_after_fork();
@@ -71,7 +71,7 @@ void fill_figures(int device, stats::Reading reading, stats::DeviceSums* sums) {
   sums->native_peak_reserved_bytes = usage.peak_reserved;
 }
 
-// A tool that judges accesses by the bounds of allocations must see the program's own.
+// A tool that checks accesses against allocation bounds must see the program's own allocations.
 void step_back_if_watched() {
   const char* const tool = config::watching_tool();
   if (tool == nullptr) return;
@@ -99,8 +99,8 @@ void start() {
   life.store(Life::kServing, std::memory_order_release);
 }
 
-// All that runs in a process without CUDA. Later the program may have closed descriptor 2 and opened a file
-// of its own there, or written a title over its name.
+// The only code that runs in a process without CUDA. Later the program may have closed descriptor 2 and
+// opened a file of its own there, or written a title over its name.
 [[gnu::constructor]] void library_is_loaded() {
   log::remember_stderr();
   config::remember_program();
@@ -123,13 +123,13 @@ void cuda::on_first_use() {
 
 void hooks::context_made() {
   if (life.load(std::memory_order_acquire) != Life::kForked) return;
-  // Others wait until all is ready: their contexts must be known to order/ as well.
+  // Other threads wait until start() is done: their contexts must be known to order/ as well.
   Guard hold(start_lock);
   if (life.load(std::memory_order_relaxed) == Life::kForked) start();
 }
 
 void hooks::before_the_driver_ends() {
-  // It refuses allocations then, and says nothing of its memory.
+  // Once it shuts down, the driver refuses allocations and queries of its pool.
   stop_remembering_contexts();
   native::NativePool* const native = memory.native();
   for (int device = 0; native != nullptr && device < stats::kMostDevices; ++device) native->usage(device);

@@ -46,8 +46,8 @@ bool is_sticky(CUresult result) {
   }
 }
 
-// Whether the driver says of this context that it has ended. Asked in the context itself; the question waits
-// for nothing.
+// Whether the driver reports a sticky error for this context. Asked with the context current; the query does
+// not wait.
 bool has_ended(CUcontext context) {
   const Reentry guard;
   size_t free = 0;
@@ -113,12 +113,12 @@ void start_native(bool first) {
 
 void note_failure(CUresult result) {
   if (!is_sticky(result) || !is_serving()) return;
-  // The call may have been about a stream or event of any context, whichever is current.
+  // The failed call may have used a stream or event of a context that is not current.
   std::vector<CUcontext> contexts = cuda::live.contexts();
   const auto current = reinterpret_cast<CUcontext>(current_context());
   if (std::find(contexts.begin(), contexts.end(), current) == contexts.end()) contexts.push_back(current);
   std::erase_if(contexts, [](CUcontext context) { return context == nullptr || !has_ended(context); });
-  // No context admits it: the call came from one that the driver has not looked at since.
+  // No context reports the error: the driver has not noticed it yet in the one that the call came from.
   if (contexts.empty() && current != nullptr) contexts.push_back(current);
   static constinit log::Once once;
   if (!contexts.empty() && once.first()) {

@@ -15,7 +15,7 @@
 namespace cupool::hooks {
 
 namespace detail {
-// Hidden in the declaration too, or every hook would look up where they are.
+// Hidden in the declaration too, or every hook would load its address from the GOT.
 [[gnu::visibility("hidden")]] extern constinit NoDestroy<memory::Memory> memory;
 [[gnu::visibility("hidden")]] extern constinit std::atomic<bool> serving;
 [[gnu::visibility("hidden")]] extern constinit std::atomic<bool> serving_plainly;
@@ -24,24 +24,24 @@ bool start_serving();
 
 inline constexpr memory::Memory& memory = detail::memory.value;
 
-// Whether the pool serves this call: not when the user switched it off, not in a forked child, not when the
+// Whether the pool serves this call: not when the user switched it off, not in a fork child, not when the
 // driver itself called back into us.
 inline bool is_serving() { return detail::serving.load(std::memory_order_relaxed) && !Reentry::inside(); }
-// The same, and nothing is to be done to a block but to hand it out and to take it back.
+// The same, and nothing has to be done to a block but hand it out or take it back (the fast path).
 inline bool serves_plainly() {
   return detail::serving_plainly.load(std::memory_order_relaxed) && !Reentry::inside();
 }
-// The same at an allocation, which may be the program's first call of all.
+// The same for an allocation, which may be the program's very first CUDA call.
 inline bool serves_allocation() { return is_serving() || detail::start_serving(); }
 
-// From now on it serves, or does not.
+// Turns serving on or off.
 void set_serving(bool serves);
-// Anew whether it serves plainly.
+// Recomputes serves_plainly().
 void refresh_serving();
 
 inline CUresult to_result(driver::Status status) { return static_cast<CUresult>(status); }
 
-// The lane of a stream whose handle is not 0 any more (see named()).
+// The lane of a stream whose handle 0 has been resolved (see named()).
 order::Lane lane_of_this_thread();
 inline order::Lane lane_of(CUstream stream) {
   if (stream == CU_STREAM_PER_THREAD) [[unlikely]]
@@ -49,29 +49,29 @@ inline order::Lane lane_of(CUstream stream) {
   return order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
 }
 
-// The timeline that work on a stream belongs to, whose handle is not 0 any more. Null: its context has no
-// memory of ours.
+// The timeline for work on a stream whose handle 0 has been resolved. Null: its context has no memory of
+// ours.
 order::Timeline* find_timeline(CUstream stream);
 inline order::Timeline* timeline_of(CUstream stream) {
   if (order::Timeline* const only = memory.order().only()) [[likely]]
     return only;
   return find_timeline(stream);
 }
-// Whether what is submitted to a stream goes into a graph.
+// Whether work submitted to a stream is captured into a graph.
 bool is_capturing(CUstream stream);
 
-// From now on the driver's stream-ordered pool serves: first, or where the pool has nothing left.
+// From now on the driver's stream-ordered pool serves: first, or only when the pool has nothing left.
 void start_native(bool first);
 
-// An error that a context does not recover from: the pool steps aside for that context and the driver answers
-// from now on.
+// After a sticky error the pool steps aside for the failed context, and the driver answers from then on.
 void note_failure(CUresult result);
 inline void note_result(CUresult result) {
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) [[unlikely]]
     note_failure(result);
 }
 
-// Makes room in the pool and tries once more when the driver, asked for other memory, has none left.
+// If the driver is out of memory for an allocation of another kind, releases what the pool caches and retries
+// once.
 template <typename Call>
 CUresult with_room(Call&& call) {
   const CUresult result = call();

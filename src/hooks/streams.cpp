@@ -1,6 +1,5 @@
-// The program makes a stream, waits for a context or a stream, asks whether it is done, or destroys it. A
-// wait that succeeded proves that work is finished; a stream that is destroyed can come back under the same
-// handle.
+// Streams are created, synchronised, queried and destroyed; contexts are synchronised. A wait that succeeded
+// proves that work is finished; the handle of a destroyed stream can be reused.
 #include "config/options.hpp"
 #include "cuda/live.hpp"
 #include "hooks/capturing_streams.hpp"
@@ -21,7 +20,7 @@ using cupool::stats::Counter;
 
 namespace {
 
-// What the program's own wait proves is as good as a fence of ours.
+// A wait by the program itself proves as much as a fence of ours.
 template <typename Call>
 CUresult waits(Timeline* order, Lane lane, Call&& call) {
   if (order == nullptr) return call();
@@ -73,7 +72,7 @@ CUresult cuCtxSynchronize() {
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
-  // Null stands for the current one.
+  // Null means the current context.
   const auto meant = context != nullptr ? reinterpret_cast<cupool::driver::Context>(context)
                                         : cupool::hooks::current_context();
   return waits_for_context(

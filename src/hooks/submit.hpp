@@ -1,6 +1,6 @@
-// What every submission of work passes through, whichever function made it: a note before the real call and
-// one after. One place for all, so that the rules of order/ are applied the same way to a launch, a copy and
-// a callback. Nothing is held across the real call: it may block, and it may call back.
+// The path of every submission of work, whichever function makes it: a note to order/ before the real call
+// and one after it. One place for all, so that the rules of order/ apply in the same way to a launch, a copy
+// and a callback. Nothing is held across the real call: it may block, and it may call back.
 #pragma once
 
 #include <tuple>
@@ -25,28 +25,28 @@ inline CUstream named(CUstream stream, DefaultStream zero) {
 inline bool before_submit(order::Timeline& order, CUstream stream) {
   return order.before_submit(lane_of(stream), reinterpret_cast<driver::Stream>(stream));
 }
-// What a submission is answered that before_submit() has forbidden.
+// The error for a submission that before_submit() refused.
 inline CUresult forbidden(const order::Timeline& order) {
   const CUresult result = to_result(order.refusal());
   note_result(result);
   return result;
 }
 
-// A call that failed may have submitted something all the same: the note is made in any case.
+// A call that failed may still have submitted work, so the note is made in any case.
 [[gnu::always_inline]] inline void after_submit(order::Timeline& order, order::Lane lane, CUresult result) {
   order.after_submit(lane);
   stats::count(stats::Counter::submissions);
   note_result(result);
 }
 
-// A submission that the pool has nothing to do with: it is switched off, or the driver called back.
+// A submission that does not concern the pool: it is switched off, or the call comes from inside the driver.
 template <typename Call>
 CUresult forward_counted(Call&& call) {
   if (!Reentry::inside()) stats::count(stats::Counter::submissions);
   return call();
 }
 
-// Makes a submission that nothing stands in the way of any more.
+// Submits; all checks are done.
 template <typename Call>
 [[gnu::always_inline]] inline CUresult submit_now(order::Timeline& order, order::Lane lane, Call&& call) {
   CUresult result;
@@ -58,21 +58,21 @@ template <typename Call>
   return result;
 }
 
-// `stream` is named already; `call` makes the real call.
+// pre: `stream` went through named(). `call` makes the real call.
 template <typename Call>
 inline CUresult submit(CUstream stream, Call&& call) {
   if (!is_serving()) [[unlikely]]
     return forward_counted(call);
   order::Timeline* const order = timeline_of(stream);
-  // Nothing of ours is in that context: there is nothing that could come too early.
+  // No memory of ours in that context: no hazard is possible.
   if (order == nullptr) return forward_counted(call);
   if (!before_submit(*order, stream)) [[unlikely]]
     return forbidden(*order);
   return submit_now(*order, lane_of(stream), call);
 }
 
-// The configuration of a launch without the permission to start before its predecessor has ended. That is a
-// permission only: results are the same without it.
+// A launch configuration without the permission to start before its predecessor has ended (programmatic
+// stream serialization). It only permits: results are the same without it.
 class InTurn {
  public:
   InTurn(const CUlaunchConfig* config, bool leans) : config_(config) {
@@ -99,7 +99,7 @@ class InTurn {
   }
 
  private:
-  // More than there are kinds.
+  // More than there are kinds of attributes.
   static constexpr unsigned kMost = 64;
 
   static bool is_permission(const CUlaunchAttribute& attribute) {
@@ -118,8 +118,8 @@ struct SubmitHook;
 
 template <cuda::Kind kind, int place, typename Self, typename... Args>
 struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
-  // What nearly every submission is, looked at first: then the arguments need not be kept for later, and no
-  // more is done than two loads before the call and one after it.
+  // Fast path, taken by nearly every submission: the arguments need not be saved, and the cost is two loads
+  // before the call and one after it.
   static CUresult call(Args... args) {
     const CUstream stream = stream_of(args...);
     order::Timeline* const order = memory.order().only();
@@ -153,8 +153,8 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     }
   }
 
-  // A launch that may start before its predecessor in the stream has ended would jump over the stream's wait,
-  // or over what stands in the stream itself. While anything leans on that, it is told to come in its turn.
+  // A launch that may start before its predecessor in the stream has ended could overtake the stream's wait,
+  // or earlier work of the stream. While any reused block relies on that order, the permission is dropped.
   template <typename... Rest>
   static CUresult call_in_turn(const CUlaunchConfig* config, Rest... rest) {
     const CUstream stream = stream_of(config, rest...);
@@ -174,7 +174,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
           ? DefaultStream::kPerThread
           : DefaultStream::kLegacy;
 
-  // The first form of a batch says which of its copies it was: before the stream stands a place for that.
+  // The first version of the batch calls reports which copy failed, through the argument before the stream.
   static void tell_failed_copy([[maybe_unused]] size_t index, [[maybe_unused]] const Args&... args) {
     if constexpr (kShape == Shape::kBatch) {
       const auto& place_of_index = std::get<place - 1>(std::tie(args...));
@@ -184,7 +184,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     }
   }
 
-  // Whether there is more to it than its lane.
+  // Whether the call needs more than a note for its lane.
   static bool is_special([[maybe_unused]] const order::Timeline& order,
                          [[maybe_unused]] const Args&... args) {
     if constexpr (kIsGate) return true;

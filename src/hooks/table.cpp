@@ -14,7 +14,8 @@ namespace {
 
 using cuda::Kind;
 
-// The hook itself: a body or trampoline under the C name, or the instantiation, which saves a jump.
+// The hook itself: the body or trampoline under the C name, or the template instantiation directly, which
+// saves a jump.
 template <Kind kind, int place, typename Self, typename Function>
 constexpr Function hook_of(Function exported) {
   if constexpr (kind == Kind::kBody || kind == Kind::kDoubt) {
@@ -62,7 +63,7 @@ constexpr auto kByName = [] {
   return names;
 }();
 
-// Every name we can speak for, hooked or not.
+// Every name we can vouch for, hooked or not.
 constexpr auto kKnown = [] {
 #define CUPOOL_KNOWN(name) #name,
 #define CUPOOL_QUIET(name, reason) #name,
@@ -75,7 +76,8 @@ constexpr auto kKnown = [] {
   return names;
 }();
 
-// Open addressing over row numbers plus one; 0 is free. More than twice the rows, so that probes are short.
+// Open addressing over row numbers plus one; 0 is free. More than twice as many slots as rows, so that probes
+// are short.
 constexpr size_t kSlots = 1024;
 static_assert(kSlots > 2 * kCount && (kSlots & (kSlots - 1)) == 0);
 constinit std::array<std::atomic<uint16_t>, kSlots> by_pointer{};
@@ -85,7 +87,7 @@ size_t first_slot(const void* function) {
   return (reinterpret_cast<uintptr_t>(function) * 0x9E3779B97F4A7C15u) >> 54;
 }
 
-// Threads may do this at the same time: each slot goes from free to its row once.
+// Threads may race here: each slot changes from free to its row once.
 void index_pointers() {
   for (uint16_t i = 0; i < kCount; ++i) {
     const void* const function = kRows[i].real();
@@ -138,8 +140,8 @@ bool is_known(std::string_view name, const void* function) {
     hooked = hooked || find_by_name(*it) != nullptr;
     if (cuda::driver_symbol(it->data()) == function) return true;
   }
-  // A newer version of a function that we hook is one that we fail to hook; of any other it is as harmless as
-  // the old.
+  // An unknown newer version of a hooked function escapes its hook; of any other function it is as harmless
+  // as the old.
   return known && !hooked;
 }
 
@@ -148,7 +150,7 @@ bool is_known_symbol(std::string_view symbol) {
   if (std::binary_search(kKnown.begin(), kKnown.end(), symbol)) return true;
   const size_t version = symbol.rfind("_v");
   if (version == std::string_view::npos || !is_version_of(symbol, symbol.substr(0, version))) return false;
-  // No symbol has this address, so what is left is whether some version is known and none is hooked.
+  // &kKnown matches no symbol, so the answer is whether some version is known and none is hooked.
   return is_known(symbol.substr(0, version), &kKnown);
 }
 

@@ -8,7 +8,7 @@
 namespace cupool::hooks {
 
 struct Row {
-  // Addresses are behind functions, because a table of them could not be constant data in C++.
+  // Functions that return addresses, because a table of the addresses could not be constant data in C++.
   using Address = void* (*)();
 
   const char* name;
@@ -24,10 +24,10 @@ const Row* find_by_name(std::string_view name);
 const Row* find_by_pointer(const void* function);
 
 // Whether we can vouch for what the driver answered to a name (without version or per-thread suffix) that is
-// not hooked: it stands in api.def or known.def, in the very version that was handed out. pre: the driver was
-// found.
+// not hooked: it is listed in api.def or known.def, in the very version that was handed out. pre: the driver
+// was found.
 bool is_known(std::string_view name, const void* function);
-// The same of an exported symbol, whose name has its version and per-thread suffix.
+// The same for an exported symbol, whose name includes version and per-thread suffix.
 bool is_known_symbol(std::string_view symbol);
 
 }  // namespace cupool::hooks

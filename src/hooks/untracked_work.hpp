@@ -1,23 +1,23 @@
-// When a program may do work that our notes do not see. Fences never depended on notes; lanes do, and stop
-// here.
+// Work that our hooks may not see. Fences do not depend on seeing every submission; lanes do, and are
+// switched off here.
 #pragma once
 
 #include "cuda/real.hpp"
 
 namespace cupool::hooks {
 
-// Something may be done past our hooks. `reason` must live forever.
+// Work may bypass our hooks. `reason` must live forever.
 void doubt(const char* reason);
 
-// The program has a function of the driver whose name stands in no list of ours. Said once.
+// The program has a driver function whose name is in none of our tables. Logged once.
 void note_unknown_entry_point(const char* name);
-// Or a private table that we do not know.
+// The program has a private table that we do not know.
 void note_unknown_table();
 
-// A function was called that submits work in ways we do not follow.
+// A function that submits work in ways we do not track was called.
 void note_untracked_work();
 
-// The function to jump to after the note; called by the trampolines of such functions.
+// Makes the note and returns the function to jump to; called by the trampolines of such functions.
 using DoubtTarget = void* (*)();
 template <typename Self>
 void* doubt_target() {

@@ -1,5 +1,6 @@
-// What a report is made of besides the counters: who the process is, which mode ran, and what only the pool
-// knows. The layers above fill in the latter through a probe, because this one does not know them.
+// The contents of a report besides the counters: the identity of the process, the mode that ran, and figures
+// that only the pool knows. The layers above supply the latter through a probe, because this layer does not
+// know them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace cupool::report {
 
-// How freed memory became ready, and, where that is not what the options say, why.
+// The mode of reuse (lanes, fences, exact) and, where it is not the one in the options, the reason.
 struct Mode {
   const char* name = "unused";
   const char* reason = "";
@@ -28,11 +29,11 @@ struct Facts {
   int pid = 0;
   char host[65] = "";
   char rank[16] = "";      // of a parallel job, or empty
-  char instance[17] = "";  // of this process alone, among all processes of all hosts
+  char instance[17] = "";  // unique among all processes of all hosts
   const char* program = "";
   Mode mode;
 };
-// What must be asked for outside of a signal handler; once, when the program begins to use CUDA.
+// Collects the facts that a signal handler cannot ask for; once, at the first use of CUDA.
 void note_facts();
 // Async-signal-safe.
 Facts facts();

@@ -19,7 +19,7 @@
 namespace cupool::report {
 namespace {
 
-// The C library's table of errors is not for a signal handler, and its untranslated one is too new.
+// strerror is not async-signal-safe, and strerrordesc_np is newer than glibc 2.28.
 const char* reason(int error) {
   switch (error) {
     case EACCES:
@@ -61,7 +61,7 @@ class Text {
   void add(const char* text) {
     while (*text != '\0') add(*text++);
   }
-  // Somebody else's word: it must not lead into another directory, nor write over a terminal.
+  // For untrusted text: it must not lead into another directory, nor contain terminal control characters.
   void add_name(const char* text) {
     for (; *text != '\0'; ++text) {
       const auto byte = static_cast<unsigned char>(*text);
@@ -84,7 +84,7 @@ class Text {
 
 constinit std::atomic<uint64_t> own_device{0};
 constinit std::atomic<uint64_t> own_inode{0};  // of the report that this process left last; 0: none
-constinit std::atomic<int64_t> own_time{0};    // when that was: inodes are used again
+constinit std::atomic<int64_t> own_time{0};    // its time: inode numbers are reused
 
 int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
@@ -94,14 +94,14 @@ bool is_ours(const struct stat& file) {
          own_time.load(std::memory_order_relaxed) == nanoseconds(file.st_mtim);
 }
 
-// Left by another process while this one ran: both are wanted.
+// Written by another process while this one ran: keep both reports.
 bool is_anothers(const struct stat& file) {
   return !is_ours(file) && nanoseconds(file.st_mtim) > config::started_at();
 }
 
 class Directory {
  public:
-  // Of the file at `path`; the rest of the path is its name.
+  // The directory of the file at `path`; name() is the last component.
   explicit Directory(const char* path) {
     const char* const slash = strrchr(path, '/');
     char folder[PATH_MAX] = ".";
@@ -132,7 +132,7 @@ class Directory {
     return openat(number_, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_APPEND);
   }
   void remove(const char* name) const { unlinkat(number_, name, 0); }
-  // 0 or an errno; EINVAL: this file system knows no such flags.
+  // 0 or an errno; EINVAL: the file system does not support these flags.
   int move(const char* from, const char* to, unsigned flags) const {
     if (syscall(SYS_renameat2, number_, from, number_, to, flags) == 0) return 0;
     return errno == ENOSYS ? EINVAL : errno;
@@ -143,7 +143,7 @@ class Directory {
   int number_;
 };
 
-// A device takes the report as it comes; there is nothing to rename.
+// A device is written directly; there is no rename.
 const char* write_through(const Directory& directory, char* buffer, size_t room, Write write,
                           const void* argument) {
   const int file = directory.open_device(directory.name());
@@ -160,7 +160,7 @@ const char* write_through(const Directory& directory, char* buffer, size_t room,
   return out.error() == 0 ? nullptr : reason(out.error());
 }
 
-// Why a report must not be put where this is; null: it may.
+// Why a report must not replace this file; null: it may.
 const char* refusal(const struct stat& there) {
   if (S_ISLNK(there.st_mode)) return reason(ELOOP);
   if (S_ISDIR(there.st_mode)) return reason(EISDIR);
@@ -171,7 +171,7 @@ const char* refusal(const struct stat& there) {
 
 // ---- Names.
 
-// A name that no other process has: the same number stands for many processes where there are several process
+// A unique temporary name. The pid would not do: several processes share it where there are several pid
 // namespaces.
 void name_part(const char* name, char* out, size_t room) {
   uint64_t token = 0;
@@ -183,7 +183,7 @@ void name_part(const char* name, char* out, size_t room) {
   format_into({out, room}, "{}.{:016x}.part", name, token);
 }
 
-// "stats.json" with the process in it: "stats.17.json", then "stats.17-2.json".
+// "stats.json" with the pid inserted: "stats.17.json", then "stats.17-2.json".
 void name_with_process(const char* name, unsigned turn, char* out, size_t room) {
   const char* const dot = strrchr(name, '.');
   const size_t stem = dot == nullptr || dot == name ? strlen(name) : static_cast<size_t>(dot - name);
@@ -192,14 +192,14 @@ void name_with_process(const char* name, unsigned turn, char* out, size_t room) 
   format_into({out, room}, "{}.{}{}{}", first(name, stem), getpid(), again, name + stem);
 }
 
-// Puts the finished part in the place of `name`. 0 or an errno; EEXIST: the place is another process's.
+// Moves the finished part file to `name`. 0 or an errno; EEXIST: the name is taken by another process.
 int settle(const Directory& directory, const char* part, const char* name) {
   const int moved = directory.move(part, name, RENAME_NOREPLACE);
   if (moved != EEXIST && moved != EINVAL) return moved;
   struct stat there;
   if (directory.look(name, &there)) {
     if (refusal(there) != nullptr || is_anothers(there)) return EEXIST;
-    // What is replaced must be what was looked at.
+    // The file that is replaced must be the one that was examined: swap, then compare.
     const int swapped = directory.move(part, name, RENAME_EXCHANGE);
     if (swapped == 0) {
       struct stat taken;

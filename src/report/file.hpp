@@ -1,7 +1,7 @@
-// Where a report goes: the name that CUPOOL_STATS_FILE stands for, and a file that is there whole or not at
-// all. The file is made beside its final place with mode 0600 under a name that nobody else has, never
-// through a link, and renamed when everything is in it. Everything happens in the directory that was opened
-// first. Async-signal-safe.
+// The report file: expands the name in CUPOOL_STATS_FILE and writes the file completely or not at all. The
+// file is created next to its final place with mode 0600 under a unique name, never through a link, and
+// renamed when it is complete. Everything happens relative to the directory that was opened first.
+// Async-signal-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 namespace cupool::report {
 
 // %p process, %h host, %r rank ("none" outside of a job), %e program, %% a percent sign. What does not fit is
-// cut; any other letter behind a percent sign stays as it is. A name that is put in has no slash.
+// truncated; any other letter after a percent sign stays as it is. Slashes in inserted names are replaced.
 void expand(const char* pattern, const Facts& facts, char* out, size_t room);
 
-// Calls write(Writer&) for the file at `path`. If another process has written a report there since
-// this one was started, the process's number goes into the name. Null, or why there is no new file; what was
-// there before is untouched then.
+// Calls write(Writer&) for the file at `path`. If another process has written a report there since this one
+// was started, the pid goes into the name. Returns null, or why there is no new file; an existing file is
+// untouched then.
 using Write = void (*)(Writer& out, const void* argument);
 const char* write_file(const char* path, char* buffer, size_t room, Write write, const void* argument);
 

@@ -1,5 +1,5 @@
-// The three forms of a report. Each reads the counters itself, device by device, so that none needs memory of
-// its own.
+// The three forms of a report. Each reads the counters itself, device by device, so that none needs to
+// allocate.
 #pragma once
 
 #include "report/facts.hpp"
@@ -10,9 +10,9 @@ namespace cupool::report {
 // At most five lines for people; nothing at all from a process that allocated no memory, or in which cupool
 // steps aside.
 void write_summary(Writer& out, const Facts& facts, stats::Reading reading);
-// Every counter that counted, with what it means.
+// Every nonzero counter, with its meaning.
 void write_text(Writer& out, const Facts& facts, stats::Reading reading);
-// One line, as docs/stats.schema.json says.
+// One line, as specified by docs/stats.schema.json.
 void write_json(Writer& out, const Facts& facts, stats::Reading reading);
 
 }  // namespace cupool::report

@@ -1,6 +1,7 @@
-// See report.hpp. Two desks, each with a stack and a buffer: one for the report at the end, one for those
-// that a signal or a call asks for. A desk is taken by a flag. The thread at a desk has all signals blocked
-// and cannot be cancelled, so a desk that is taken is another thread's, and can be waited for.
+// See report.hpp. Two desks, each with a stack and a buffer: one for the report at exit, one for reports
+// requested by a signal or a call. A desk is claimed through a flag. The thread at a desk has all signals
+// blocked and cannot be cancelled, so a claimed desk always belongs to another thread, which can be waited
+// for.
 #include "report/report.hpp"
 
 #include <limits.h>
@@ -44,14 +45,14 @@ constinit std::atomic<int> owner{
 
 pid_t own_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
-// No signal handler of the program runs on this thread: one that ends the process would leave half a report,
-// and one that asks for a report would find the desk taken by itself.
+// Keeps the program's signal handlers off this thread: a handler that ends the process would leave half a
+// report, and one that requests a report would find the desk claimed by its own thread.
 class Undisturbed {
  public:
   Undisturbed() {
     sigset_t all;
     sigfillset(&all);
-    // A fault of ours is not hidden.
+    // Our own faults must not be hidden.
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
     pthread_sigmask(SIG_BLOCK, &all, &before_);
   }
@@ -64,7 +65,8 @@ class Undisturbed {
   CancelShield shield_;
 };
 
-// Against `ending`: either the dump sees that the end has begun, or the end sees the dump at its desk.
+// Sequentially consistent with `ending`: either the dump sees that the exit has begun, or the exit sees the
+// dump at its desk.
 bool sit_down(Desk& desk) {
   pid_t nobody = 0;
   return desk.writer.compare_exchange_strong(nobody, own_thread(), std::memory_order_seq_cst);
@@ -72,7 +74,8 @@ bool sit_down(Desk& desk) {
 
 void stand_up(Desk& desk) { desk.writer.store(0, std::memory_order_release); }
 
-// Another thread writes there; the process must not end under its hands. Not for ever: its disk may hang.
+// Another thread is writing at the desk; the process must not end before it is done. Bounded: its disk may
+// hang.
 void wait_for(const Desk& desk) {
   constexpr int kMostTurns = 10'000;
   const pid_t self = own_thread();
@@ -112,7 +115,7 @@ void write_to_named_file(Desk& desk, const Order& order) {
   write_to_stderr(desk, order);
 }
 
-// What a file gets when no form was asked for.
+// The form of a report file when the user chose none.
 StatsForm form_for_file(const char* name) {
   const size_t size = strlen(name);
   return size >= 5 && strcmp(name + size - 5, ".json") == 0 ? StatsForm::kJson : StatsForm::kText;
@@ -146,7 +149,7 @@ bool is_ours() { return owner.load(std::memory_order_relaxed) == getpid(); }
 void on_deadly_signal(int signal_number) {
   const int saved_errno = errno;
   finish(Ending::kAbrupt);
-  // Only now: a second signal meanwhile, on another thread, waits for the report as this one did.
+  // Only now: until the report is written, a second signal on another thread must wait for it too.
   signal(signal_number, SIG_DFL);
   raise(signal_number);
   errno = saved_errno;
@@ -176,8 +179,8 @@ bool wants_full_report(const config::Options& options) {
 }
 
 void handle_deadly_signals(const config::Options& options) {
-  // The first process of a container does not die of these signals unless it asks for them, whatever a
-  // handler does: it would lose its report, and go on. There, each brings the report of the moment.
+  // Process 1 of a container does not die of these signals by default, so re-raising has no effect: it would
+  // use up its final report and live on. There, each signal dumps a report instead.
   const bool survives = getpid() == kInit;
   if (survives && !wants_full_report(options)) return;
   for (const int deadly : {SIGTERM, SIGINT, SIGHUP})
@@ -190,7 +193,7 @@ void handle_deadly_signals(const config::Options& options) {
 void begin(const Probe& probe) {
   set_probe(probe);
   note_facts();
-  // In a forked child whatever the parent's threads were writing is not ours.
+  // In a fork child, desks claimed by the parent's threads are free.
   for (Desk* const desk : {&end_desk, &dump_desk}) desk->writer.store(0, std::memory_order_relaxed);
   ending.store(false, std::memory_order_relaxed);
   owner.store(getpid(), std::memory_order_relaxed);
@@ -219,7 +222,7 @@ void dump() {
   if (!is_ours()) return;
   const Undisturbed undisturbed;
   if (!sit_down(dump_desk)) return;
-  // The last report tells more, and comes at once.
+  // The report at exit has begun: it contains more, so this one is dropped.
   if (!ending.load(std::memory_order_seq_cst)) {
     const StatsForm form = config::options().stats;
     const char* const file = config::options().stats_file;

@@ -1,5 +1,5 @@
-// See shortage.hpp. In one write, so that the reports of several ranks do not mix; the host's memory may be
-// short too, so nothing is allocated.
+// See shortage.hpp. One write, so that the reports of several ranks do not interleave; the host may be short
+// of memory too, so nothing is allocated.
 #include "report/shortage.hpp"
 
 #include <unistd.h>
@@ -19,8 +19,8 @@ constinit std::atomic<uint64_t> written{0};
 
 using Advice = char[3][160];
 
-// The sentence about the cause and the settings of the last shortage; `ready` once they are whole, and for
-// good.
+// The cause and advice of a shortage, for the report at exit; complete, and never changed again, once
+// `ready`.
 struct Kept {
   std::atomic<bool> taken{false};
   std::atomic<bool> ready{false};
@@ -29,7 +29,7 @@ struct Kept {
 };
 constinit Kept kept;
 
-// Memory on the device that is neither free nor the pool's.
+// Device memory that is neither free nor the pool's.
 uint64_t held_by_others(const Shortage& s) {
   const uint64_t ours = std::max(s.reserved, s.limited) + s.rounding;
   const uint64_t known = s.device_free + ours;
@@ -38,7 +38,7 @@ uint64_t held_by_others(const Shortage& s) {
 
 uint64_t missing(const Shortage& s) { return s.rounded - std::min(s.rounded, s.device_free); }
 
-// Rounded up to whole mebibytes: a value that is typed, and that suffices.
+// Rounded up to whole mebibytes: easy to type, and large enough.
 SizeText setting(uint64_t bytes) { return print_size({(bytes + kMiB - 1) & ~(kMiB - 1), false}); }
 
 void write_cause(Writer& out, const Shortage& s) {
@@ -75,7 +75,7 @@ void write_cause(Writer& out, const Shortage& s) {
   }
 }
 
-// Up to three sentences, each with what it costs; how many.
+// Up to three sentences, each with its cost; returns how many.
 int write_advice(const Shortage& s, Advice& out) {
   int count = 0;
   const auto line = [&]<typename... Args>(Format<Args...> text, const Args&... args) {
@@ -175,7 +175,7 @@ bool shortage_is_due() {
 
 void write_shortage(const Shortage& s) {
   keep(s);
-  // Not on the stack, which may be a thread's of 16 KiB.
+  // Not on the stack, which may be as small as 16 KiB.
   static constinit char buffer[8192];
   static constinit Advice advice;
   static constinit Lock one_at_a_time;

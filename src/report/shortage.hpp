@@ -1,7 +1,7 @@
-// The one report that a failed allocation leaves on stderr: who asked for how much, why there was none, who
-// holds what, and which settings would have helped. The pool fills in the figures; what they mean and how
-// they read is decided here. The cause and the settings of the last one are kept for the report at exit, so
-// that `cupool doctor` says the same.
+// The out-of-memory report on stderr: which process asked for how much, why there was none, where the memory
+// is, and which settings would have helped. The pool supplies the figures; their interpretation and wording
+// are decided here. The cause and the settings of the last one are kept for the report at exit, so that
+// `cupool doctor` says the same.
 #pragma once
 
 #include <array>
@@ -20,34 +20,34 @@ struct Shortage {
     uint64_t free = 0;
     bool operator==(const Row&) const = default;
   };
-  // Which part of cupool was asked: what may be cut, what is not, managed memory, the driver's own pool.
+  // The allocator that was asked: cut memory, whole blocks, managed memory, the driver's own pool.
   enum class Source { kPool, kWhole, kManaged, kNative };
 
   int device = 0;
   Source source = Source::kPool;
   uint64_t asked = 0;
-  uint64_t rounded = 0;      // what has to be taken from the driver for it
+  uint64_t rounded = 0;      // what the driver has to provide for it
   uint64_t device_free = 0;  // as the driver says
   uint64_t device_total = 0;
-  uint64_t limit = 0;  // what the option below allows
+  uint64_t limit = 0;  // the bound set by the option below
   const char* limit_name = "CUPOOL_LIMIT";
-  uint64_t limited = 0;  // how much of it is used up, by all contexts
+  uint64_t limited = 0;  // how much of it all contexts use
   uint64_t reserved = 0;
-  uint64_t rounding = 0;  // what the driver adds to it: it gives large memory in steps
+  uint64_t rounding = 0;  // what the driver adds: it allocates large memory in steps
   uint64_t live = 0;
   uint64_t largest_free = 0;
   uint64_t free_in_shared = 0;  // free, in segments that also hold live blocks
   uint64_t shared_segments = 0;
   uint64_t free_segments = 0;  // wholly free, and still here
   uint64_t free_segment_bytes = 0;
-  uint64_t tainted = 0;  // in segments that a tainted block keeps
+  uint64_t tainted = 0;  // in segments kept back by a tainted block
   bool capturing = false;
   std::array<Row, stats::kSizeBuckets> rows{};
 
   Row& row_of(uint64_t bytes) { return rows[stats::size_bucket(bytes)]; }
 };
 
-// Why there was no memory: the first of these that is so.
+// Why there was no memory: the first of these that applies.
 enum class Cause {
   kLimit,    // the user's own
   kCapture,  // free memory may not go back to the driver while a stream captures
@@ -59,11 +59,11 @@ enum class Cause {
 };
 Cause cause_of(const Shortage& shortage);
 
-// Whether the user still wants one: CUPOOL_OOM_REPORTS are written, and no more.
+// Whether another report is wanted: at most CUPOOL_OOM_REPORTS are written.
 bool shortage_is_due();
 void write_shortage(const Shortage& shortage);
 
-// What the last one said, as fields of a JSON object: "shortage" and "shortage_advice". Safe in a signal
+// The kept cause and advice, as fields of a JSON object: "shortage" and "shortage_advice". Safe in a signal
 // handler.
 void write_last_shortage(Writer& out);
 

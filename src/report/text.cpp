@@ -54,7 +54,8 @@ void write_reuse(Writer& out, const stats::DeviceSums& all, uint64_t pooled) {
     out.text(", all from the driver's stream-ordered pool");
     return;
   }
-  // Found in memory that the pool held already; no more can have been used before than were freed.
+  // Served from memory the pool already held; capped at the number of frees, since only freed blocks can be
+  // reused.
   const uint64_t reused = std::min(all.hits_at_once + all.hits_after_wait, all.blocks_freed);
   if (reused == 0) {
     out.text(", none reused");

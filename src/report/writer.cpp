@@ -1,4 +1,4 @@
-// See writer.hpp. After a write that failed the rest is thrown away: a report is whole or it is not there.
+// See writer.hpp. After a failed write the rest is discarded: a report is complete or absent.
 #include "report/writer.hpp"
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
-// Text on its way to a file descriptor, collected so that a report leaves in as few writes as possible: the
-// ranks of a job may share one stderr. Allocates nothing and takes no lock, so it may run at exit, in a
-// signal handler, and when the host is out of memory. Not for two threads at once.
+// Buffers text for a file descriptor, so that a report takes as few writes as possible: the ranks of a job
+// may share one stderr. Allocates nothing and takes no lock, so it may run at exit, in a signal handler, and
+// when the host is out of memory. Not for two threads at once.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,14 @@ class Writer {
   [[gnu::cold, gnu::noinline]] void print(Format<Args...> format, const Args&... args) {
     print_packed(format, packed(Argument<Args>(args)...));
   }
-  // In double quotes, with everything that JSON wants escaped.
+  // In double quotes, escaped as JSON requires.
   void quoted(std::string_view text);
 
   // Writes what is left.
   void flush();
   // The errno of the first write that failed, or 0: everything is there.
   int error() const { return error_; }
-  // Of all that was put in.
+  // The length of everything written so far, truncated or not.
   size_t size() const { return size_; }
 
  private:

@@ -1,5 +1,4 @@
-// What `cupool doctor` makes of the facts: sentences for a user who wants to know what to change. Pure
-// functions.
+// The advice of `cupool doctor`: sentences that tell the user what to change. Pure functions.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// See arguments.hpp. A verb is an App of its own rather than a subcommand: CLI11 hands "--" of a subcommand
-// up to its parent, which would read the flags of somebody else's program as ours. CLI11's own texts are not
+// See arguments.hpp. A verb is an App of its own rather than a subcommand: CLI11 hands a subcommand's "--" up
+// to its parent, which would read the flags of the user's program as ours. CLI11's own messages are not
 // shown: they say what happened, but not what to do.
 #include "tools/arguments.hpp"
 

@@ -1,6 +1,6 @@
 // The arguments behind a verb, as CLI11 reads them by the verb's row in the table: flags in the order in
-// which they came, then operands. The first operand of a verb that runs a program begins that program's own
-// line, of which nothing is read.
+// which they came, then operands. The first operand of a verb that runs a program begins that program's
+// command line, which is not parsed.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct Arguments {
   bool has(std::string_view flag) const;
 };
 
-// None: the line asked for help or made no sense, which was answered, and `code` is the exit code.
+// None: help was requested or the line is invalid; the answer has been printed, and `code` is the exit code.
 std::optional<Arguments> parse(const Verb& verb, std::vector<std::string> words, int* code);
 
 }  // namespace cupool::tools

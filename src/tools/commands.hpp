@@ -1,12 +1,12 @@
-// The verbs of the `cupool` command. Each gets what stood behind its name and returns the exit code.
+// The verbs of the `cupool` command. Each gets the arguments after its name and returns the exit code.
 #pragma once
 
 #include "tools/arguments.hpp"
 
 namespace cupool::tools {
 
-inline constexpr int kMisuse = 2;       // the command line makes no sense
-inline constexpr int kCannotRun = 126;  // found, but not to be executed
+inline constexpr int kMisuse = 2;       // the command line is invalid
+inline constexpr int kCannotRun = 126;  // found, but not executable
 inline constexpr int kNotFound = 127;   // no such program or library
 
 int run(const Arguments& arguments);

@@ -1,6 +1,6 @@
 // `cupool doctor`: what the machine offers, whether the settings make sense, and, for a program that it runs,
-// which doors it used, which mode ran, what passed the pool by, and what to change. The program's own output
-// goes where it always does.
+// which doors it used, which mode ran, what bypassed the pool, and what to change. The program's output is
+// not redirected.
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -98,7 +98,7 @@ void print_report(const Report& report) {
   print_list("  to change:", advise(report));
 }
 
-// What it all comes to, in one sentence.
+// The overall result in one sentence.
 std::string verdict(const DriverView& driver, const std::string& library, const std::vector<Report>& reports,
                     bool ran_program) {
   if (library.empty()) return "cupool cannot work: libcupool.so is not beside this command.";

@@ -1,5 +1,5 @@
-// What this machine's driver is, for `cupool doctor`. Knows no CUDA header: a handful of functions by name,
-// whose signatures never change.
+// What `cupool doctor` reports about this machine's driver. Needs no CUDA header: it looks up a handful of
+// functions by name, whose signatures never change.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ namespace cupool::tools {
 namespace {
 
 constexpr char kLibrary[] = "libcupool.so";
-// As it was installed; the usual names behind it are for a prefix that was moved.
+// The installed library folder; the usual names after it are for a relocated prefix.
 constexpr char kInstalled[] = "../" CUPOOL_LIBDIR;
 constexpr const char* kFolders[] = {".", kInstalled, "../lib", "../lib64"};
 
@@ -29,14 +29,14 @@ std::string own_folder() {
   char path[PATH_MAX];
   const ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
   std::string whole(path, size > 0 ? static_cast<size_t>(size) : 0);
-  // A root without /proc: the name by which the kernel was asked to run us.
+  // Without /proc: the path that was passed to execve.
   const auto* const called = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
   if (whole.empty() && called != nullptr && realpath(called, path) != nullptr) whole = path;
   return whole.substr(0, whole.rfind('/'));
 }
 
-// What the library would say of one setting before it goes on without it. A sentence that is only a note is
-// left to it.
+// The library's complaint about one setting, without the consequence. Sentences that are only notes are left
+// to the library.
 std::string complaint;
 void complain(const char* sentence) {
   const std::string_view text(sentence);
@@ -66,7 +66,7 @@ bool preload_library() {
         kLibrary);
     return false;
   }
-  // LD_PRELOAD knows no way to write a space or a colon; a folder of LD_LIBRARY_PATH may have a space.
+  // LD_PRELOAD cannot express a space or a colon; a folder in LD_LIBRARY_PATH may contain a space.
   if (preload.find(':') != std::string::npos) {
     say(stderr, "cupool: {} has a colon in its path, which LD_PRELOAD cannot hold; install it elsewhere\n",
         preload);

@@ -1,4 +1,4 @@
-// Starting a program with the pool in front: where the library is, and the environment it needs.
+// Starts a program under the pool: finds the library and sets up the environment.
 #pragma once
 
 #include <string>
@@ -11,29 +11,29 @@ namespace cupool::tools {
 // installation); empty when it is nowhere.
 std::string find_library();
 
-// Puts the library in front of LD_PRELOAD for programs started from now on. False: it was not found, and that
-// was said.
+// Puts the library in front of LD_PRELOAD for programs started from now on. False: not found, after an error
+// message.
 bool preload_library();
 
 // The full name of an option that was written with or without CUPOOL_, in any case, with - or _.
 std::string option_name(std::string_view word);
 
-// Where a shell would find a program, and whether it may be run; not found: errno says why.
+// Where a shell would find a program, and whether it may be run; if not found, errno says why.
 struct Program {
   bool found = false;
   int error = 0;
 };
 Program find_program(const char* name);
 
-// "name=value" with the name of an option, as option_name() takes it, into the environment.
-// False: there is no such option, or the value does not suit it, and that was said.
+// "name=value" with the name of an option, as option_name() takes it, into the environment. False: no such
+// option, or an invalid value, after an error message.
 bool set_option(const char* assignment);
 
-// Says that a program cannot be run, and gives the exit code for it.
+// Reports that a program cannot be run, and returns the exit code for it.
 int cannot_run(const char* name, int error);
 
-// Becomes the program that the first word names. Returns only where that failed: the exit code, after saying
-// why.
+// Executes the program that the first word names. Returns only on failure: the exit code, after an error
+// message.
 int become(std::vector<std::string> words);
 
 }  // namespace cupool::tools

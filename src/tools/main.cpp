@@ -29,7 +29,7 @@ int act(int count, char** words) {
 
 int main(int count, char** words) {
   const int code = act(count, words);
-  // What was printed may not have arrived.
+  // Buffered output may fail to arrive.
   if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
   say(stderr, "cupool: cannot write the answer: {}\n", strerror(errno));
   return code == 0 ? 1 : code;

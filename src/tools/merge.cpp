@@ -34,15 +34,15 @@ bool add_file(const std::string& path, std::vector<File>* out) {
   return true;
 }
 
-// Of one process among all hosts. Reports of older versions have no instance.
+// Identifies a process among all hosts. Reports of older versions have no instance.
 std::string process_of(const Report& report) {
   if (std::string instance = report.text("instance"); !instance.empty()) return instance;
   return report.text("host") + '\n' + report.text("program") + '\n' + report.text("rank") + '\n' +
          std::to_string(report.count("pid"));
 }
 
-// A process may have left several reports, at signals and at its end, and a file may be named twice: the one
-// that has counted most is the last.
+// A process may have written several reports, at signals and at exit, and a file may be named twice: the
+// report with the highest counts is the latest.
 void count_once(std::vector<File>* files) {
   const auto counted = [](const Report& report) {
     return report.count("allocations") + report.count("frees") + report.count("submissions");
@@ -62,7 +62,7 @@ void count_once(std::vector<File>* files) {
   *files = std::move(out);
 }
 
-// As much as a number can hold.
+// Saturating addition.
 uint64_t plus(uint64_t a, uint64_t b) {
   uint64_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
@@ -143,7 +143,7 @@ void print_json(const std::vector<File>& files, const Totals& totals) {
   print(answer);
 }
 
-// Ranks in order; what has none comes last.
+// By rank; reports without a rank come last.
 bool comes_before(const File& a, const File& b) {
   const std::string x = a.report.text("rank");
   const std::string y = b.report.text("rank");

@@ -27,7 +27,7 @@ void print_text(const config::OptionInfo& info) {
   print_wrapped(info.doc, 4);
 }
 
-// A choice of words has bars in it, which would end a cell.
+// Choices contain bars, which would end a cell of the table.
 void print_cell(const char* text) {
   for (; *text != '\0'; ++text) say("{}{}", *text == '|' ? "\\" : "", *text);
 }

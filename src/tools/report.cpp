@@ -1,5 +1,5 @@
-// See report.hpp. The grammar is nlohmann's; this is what says how much of a file is kept, and stops at the
-// first thing that no report has: deep nesting, a name twice, a zero character.
+// See report.hpp. nlohmann's parser does the grammar; this file decides how much is kept, and stops at the
+// first thing that no report contains: deep nesting, a duplicate name, a zero character.
 #include "tools/report.hpp"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ constexpr size_t kLongestText = 4096;
 constexpr size_t kMostBytes = size_t{8} << 20;
 constexpr char kTexts[] = "shortage_advice";  // the one list that is read
 
-// Thrown by what listens to the parser, to stop it.
+// Thrown by the parser callback to stop parsing.
 struct Refusal {
   std::string why;
 };

@@ -1,7 +1,7 @@
 // A report as the library writes it, read back: the values at the top of one JSON object, and the texts of a
-// list there. What else is nested (devices, sizes, options) is read for its form and left out, so a file of
-// any size costs no more memory than its names and texts. The file may be anybody's: whatever is not a report
-// gives an error that says what and where, never an exception.
+// list there. Other nested values (devices, sizes, options) are checked for syntax and dropped, so a file
+// costs no more memory than its names and texts. The file is untrusted: anything that is not a report gives
+// an error that says what and where, never an exception.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,13 @@ namespace cupool::tools {
 
 class Report {
  public:
-  // `error` says what is wrong where there is none.
+  // If there is none, `error` says what is wrong.
   static std::optional<Report> parse(std::string_view text, std::string* error);
-  // All of a file, which is no longer than a report can be. The error is a sentence with the file's name.
+  // Reads a whole file, up to the largest size a report can have. The error is a sentence with the file's
+  // name.
   static std::optional<Report> read(const char* path, std::string* error);
 
-  // What the report does not say is 0 or empty.
+  // A missing value is 0 or empty.
   uint64_t count(const std::string& name) const;
   std::string text(const std::string& name) const;
   double fragmentation() const { return fragmentation_; }

@@ -1,4 +1,4 @@
-// `cupool run`: puts libcupool.so in front of LD_PRELOAD, sets the options that were given, and becomes the
+// `cupool run`: puts libcupool.so in front of LD_PRELOAD, sets the options that were given, and executes the
 // program.
 #include <cstdio>
 #include <string>

@@ -63,7 +63,7 @@ void Scratch::become_child() {
 
 int Scratch::wait_for(pid_t child) {
   program.store(child);
-  // A signal that came before the program was known.
+  // A signal may have arrived before the program's pid was stored.
   if (const int number = received.load(); number != 0) kill(child, number);
   int status = 0;
   pid_t done = 0;

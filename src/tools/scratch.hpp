@@ -1,6 +1,6 @@
-// A directory of our own for the reports of a program and its children, and the program run beside it. Gone
-// with the object, also when the command is interrupted: what would end it is passed on to the program,
-// waited for, and obeyed only when the directory is gone.
+// A temporary directory for the reports of a program and its children, and the signal handling while the
+// program runs. Removed with the object, also when the command is interrupted: a deadly signal is passed on
+// to the program, which is waited for, and takes effect here only after the directory is removed.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ class Scratch {
   std::string path() const { return path_; }
   std::vector<std::string> names() const;
 
-  // In the child of a fork: signals are as the caller of the command left them.
+  // In the fork child: restores the signal handlers that the command was started with.
   static void become_child();
   // Waits for the child, which gets the signals meant for us; its status as waitpid gives it, -1 on failure.
   static int wait_for(pid_t child);

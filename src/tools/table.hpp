@@ -1,5 +1,5 @@
-// Rows of text in columns that fit the terminal: numbers to the right, words to the left, and the widest
-// column of words is cut where a line would be too long. Into a file or a pipe nothing is cut.
+// A text table that fits the terminal: numbers right-aligned, words left-aligned, and the widest column of
+// words truncated where a line would be too long. Nothing is truncated in a file or pipe.
 #pragma once
 
 #include <string>
@@ -28,12 +28,12 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// The width of the terminal that stdout is, or 0 when it is none.
+// The width of the terminal on stdout, or 0 if stdout is not one.
 size_t terminal_width();
-// Somebody else's text on a line of a terminal: nothing in it moves the cursor, ends the line or changes its
+// Makes untrusted text safe for a terminal: nothing in it moves the cursor, ends the line or changes its
 // direction.
 std::string printable(std::string_view text);
-// Words of a paragraph in lines that fit, each behind `indent` spaces.
+// Wraps a paragraph to the terminal, each line indented by `indent` spaces.
 void print_wrapped(const std::string& text, size_t indent);
 
 }  // namespace cupool::tools

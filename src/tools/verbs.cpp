@@ -33,7 +33,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
-// What the user may have meant with a flag that is none: an option of the library, or another flag.
+// A suggestion for an unknown flag: an option of the library, or another flag.
 std::string meant_by(const Verb& verb, std::string_view flag) {
   const std::string_view name = flag.substr(0, flag.find('='));
   const std::string plain(name.substr(std::min(name.size(), name.find_first_not_of('-'))));

@@ -23,13 +23,13 @@ struct Verb {
   const char* doc;       // a paragraph
   std::vector<Flag> flags;
   int (*act)(const Arguments& arguments);
-  bool runs_program = false;  // its first operand begins somebody else's command line
+  bool runs_program = false;  // its first operand begins the command line of another program
 };
 
-// The verb of that name, or of the flag that stands for it: -h, --help, -V, --version.
+// The verb of that name, or of the equivalent flag: -h, --help, -V, --version.
 const Verb* find_verb(std::string_view name);
 
-// What a verb does, to stdout.
+// Prints a verb's help to stdout.
 void print_help(const Verb& verb);
 
 // "cupool: run does not know --limit; did you mean --set limit=value?" to stderr, and the exit code for it.

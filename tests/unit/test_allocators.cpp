@@ -127,7 +127,7 @@ TEST_CASE("cut memory and the driver's pool that helps out together keep CUPOOL_
   CHECK(world.booked() <= kLimit);
 }
 
-TEMPLATE_TEST_CASE("what was freed is not counted against CUPOOL_LIMIT when somebody needs it", "",
+TEMPLATE_TEST_CASE("freed memory does not count against CUPOOL_LIMIT when an allocation needs it", "",
                    EVERY_ALLOCATOR) {
   TestType world;
   const driver::Address block = get(world, 400 * kMiB);
@@ -136,7 +136,7 @@ TEMPLATE_TEST_CASE("what was freed is not counted against CUPOOL_LIMIT when some
   CHECK(world.booked() <= kLimit);
 }
 
-TEMPLATE_TEST_CASE("a refusal of the driver is the program's answer, and leaves nothing behind", "",
+TEMPLATE_TEST_CASE("the driver's refusal is passed to the program and leaves nothing behind", "",
                    EVERY_ALLOCATOR) {
   TestType world;
   const driver::Address block = get(world, 10 * kMiB);
@@ -150,7 +150,7 @@ TEMPLATE_TEST_CASE("a refusal of the driver is the program's answer, and leaves 
   world.free(block);
 }
 
-TEMPLATE_TEST_CASE("trim gives all that is idle back to the driver", "", EVERY_ALLOCATOR) {
+TEMPLATE_TEST_CASE("trim gives all idle memory back to the driver", "", EVERY_ALLOCATOR) {
   TestType world;
   const driver::Address block = get(world, 10 * kMiB);
   CHECK(taken(world) != 0);
@@ -160,8 +160,7 @@ TEMPLATE_TEST_CASE("trim gives all that is idle back to the driver", "", EVERY_A
   CHECK(world.booked() == 0);
 }
 
-TEMPLATE_TEST_CASE("what was idle for CUPOOL_DECAY_MS goes back when the program waits", "",
-                   EVERY_ALLOCATOR) {
+TEMPLATE_TEST_CASE("memory idle for CUPOOL_DECAY_MS goes back when the program waits", "", EVERY_ALLOCATOR) {
   TestType world;
   world.free(get(world, 10 * kMiB));
   if (TestType::kKeeps) CHECK(taken(world) != 0);
@@ -191,7 +190,7 @@ TEMPLATE_TEST_CASE("nothing goes back to the driver while a stream captures", ""
   CHECK(taken(world) == 0);
 }
 
-TEMPLATE_TEST_CASE("a context that ends takes its memory with it", "", EVERY_ALLOCATOR) {
+TEMPLATE_TEST_CASE("the memory of a context ends with it", "", EVERY_ALLOCATOR) {
   TestType world;
   const driver::Address held = get(world, 10 * kMiB);
   const driver::Address idle = get(world, 20 * kMiB);
@@ -206,7 +205,7 @@ TEMPLATE_TEST_CASE("a context that ends takes its memory with it", "", EVERY_ALL
   get(world, 10 * kMiB);
 }
 
-TEMPLATE_TEST_CASE("while a context ends the driver serves what is asked for there", "", EVERY_ALLOCATOR) {
+TEMPLATE_TEST_CASE("while a context ends the driver serves its allocations", "", EVERY_ALLOCATOR) {
   TestType world;
   get(world, 10 * kMiB);
   const uint64_t ending = world.memory.begin_end(world.context);
@@ -216,7 +215,7 @@ TEMPLATE_TEST_CASE("while a context ends the driver serves what is asked for the
   world.memory.closed(world.context, ending, true);
 }
 
-TEMPLATE_TEST_CASE("a forked child holds nothing, and has all of the limit", "", EVERY_ALLOCATOR) {
+TEMPLATE_TEST_CASE("a fork child holds nothing, and has the whole limit to itself", "", EVERY_ALLOCATOR) {
   TestType world;
   const driver::Address block = get(world, 400 * kMiB);
   world.memory.forget_after_fork();
@@ -224,7 +223,7 @@ TEMPLATE_TEST_CASE("a forked child holds nothing, and has all of the limit", "",
   CHECK(upstream::Limit::booked(0) == 0);
 }
 
-TEMPLATE_TEST_CASE("what a thread freed before it ended can be given back", "", EVERY_ALLOCATOR) {
+TEMPLATE_TEST_CASE("memory freed by a thread that has ended can be given back", "", EVERY_ALLOCATOR) {
   TestType world;
   std::thread([&] {
     std::vector<driver::Address> blocks;

@@ -12,7 +12,7 @@
 
 using namespace cupool::stats;
 
-TEST_CASE("counts of all threads add up, also of threads that ended") {
+TEST_CASE("counts of all threads add up, including threads that ended") {
   forget_after_fork();
   constexpr int kThreads = 8, kRounds = 10000;
   for (int wave = 0; wave < 2; ++wave) {
@@ -32,7 +32,7 @@ TEST_CASE("counts of all threads add up, also of threads that ended") {
   CHECK(sums().captures == 2u * kThreads * kRounds);
 }
 
-TEST_CASE("a forked child starts at zero and counts on") {
+TEST_CASE("a fork child starts at zero and counts on") {
   count(Counter::failed_frees, 3);
   count(Event::ipc_exports);
   forget_after_fork();
@@ -62,7 +62,7 @@ void enlist_from_threads(Device& device, std::deque<ThreadTally>& all, size_t co
 
 }  // namespace
 
-TEST_CASE("a peak is no higher than it was, though others have not told what they freed") {
+TEST_CASE("a peak is not overstated by frees that other threads have not published") {
   Device device;
   std::deque<ThreadTally> threads;
   enlist_from_threads(device, threads, 8);
@@ -148,7 +148,7 @@ TEST_CASE("one thread's peaks are exact, whatever it does in however many contex
   }
 }
 
-TEST_CASE("a loop of one thread tells the device of its first turn alone") {
+TEST_CASE("a loop in one thread publishes to the device in its first iteration only") {
   Device device;
   ThreadTally holdings(device);
   device.enlist(holdings);
@@ -161,7 +161,7 @@ TEST_CASE("a loop of one thread tells the device of its first turn alone") {
   CHECK(device.read().peak_live_bytes == 512);
 }
 
-TEST_CASE("time is saved by sizes of which enough calls were timed, and by no others") {
+TEST_CASE("saved time counts only sizes of which enough calls were timed") {
   Device device;
   ThreadTally holdings(device);
   device.enlist(holdings);

@@ -56,7 +56,7 @@ TEST_CASE("fractions are rounded as the C library rounds them") {
   }
 }
 
-TEST_CASE("making a text asks the host for no memory") {
+TEST_CASE("formatting allocates no host memory") {
   char text[256];
   const std::string_view part = "text";
   const size_t before = allocations;
@@ -65,7 +65,7 @@ TEST_CASE("making a text asks the host for no memory") {
   CHECK(allocations == before);
 }
 
-TEST_CASE("what does not fit is cut and the text still ends") {
+TEST_CASE("text that does not fit is truncated and terminated") {
   char text[8];
   CHECK(format_into(text, "{}", "0123456789") == 7);
   CHECK(std::string(text) == "0123456");
@@ -74,7 +74,7 @@ TEST_CASE("what does not fit is cut and the text still ends") {
   CHECK(*text == '\0');
 }
 
-TEST_CASE("a cut leaves no half of a character") {
+TEST_CASE("truncation leaves no half of a character") {
   char text[8];
   format_into(text, "{}", "01234\xe2\x82\xac");
   CHECK(std::string(text) == "01234??");
@@ -82,7 +82,7 @@ TEST_CASE("a cut leaves no half of a character") {
   CHECK(std::string(text) == "0123\xe2\x82\xac");
 }
 
-TEST_CASE("a text that is put in cannot end a line or move a cursor") {
+TEST_CASE("inserted text cannot end a line or move a cursor") {
   CHECK(made("a{}\nb", "\n\r\x1b]0;x\x07") == "a???]0;x?\nb");
   CHECK(made("{}", std::string("\xc2\x9b|\xff|\xe2\x80\xae|\xc3\xa9")) == "??|?|???|\xc3\xa9");
 }

@@ -43,7 +43,7 @@ TEST_CASE("a try on a held lock fails and does not wait") {
   lock.unlock();
 }
 
-TEST_CASE("a lock held by a thread that the child does not have can be reset") {
+TEST_CASE("a fork child can reset a lock held by a thread it does not have") {
   Lock lock;
   lock.lock();
   lock.reset_after_fork();

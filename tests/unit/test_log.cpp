@@ -43,7 +43,7 @@ TEST_CASE("a line carries the prefix and ends once") {
   CHECK(written_by([] { log::line("{} blocks", 3); }) == "cupool: 3 blocks\n");
 }
 
-TEST_CASE("a line that is too long is cut and still ends") {
+TEST_CASE("a line that is too long is truncated and still ends") {
   const std::string text = written_by([] { log::line("{}", std::string(5000, 'x').c_str()); });
   CHECK(text.size() <= 1024);
   CHECK(text.back() == '\n');
@@ -61,7 +61,7 @@ TEST_CASE("a line stays one line whatever is in it") {
         }) == "cupool: ??31m???????|\n");
 }
 
-TEST_CASE("a line goes to stderr and to no other file that got its number") {
+TEST_CASE("a line goes to stderr and never to another file that got descriptor 2") {
   int data[2];
   REQUIRE(pipe(data) == 0);
   const std::string said = written_by([&] {
@@ -77,7 +77,7 @@ TEST_CASE("a line goes to stderr and to no other file that got its number") {
   close(data[0]);
 }
 
-TEST_CASE("a reader that is gone costs a line and no life") {
+TEST_CASE("a closed reader loses the line and does not kill the process") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const int saved = dup(STDERR_FILENO);
@@ -94,7 +94,7 @@ TEST_CASE("a reader that is gone costs a line and no life") {
   CHECK(sigismember(&pending, SIGPIPE) == 0);
 }
 
-TEST_CASE("a warning is said at every level and details are for verbose alone") {
+TEST_CASE("a warning is printed at every level, details only at verbose") {
   const RestoreLevel restore;
   CHECK(written_by([] { log::detail("x"); }).empty());
   log::set_level(log::Level::kVerbose);
@@ -116,7 +116,7 @@ TEST_CASE("logging leaves errno as the program had it") {
   CHECK(after == ENOENT);
 }
 
-TEST_CASE("a message worth saying once is said once") {
+TEST_CASE("a message for the first time only is printed once") {
   log::Once once;
   CHECK(once.first());
   CHECK_FALSE(once.first());

@@ -62,7 +62,7 @@ TEST_CASE_METHOD(NativeWorld, "memory of a context that is being ended is freed 
   CHECK(native.destroyed == 1);
 }
 
-TEST_CASE_METHOD(NativeWorld, "memory of a context that the driver would not end is as it was") {
+TEST_CASE_METHOD(NativeWorld, "memory of a context that the driver refused to end is unchanged") {
   const auto block = allocate(first);
   pool.ended(close(first), false);
   CHECK(pool.has_block(block));
@@ -75,7 +75,7 @@ TEST_CASE_METHOD(NativeWorld, "memory of a context that the driver would not end
   CHECK(native.pools == 2);
 }
 
-TEST_CASE_METHOD(NativeWorld, "the end of one context says nothing of the next one with the same handle") {
+TEST_CASE_METHOD(NativeWorld, "the end of a context does not affect the next one with the same handle") {
   allocate(first);
   const uint64_t ending = close(first);
   // The driver has ended it and given its handle away again before its caller got round to saying so.

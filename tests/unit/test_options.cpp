@@ -85,7 +85,7 @@ TEST_CASE("a value outside its range gives one sentence and leaves the default")
   CHECK(sentences.size() == 1);
 }
 
-TEST_CASE("an unknown name is told with the nearest known one") {
+TEST_CASE("an unknown name is reported with the nearest known one") {
   read({"CUPOOL_BACKENDS=off"});
   REQUIRE(sentences.size() == 1);
   CHECK(sentences[0].find("CUPOOL_BACKEND ") != std::string::npos);
@@ -93,7 +93,7 @@ TEST_CASE("an unknown name is told with the nearest known one") {
   CHECK(sentences.size() == 1);
 }
 
-TEST_CASE("the simulated driver's names are none of our business") {
+TEST_CASE("the simulated driver's names are skipped") {
   read({"CUPOOL_SIM_SEED=7", "CUPOOL_SIM_NONSENSE=1"});
   CHECK(sentences.empty());
 }

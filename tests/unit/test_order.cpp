@@ -197,7 +197,8 @@ TEST_CASE_METHOD(OrderWorld, "an event that was recorded outside a free tells wh
 
 // ---- Hand-outs that lean on a seal.
 
-TEST_CASE_METHOD(OrderWorld, "a hand-out costs no call, and the next lane waits once, for the block's seal") {
+TEST_CASE_METHOD(OrderWorld,
+                 "handing out costs no call, and the next lane waits once, for the block's seal") {
   const Epoch stamp = app.use_and_free(kS);
   app.use_and_free(kS);
   const uint64_t before = driver.calls();
@@ -255,7 +256,7 @@ TEST_CASE_METHOD(OrderWorld, "a lane does not wait for older epochs that are ove
   CHECK(driver.waits == 0);
 }
 
-TEST_CASE_METHOD(OrderWorld, "work that came after the seal makes nobody wait") {
+TEST_CASE_METHOD(OrderWorld, "no lane waits for work submitted after the seal") {
   const Epoch stamp = app.use_and_free(kS);
   app.work(kT);
   app.use_and_free(kT);
@@ -289,7 +290,7 @@ TEST_CASE_METHOD(OrderWorld, "a hand-out of an older block does not take back wh
   CHECK(driver.stream_waits[0].record == 1);
 }
 
-TEST_CASE_METHOD(OrderWorld, "nobody waits for what is over, and nothing leans on it") {
+TEST_CASE_METHOD(OrderWorld, "no lane waits for completed work, and nothing leans on it") {
   const Epoch stamp = app.use_and_free(kS);
   REQUIRE(app.hand_out(stamp));
   CHECK(time.is_leaning());

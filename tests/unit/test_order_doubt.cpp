@@ -532,7 +532,7 @@ TEST_CASE_METHOD(Process, "doubt that comes while no context exists holds for th
 
 // ---- Forks.
 
-TEST_CASE_METHOD(Process, "a forked child knows of no context, no work and no capture") {
+TEST_CASE_METHOD(Process, "a fork child knows of no context, no work and no capture") {
   const OrderSteps app = of(kFirst);
   REQUIRE(app.hand_out(app.use_and_free(kS)));
   app.work(kT);

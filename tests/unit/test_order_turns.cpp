@@ -26,7 +26,7 @@ TEST_CASE_METHOD(OrderWorld, "a block that was taken and freed in one lane's tur
   CHECK(time.sole_since(taken) == time.turns().name());
 }
 
-TEST_CASE_METHOD(OrderWorld, "work in another lane between its allocation and its free makes it nobody's") {
+TEST_CASE_METHOD(OrderWorld, "work in another lane between its allocation and free makes it no lane's own") {
   app.work(kS);
   const uint64_t taken = time.turns().now();
   app.work(kT);
@@ -139,7 +139,7 @@ TEST_CASE_METHOD(OrderWorld, "lanes that take over all the time to no use are no
   CHECK(time.sole_since(taken) == kNobody);
 }
 
-TEST_CASE("a program that repeats itself is foreseen, also where it changes streams") {
+TEST_CASE("a program that repeats itself is predicted, also across streams") {
   constexpr LaneName kMain{1}, kSide{2};
   constexpr uint64_t kBytes = 64 << 20;
   LaneGuess guesses;
@@ -158,7 +158,7 @@ TEST_CASE("a program that repeats itself is foreseen, also where it changes stre
   CHECK(wrong == 0);
 }
 
-TEST_CASE("blocks that are asked for together are foreseen together") {
+TEST_CASE("blocks that are allocated together are predicted together") {
   constexpr LaneName kMain{1}, kSide{2};
   LaneGuess guesses;
   uint64_t work = 0;

@@ -284,7 +284,7 @@ TEST_CASE_METHOD(OrderWorld,
   CHECK(gate.enter());
 }
 
-TEST_CASE_METHOD(OrderWorld, "every call of ours that a capture would not survive holds it off") {
+TEST_CASE_METHOD(OrderWorld, "every call of ours that would break a capture holds it off") {
   std::atomic<bool> began{false};
   std::thread capture;
   const auto begin = [&] {

@@ -82,7 +82,7 @@ TEST_CASE_METHOD(PoolWorld, "an address is freed once, and only where its block 
   check_records();
 }
 
-TEST_CASE_METHOD(PoolWorld, "an address that is not ours is for the driver") {
+TEST_CASE_METHOD(PoolWorld, "an address that is not ours is left to the driver") {
   allocate(512);
   CHECK(memory.free(0x1000) == Freed::kNotOurs);
   CHECK(memory.free(~uint64_t{0}) == Freed::kNotOurs);
@@ -90,7 +90,7 @@ TEST_CASE_METHOD(PoolWorld, "an address that is not ours is for the driver") {
   CHECK_FALSE(memory.owns(0x1000));
 }
 
-TEST_CASE_METHOD(PoolWorld, "memory of ours that nobody holds is nobody's, between blocks too") {
+TEST_CASE_METHOD(PoolWorld, "an address of ours outside of any block belongs to none, also between blocks") {
   const auto address = allocate(512);
   CHECK(memory.owns(address + 4 * kKiB));
   CHECK(memory.free(address + 512) == Freed::kNobodys);
@@ -414,7 +414,7 @@ TEST_CASE_METHOD(PoolWorld, "memory that other threads keep is found before more
 
 // ---- Contexts.
 
-TEST_CASE_METHOD(PoolWorld, "a closed context's memory is nobody's, and the same handle starts anew") {
+TEST_CASE_METHOD(PoolWorld, "a closed context's memory is unknown, and the same handle starts afresh") {
   const auto small = allocate(512);
   const auto large = allocate(8 * kMiB);
   free(allocate(512));
@@ -446,7 +446,7 @@ TEST_CASE_METHOD(PoolWorld, "each context has memory of its own, and a free goes
   memory.close(other);
 }
 
-TEST_CASE_METHOD(PoolWorld, "a forked child forgets all memory and can start anew") {
+TEST_CASE_METHOD(PoolWorld, "a fork child forgets all memory and can start afresh") {
   const auto address = allocate(512);
   memory.forget_after_fork();
   CHECK_FALSE(memory.owns(address));

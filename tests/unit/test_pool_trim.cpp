@@ -73,8 +73,7 @@ TEST_CASE_METHOD(PoolWorld, "trimming gives back every segment that holds no blo
   CHECK(pool().releasable_bytes() == 0);
 }
 
-TEST_CASE_METHOD(PoolWorld,
-                 "what thread caches keep goes back with a trim, and nothing is released during a capture") {
+TEST_CASE_METHOD(PoolWorld, "a trim empties thread caches, and releases nothing during a capture") {
   for (int i = 0; i < 50; ++i) free(allocate(4096));
   memory.order().gate().begin_capture();
   CHECK(pool().release_everything() == 0);
@@ -159,7 +158,7 @@ TEST_CASE_METHOD(PoolWorld, "memory whose work is still running is waited for be
   CHECK(driver.synchronisations > 0);
 }
 
-TEST_CASE_METHOD(PoolWorld, "a segment larger than needed is not insisted on") {
+TEST_CASE_METHOD(PoolWorld, "where a larger segment does not fit, one of the needed size is taken") {
   driver.capacity = 6 * kMiB;
   CHECK(allocate(5 * kMiB) != 0);
 }
@@ -215,7 +214,7 @@ TEST_CASE_METHOD(PoolWorld, "above the most that may be cached, whole free segme
   CHECK(pool().ranges().free_bytes() >= kMostCached - 40 * kMiB);
 }
 
-TEST_CASE_METHOD(PoolWorld, "below it nothing goes back") {
+TEST_CASE_METHOD(PoolWorld, "below the most that may be cached, nothing goes back") {
   for (int i = 0; i < 100; ++i) free(allocate(40 * kMiB));
   CHECK(driver.releases == 0);
 }

@@ -90,7 +90,7 @@ TEST_CASE("a report replaces one of its own process and stands beside another's"
   CHECK(content(scratch.path() + "/" + beside) == "hello");
 }
 
-TEST_CASE("the names in a report's name lead into no other directory") {
+TEST_CASE("names inserted into a report's path lead into no other directory") {
   report::Facts facts;
   facts.pid = 7;
   facts.program = "../a\nb";

@@ -93,7 +93,7 @@ TEST_CASE_METHOD(CrowdedWorld, "a small block that is freed while the driver ref
   free(large);
 }
 
-TEST_CASE_METHOD(CrowdedWorld, "where nobody frees anything the driver is not asked again and again") {
+TEST_CASE_METHOD(CrowdedWorld, "without any free the driver is not asked again and again") {
   allocate(kBlock);
   driver.refusals = 0;
   driver::Address address = 0;

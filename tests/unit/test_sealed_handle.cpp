@@ -44,7 +44,7 @@ TEST_CASE("a sealed handle opens at the place and the segment that were sealed")
   }
 }
 
-TEST_CASE("every byte that the driver reads is another one in a sealed handle") {
+TEST_CASE("every byte that the driver reads is changed in a sealed handle") {
   for (unsigned seed = 0; seed < 200; ++seed) {
     const Handle before = drivers_handle(seed);
     Handle handle = before;
@@ -53,7 +53,7 @@ TEST_CASE("every byte that the driver reads is another one in a sealed handle") 
   }
 }
 
-TEST_CASE("blocks of one segment have handles of their own") {
+TEST_CASE("blocks of one segment have different handles") {
   std::set<Handle> seen;
   for (uint64_t offset = 0; offset < kMiB; offset += 512) {
     Handle handle = drivers_handle(1);
@@ -72,7 +72,7 @@ TEST_CASE("the driver's own handle is not taken for a sealed one") {
   }
 }
 
-TEST_CASE("what does not fit into a handle is not sealed") {
+TEST_CASE("a place that does not fit into a handle is not sealed") {
   Handle handle = drivers_handle(3);
   const Handle before = handle;
   CHECK_FALSE(driver::seal(&handle, {512, 200 * kGiB}));

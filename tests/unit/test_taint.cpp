@@ -52,7 +52,7 @@ TEST_CASE_METHOD(PoolWorld, "a marked block is freed once, and its size is still
   check_records();
 }
 
-TEST_CASE_METHOD(PoolWorld, "a segment with a tainted block gives out nothing new") {
+TEST_CASE_METHOD(PoolWorld, "no new block is cut from a segment with a tainted block") {
   for (const uint64_t bytes : kSizes) {
     const auto address = allocate(bytes);
     const auto neighbour = allocate(bytes);
@@ -70,7 +70,7 @@ TEST_CASE_METHOD(PoolWorld, "a segment with a tainted block gives out nothing ne
   }
 }
 
-TEST_CASE_METHOD(PoolWorld, "a full slab of a tainted segment gives out nothing of what is freed in it") {
+TEST_CASE_METHOD(PoolWorld, "a full slab of a tainted segment hands out no block freed in it") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 500; ++i) blocks.push_back(allocate(512));
   memory::Held held;

@@ -15,7 +15,7 @@ std::string watching(std::vector<const char*> environment, const char* tracer = 
 
 }  // namespace
 
-TEST_CASE("an ordinary process is watched by nobody") {
+TEST_CASE("an ordinary process is not watched") {
   CHECK(watching({}) == "");
   CHECK(watching({"PATH=/usr/bin/compute-sanitizer", "LD_PRELOAD=libcupool.so",
                   "CUDA_INJECTION64_PATH=/opt/libprof.so"}) == "");
@@ -32,7 +32,7 @@ TEST_CASE("cuda-memcheck is recognised by what it injects") {
   CHECK(watching({"CUDA_INJECTION64_PATH=/opt/libmemcheck.so"}) == "cuda-memcheck");
 }
 
-TEST_CASE("a debugger is recognised by its name, a tracer that only looks on is not one") {
+TEST_CASE("a debugger is recognised by its name, and a passive tracer is not taken for one") {
   CHECK(watching({}, "cuda-gdb\n") == "a debugger");
   CHECK(watching({}, "gdb\n") == "a debugger");
   CHECK(watching({}, "lldb-server\n") == "a debugger");

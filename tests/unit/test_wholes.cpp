@@ -182,8 +182,7 @@ TEST_CASE_METHOD(WholeWorld, "a tainted whole block goes back to the driver when
   CHECK_FALSE(memory.owns(address));
 }
 
-TEST_CASE_METHOD(WholeWorld,
-                 "a tainted whole block that is freed during a capture waits, and serves nobody") {
+TEST_CASE_METHOD(WholeWorld, "a tainted whole block freed during a capture waits, and is not reused") {
   const auto address = allocate_managed(kMiB);
   REQUIRE(memory.taint(address, memory::Taint::kAdvised));
   memory.order().gate().begin_capture();
@@ -206,7 +205,7 @@ TEST_CASE_METHOD(WholeWorld, "advice on a range marks every block in it") {
   CHECK(managed.releases == 2);
 }
 
-TEST_CASE_METHOD(WholeWorld, "idle whole blocks go back when somebody needs the memory, and count as free") {
+TEST_CASE_METHOD(WholeWorld, "idle whole blocks go back when memory is needed, and count as free") {
   const auto address = allocate(100 * kMiB);
   free(address);
   CHECK(memory.releasable_bytes(context) == 100 * kMiB);
@@ -214,7 +213,7 @@ TEST_CASE_METHOD(WholeWorld, "idle whole blocks go back when somebody needs the 
   CHECK(driver.reserved == 0);
 }
 
-TEST_CASE_METHOD(WholeWorld, "little managed memory lies idle while somebody asks how much is free") {
+TEST_CASE_METHOD(WholeWorld, "little managed memory stays idle while a program queries free memory") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
   for (const auto block : blocks) free(block);
@@ -222,7 +221,7 @@ TEST_CASE_METHOD(WholeWorld, "little managed memory lies idle while somebody ask
   CHECK(managed.reserved == 64 * kMiB);
 }
 
-TEST_CASE_METHOD(WholeWorld, "the question how much is free does not wait for work that is under way") {
+TEST_CASE_METHOD(WholeWorld, "a query of free memory does not wait for work under way") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
   for (const auto block : blocks) free(block);
@@ -235,7 +234,7 @@ TEST_CASE_METHOD(WholeWorld, "the question how much is free does not wait for wo
   CHECK(managed.reserved == 64 * kMiB);
 }
 
-TEST_CASE_METHOD(WholeWorld, "a context that ends takes its whole blocks along") {
+TEST_CASE_METHOD(WholeWorld, "the whole blocks of a context end with it") {
   const auto address = allocate(1000);
   const auto idle = allocate(2000);
   free(idle);
@@ -245,7 +244,7 @@ TEST_CASE_METHOD(WholeWorld, "a context that ends takes its whole blocks along")
   CHECK(driver.releases == 0);
 }
 
-TEST_CASE_METHOD(WholeWorld, "what a context takes along is reserved and live no more") {
+TEST_CASE_METHOD(WholeWorld, "memory that ended with its context no longer counts as reserved or live") {
   const auto before = stats::device(0).read();
   allocate(3000);
   free(allocate(2000));
@@ -259,7 +258,7 @@ TEST_CASE_METHOD(WholeWorld, "what a context takes along is reserved and live no
   CHECK(after.frees == before.frees + 1);
 }
 
-TEST_CASE_METHOD(WholeWorld, "a new allocation of the driver is believed before an old one at its address") {
+TEST_CASE_METHOD(WholeWorld, "a new driver allocation replaces the record of an old one at its address") {
   const auto idle = allocate(kMiB);
   const auto held = allocate(kMiB);
   REQUIRE(held == idle + 2 * kMiB);
@@ -301,7 +300,7 @@ TEST_CASE_METHOD(WholeWorld, "a block whose release the driver refuses is kept, 
   CHECK_FALSE(memory.owns(address));
 }
 
-TEST_CASE_METHOD(WholeWorld, "a block that the driver will not take does not hold up the others") {
+TEST_CASE_METHOD(WholeWorld, "a block that the driver refuses to take does not hold up the others") {
   const auto address = allocate(5 * kMiB);
   const auto other = allocate(7 * kMiB);
   free(address);
