@@ -386,6 +386,8 @@ driver::Context Wholes::context_of_oldest(const Choice& choice) {
   for (const auto& [context, account] : accounts_) {
     if (!choice.covers(context, account) || account.by_age.empty() || account.by_age.begin()->first >= age)
       continue;
+    // What lies in a context that has failed, or ends, must not stand before all others.
+    if (in_flight_.is_off(context)) continue;
     age = account.by_age.begin()->first;
     oldest = context;
   }
@@ -418,7 +420,7 @@ uint64_t Wholes::release(const Choice& choice) {
   if (!order_.gate().enter()) return 0;
   while (const driver::Context context = context_of_oldest(choice)) {
     const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease);
-    if (!call.is_open()) break;
+    if (!call.is_open()) continue;
     Choice oldest = choice;
     oldest.context = context;
     Address start = 0;

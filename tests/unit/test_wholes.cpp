@@ -342,3 +342,18 @@ TEST_CASE_METHOD(BasicPoolWorld<EndingDriver>,
   allocate(64 * kMiB);
   CHECK(driver.allocations == 2);
 }
+
+TEST_CASE_METHOD(WholeWorld, "what lies in a context that has failed does not hold up the others") {
+  const auto another = reinterpret_cast<driver::Context>(0x20);
+  driver::Address lost = 0;
+  REQUIRE(memory.allocate(another, 10 * kMiB, &lost) == driver::kSuccess);
+  free(lost);
+  free(allocate(20 * kMiB));
+  memory.fail(another);
+  driver.capacity = driver.reserved;
+  // Only the block of the context that still works can make room.
+  allocate(18 * kMiB);
+  CHECK(driver.releases == 1);
+  memory.trim(0);
+  memory.close(another);
+}
