@@ -395,7 +395,7 @@ driver::Context Wholes::context_of_oldest(const Choice& choice) {
 }
 
 // pre: choice is of one context.
-bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
+bool Wholes::remove_oldest(const Choice& choice, uint64_t newest, Address* start, Whole* out) {
   Guard hold(lock_);
   const auto found = accounts_.find(choice.context);
   if (found == accounts_.end() || found->second.by_age.empty()) return false;
@@ -405,7 +405,7 @@ bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
   // What is not ready would make the release wait for work, as only a free may.
   const bool is_old = whole.idle_since <= choice.idle_since && account.order.is_idle() &&
                       (choice.in_free || !account.order.has_several_threads());
-  if (choice.only_old && !is_old) return false;
+  if ((choice.only_old && !is_old) || whole.age > newest) return false;
   *start = oldest;
   *out = whole;
   remove_idle(oldest, whole);
@@ -415,9 +415,13 @@ bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
 
 uint64_t Wholes::release(const Choice& choice) {
   uint64_t released = 0;
-  Address refused = 0;
+  uint64_t newest = 0;
   // A capture that begins now would be broken by the driver's free: it waits until that is over.
   if (!order_.gate().enter()) return 0;
+  {
+    Guard hold(lock_);
+    newest = ages_;
+  }
   while (const driver::Context context = context_of_oldest(choice)) {
     const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease);
     if (!call.is_open()) continue;
@@ -425,14 +429,9 @@ uint64_t Wholes::release(const Choice& choice) {
     oldest.context = context;
     Address start = 0;
     Whole whole;
-    if (!remove_oldest(oldest, &start, &whole)) break;
-    if (!give_back(start, whole, true)) {
-      // It must not stand before all others, so it is the newest now; all have been tried when it comes
-      // again.
-      if (start == refused) break;
-      if (refused == 0) refused = start;
-      continue;
-    }
+    if (!remove_oldest(oldest, newest, &start, &whole)) break;
+    // One that is refused is newer than all others from now on: each is tried once.
+    if (!give_back(start, whole, true)) continue;
     if (stats::ThreadTally* const tally = whole.account->tally) {
       if (choice.only_old) tally->device().count(DeviceCounter::decays);
       if (!choice.only_old && released == 0) tally->device().count(DeviceCounter::trims);

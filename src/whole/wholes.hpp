@@ -133,7 +133,8 @@ class Wholes final : public allocator::Allocator {
   driver::Context context_at(Address address) CUPOOL_EXCLUDES(lock_);
   uint64_t release(const Choice& choice);
   driver::Context context_of_oldest(const Choice& choice) CUPOOL_EXCLUDES(lock_);
-  bool remove_oldest(const Choice& choice, Address* start, Whole* out);
+  // False: there is none, or none as old as age `newest`.
+  bool remove_oldest(const Choice& choice, uint64_t newest, Address* start, Whole* out);
   // To the driver, if it may be called. False: it must not, or refused, and the block is kept.
   bool give_back(Address start, const Whole& whole, bool may_call);
   void decay(driver::Context context);
