@@ -298,7 +298,7 @@ void NativePool::for_each_source(F&& f) {
     sources = sources_;
   }
   for (Source* const source : sources) {
-    const InFlight::Call call(in_flight_, source->context, InFlight::Kind::kRelease);
+    const InFlight::Call call(in_flight_, source->context, InFlight::Kind::kRelease, source->device);
     f(*source, call.is_open());
   }
 }

@@ -14,7 +14,7 @@ class Pool::Release {
  public:
   explicit Release(Pool& pool)
       : gate_(pool.order().gate()),
-        call_(pool.in_flight_, pool.context(), InFlight::Kind::kRelease),
+        call_(pool.in_flight_, pool.context(), InFlight::Kind::kRelease, pool.device()),
         has_gate_(!pool.upstream_.driver().may_be_capturing() && gate_.enter()) {}
   ~Release() {
     if (has_gate_) gate_.leave();

@@ -371,14 +371,14 @@ bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
     choice.keep = idle - std::min(idle, excess);
   }
   release(choice);
-  in_flight_.wait_for_releases();
+  in_flight_.wait_for_releases(is_host_visible() ? InFlight::kEveryDevice : device);
   // What another thread asks for counts already, and the driver may still refuse it.
   const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
   while (others_ask && upstream::Limit::is_asking(device)) sched_yield();
   return others_ask || gone_.load(std::memory_order_acquire) != seen || idle_bytes({}) != 0;
 }
 
-driver::Context Wholes::context_of_oldest(const Choice& choice) {
+driver::Context Wholes::context_of_oldest(const Choice& choice, int* device) {
   Guard hold(lock_);
   if (idle_bytes_locked(choice) <= choice.keep) return nullptr;
   driver::Context oldest = nullptr;
@@ -390,6 +390,7 @@ driver::Context Wholes::context_of_oldest(const Choice& choice) {
     if (in_flight_.is_off(context)) continue;
     age = account.by_age.begin()->first;
     oldest = context;
+    *device = account.upstream.device();
   }
   return oldest;
 }
@@ -422,8 +423,9 @@ uint64_t Wholes::release(const Choice& choice) {
     Guard hold(lock_);
     newest = ages_;
   }
-  while (const driver::Context context = context_of_oldest(choice)) {
-    const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease);
+  int device = allocator::kEveryDevice;
+  while (const driver::Context context = context_of_oldest(choice, &device)) {
+    const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease, device);
     if (!call.is_open()) continue;
     Choice oldest = choice;
     oldest.context = context;

@@ -132,7 +132,7 @@ class Wholes final : public allocator::Allocator {
   Whole* held_at(Address address) CUPOOL_REQUIRES(lock_);
   driver::Context context_at(Address address) CUPOOL_EXCLUDES(lock_);
   uint64_t release(const Choice& choice);
-  driver::Context context_of_oldest(const Choice& choice) CUPOOL_EXCLUDES(lock_);
+  driver::Context context_of_oldest(const Choice& choice, int* device) CUPOOL_EXCLUDES(lock_);
   // False: there is none, or none as old as age `newest`.
   bool remove_oldest(const Choice& choice, uint64_t newest, Address* start, Whole* out);
   // To the driver, if it may be called. False: it must not, or refused, and the block is kept.
