@@ -252,11 +252,10 @@ Freed NativePool::free(Address address, Waits waits) {
     if (found == blocks_.end()) return Freed::kNotOurs;
     context = found->second.source->context;
   }
-  // A context that ends sets its blocks aside, so this one is not there any more.
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
   // A context event would break a capture, so none may begin meanwhile, and while one runs the free has to
-  // wait.
-  const bool may_call = order_.gate().enter();
+  // wait. So it has to in a context that ends, which will set its blocks aside, or has failed.
+  const bool may_call = call.is_open() && order_.gate().enter();
   Source* source = nullptr;
   {
     Guard hold(lock_);
@@ -269,7 +268,7 @@ Freed NativePool::free(Address address, Waits waits) {
   if (source != nullptr && may_call) free_ordered(*source, address);
   if (may_call) order_.gate().leave();
   if (source == nullptr) return Freed::kNotOurs;
-  order::Timeline* const order = source->free_waits ? order_.of(context) : nullptr;
+  order::Timeline* const order = source->free_waits && call.is_open() ? order_.of(context) : nullptr;
   if (order != nullptr && waits == Waits::kIfAsked) order->wait_for_all();
   return Freed::kDone;
 }
@@ -299,7 +298,9 @@ void NativePool::for_each_source(F&& f) {
   }
   for (Source* const source : sources) {
     const InFlight::Call call(in_flight_, source->context, InFlight::Kind::kRelease, source->device);
-    f(*source, call.is_open());
+    // It may have ended before the call began; the handle may be another context's by now.
+    const bool is_open = call.is_open() && source_of(source->context) == source;
+    f(*source, is_open);
   }
 }
 
