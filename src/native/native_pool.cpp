@@ -174,7 +174,8 @@ Status NativePool::allocate(driver::Context context, uint64_t bytes, Address* ou
 }
 
 void NativePool::note_failure(driver::Context context, uint64_t bytes) {
-  Source* const found = source_of(context);
+  const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+  Source* const found = call.is_open() ? source_of(context) : nullptr;
   if (found == nullptr) return;
   const Source& source = *found;
   stats::device(source.device).count(DeviceCounter::out_of_memory);

@@ -281,9 +281,10 @@ bool Wholes::taint(Address address, uint64_t bytes, Taint reason) {
 }
 
 bool Wholes::device_of(driver::Context context, int* device) {
-  const Account* const account = find_account(context);
-  if (account == nullptr) return false;
-  *device = account->upstream.device();
+  Guard hold(lock_);
+  const auto found = accounts_.find(context);
+  if (found == accounts_.end()) return false;
+  *device = found->second.upstream.device();
   return true;
 }
 
@@ -348,14 +349,15 @@ uint64_t Wholes::max_cached(const Account& account) const {
 
 // There may be more managed memory than the device has.
 bool Wholes::may_take(driver::Context context, uint64_t bytes) {
-  const Account* const account = find_account(context);
-  if (account == nullptr || is_host_visible()) return account != nullptr;
-  const uint64_t limit = account->upstream.limit();
-  if (bytes > account->device_bytes || bytes > limit) return false;
-  uint64_t taken = 0;
   Guard hold(lock_);
+  const auto found = accounts_.find(context);
+  if (found == accounts_.end() || is_host_visible()) return found != accounts_.end();
+  const Account& account = found->second;
+  const uint64_t limit = account.upstream.limit();
+  if (bytes > account.device_bytes || bytes > limit) return false;
+  uint64_t taken = 0;
   for (const auto& [one, other] : accounts_) {
-    if (other.upstream.device() == account->upstream.device()) taken += other.reserved - other.idle;
+    if (other.upstream.device() == account.upstream.device()) taken += other.reserved - other.idle;
   }
   return taken <= limit - bytes;
 }
@@ -521,7 +523,9 @@ uint64_t Wholes::begin_end(driver::Context context) {
 // ---- What there is to say when an allocation finally failed.
 
 void Wholes::note_failure(driver::Context context, uint64_t bytes) {
-  const Account* const found = find_account(context);
+  // Its account does not end meanwhile.
+  const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+  const Account* const found = call.is_open() ? find_account(context) : nullptr;
   if (found == nullptr) return;
   const Account& account = *found;
   const int device = account.upstream.device();
