@@ -40,8 +40,9 @@ bool Pool::give_back(Segment* segment) {
 uint64_t Pool::hand_back(Segment* segment) {
   const uint64_t bytes = give_back(segment) ? segment->bytes : 0;
   // If the driver refuses the release, put the segment back, with the stamp it had.
-  if (bytes == 0 && page_map.enter(segment->start, segment->bytes)) {
-    ranges_.add(segment->start, segment->bytes, 0, segment->first->stamp);
+  if (bytes == 0 && !(page_map.enter(segment->start, segment->bytes) &&
+                      ranges_.add(segment->start, segment->bytes, 0, segment->first->stamp) != nullptr)) {
+    lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
   }
   ranges_.forget(segment);
   return bytes;
@@ -105,7 +106,7 @@ void Pool::release_tainted() {
   while (Segment* segment = ranges_.detach_tainted()) {
     tainted_segments_.fetch_sub(1, std::memory_order_relaxed);
     // One that the driver refuses is left alone: somebody may reach it, so nobody else ever gets it.
-    give_back(segment);
+    if (!give_back(segment)) lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
     ranges_.forget(segment);
   }
 }
