@@ -367,8 +367,8 @@ bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
   if (!is_host_visible() && (bytes > account.device_bytes || bytes > account.upstream.limit())) return false;
   const uint64_t excess = account.upstream.excess(bytes);
   Choice choice;
+  if (!is_host_visible()) choice.device = device;
   if (excess != 0) {
-    choice.device = device;
     const uint64_t idle = idle_bytes(choice);
     choice.keep = idle - std::min(idle, excess);
   }
@@ -377,7 +377,8 @@ bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
   // What another thread asks for counts already, and the driver may still refuse it.
   const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
   while (others_ask && upstream::Limit::is_asking(device)) sched_yield();
-  return others_ask || gone_.load(std::memory_order_acquire) != seen || idle_bytes({}) != 0;
+  return others_ask || gone_.load(std::memory_order_acquire) != seen ||
+         idle_bytes({.device = choice.device}) != 0;
 }
 
 driver::Context Wholes::context_of_oldest(const Choice& choice, int* device) {

@@ -14,6 +14,7 @@ class FakeNativeDriver final : public driver::NativeDriver {
  public:
   std::map<driver::Address, driver::MemoryPool> blocks;
   uint64_t pools = 0, destroyed = 0;
+  uint64_t trims = 0;
   uint64_t strays = 0;  // calls that name a pool that was destroyed
   std::function<void()> on_free = [] {};
   std::function<void()> on_question = [] {};
@@ -53,6 +54,7 @@ class FakeNativeDriver final : public driver::NativeDriver {
     return found == blocks.end() ? nullptr : found->second;
   }
   driver::Status trim(driver::MemoryPool pool, uint64_t) override {
+    ++trims;
     strays += gone_.count(pool);
     return driver::kSuccess;
   }

@@ -177,3 +177,11 @@ TEST_CASE_METHOD(NativeWorld, "what is freed as its context begins to end is fre
   allocate(first);
   CHECK(native.blocks.count(block) == 0);
 }
+
+TEST_CASE_METHOD(NativeWorld, "one device's memory goes back without a wait for the work of another") {
+  allocate(first);
+  pool.release_everything(1);
+  CHECK(native.trims == 0);
+  pool.release_everything(0);
+  CHECK(native.trims == 1);
+}

@@ -66,3 +66,21 @@ TEST_CASE_METHOD(ReleaseWorld, "nor does one of a whole block") {
   memory.use_whole_allocations();
   expect_no_wait_for_another_device();
 }
+
+TEST_CASE_METHOD(ReleaseWorld, "idle whole blocks of another device stay where they are") {
+  const auto another = reinterpret_cast<driver::Context>(0x20);
+  memory.use_whole_allocations();
+  allocate(10 * kMiB);
+  driver.is_answered = true;
+  std::thread([&] {
+    current_device = 1;
+    driver::Address block = 0;
+    CHECK(memory.allocate(another, 40 * kMiB, &block) == driver::kSuccess);
+    CHECK(memory.free(block) == memory::Freed::kDone);
+  }).join();
+  driver.capacity = driver.reserved;
+  driver::Address block = 0;
+  CHECK(memory.allocate(context, 30 * kMiB, &block) == driver::kOutOfMemory);
+  CHECK(driver.releases == 0);
+  memory.close(another);
+}
