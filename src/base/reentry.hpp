@@ -19,16 +19,24 @@ class Reentry {
   // Whether this thread is inside a driver call of ours.
   static bool inside() { return thread_.depth != 0; }
 
-  // Pieces of work that this thread has submitted. True: this is the first one.
+  // Pieces of work that this thread has submitted. `place` names where one went, and is not 0. True: the one
+  // before it went somewhere else, or there was none.
   static uint64_t work() { return thread_.work; }
-  static bool note_work() { return thread_.work++ == 0; }
+  static bool note_work(uint64_t place) {
+    ++thread_.work;
+    if (thread_.place == place) [[likely]]
+      return false;
+    thread_.place = place;
+    return true;
+  }
 
  private:
   struct Thread {
     int depth;
     uint64_t work;
+    uint64_t place;
   };
-  static inline constinit thread_local Thread thread_{0, 0};
+  static inline constinit thread_local Thread thread_{0, 0, 0};
 };
 
 }  // namespace cupool

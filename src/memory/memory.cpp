@@ -61,15 +61,18 @@ Status Memory::allocate_whole(driver::Context context, driver::Driver& source, u
 Status Memory::finish_allocation(Allocator& first, driver::Driver& source, driver::Context context,
                                  uint64_t bytes, Address* out, Status status) {
   if (status == kDeclined) return allocate_from_driver(source, bytes, out);
-  return status == kOutOfMemory ? allocate_when_short(first, context, bytes, out) : status;
+  return status == kOutOfMemory ? allocate_when_short(first, source, context, bytes, out) : status;
 }
 
 // The last resorts: `first` has already released what it could, so all other allocators do; then the driver's
 // own pool is tried if the user enabled that; then the failure is reported.
-Status Memory::allocate_when_short(Allocator& first, driver::Context context, uint64_t bytes, Address* out) {
+Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, driver::Context context,
+                                   uint64_t bytes, Address* out) {
   const bool may_take = first.may_take(context, bytes);
+  // What lies on other devices does not help, and to give it back would wait for the work there.
   int device = kEveryDevice;
-  if (&first == &pools_) first.device_of(context, &device);
+  if (!source.is_host_visible() && !first.device_of(context, &device) && source.device(&device) != kSuccess)
+    device = kEveryDevice;
   Status status = kOutOfMemory;
   if (may_take && release_everything(device) != 0) status = first.allocate(context, bytes, out);
   if (status != kOutOfMemory) return status == kDeclined ? kOutOfMemory : status;

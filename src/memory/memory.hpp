@@ -140,8 +140,8 @@ class Memory {
 
   whole::Wholes* wholes_of(driver::Driver& source);
   Status allocate_from_driver(driver::Driver& source, uint64_t bytes, Address* out);
-  Status allocate_when_short(allocator::Allocator& first, driver::Context context, uint64_t bytes,
-                             Address* out);
+  Status allocate_when_short(allocator::Allocator& first, driver::Driver& source, driver::Context context,
+                             uint64_t bytes, Address* out);
   Status finish_allocation(allocator::Allocator& first, driver::Driver& source, driver::Context context,
                            uint64_t bytes, Address* out, Status status);
 

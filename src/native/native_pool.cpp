@@ -174,7 +174,8 @@ Status NativePool::allocate(driver::Context context, uint64_t bytes, Address* ou
 }
 
 void NativePool::note_failure(driver::Context context, uint64_t bytes) {
-  Source* const found = source_of(context);
+  const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+  Source* const found = call.is_open() ? source_of(context) : nullptr;
   if (found == nullptr) return;
   const Source& source = *found;
   stats::device(source.device).count(DeviceCounter::out_of_memory);
@@ -252,10 +253,10 @@ Freed NativePool::free(Address address, Waits waits) {
     if (found == blocks_.end()) return Freed::kNotOurs;
     context = found->second.source->context;
   }
-  // An ending context sets its blocks aside, so the block may be gone from the list below.
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
-  // A context event would break a capture: none may begin meanwhile, and during one the free is deferred.
-  const bool may_call = order_.gate().enter();
+  // A context event would break a capture: none may begin meanwhile, and during one the free is deferred. So
+  // it is in a context that ends, which sets its blocks aside, or has failed.
+  const bool may_call = call.is_open() && order_.gate().enter();
   Source* source = nullptr;
   {
     Guard hold(lock_);
@@ -268,7 +269,7 @@ Freed NativePool::free(Address address, Waits waits) {
   if (source != nullptr && may_call) free_ordered(*source, address);
   if (may_call) order_.gate().leave();
   if (source == nullptr) return Freed::kNotOurs;
-  order::Timeline* const order = source->free_waits ? order_.of(context) : nullptr;
+  order::Timeline* const order = source->free_waits && call.is_open() ? order_.of(context) : nullptr;
   if (order != nullptr && waits == Waits::kIfAsked) order->wait_for_all();
   return Freed::kDone;
 }
@@ -297,17 +298,19 @@ void NativePool::for_each_source(F&& f) {
     sources = sources_;
   }
   for (Source* const source : sources) {
-    const InFlight::Call call(in_flight_, source->context, InFlight::Kind::kRelease);
-    f(*source, call.is_open());
+    const InFlight::Call call(in_flight_, source->context, InFlight::Kind::kRelease, source->device);
+    // It may have ended before the call began; the handle may be another context's by now.
+    const bool is_open = call.is_open() && source_of(source->context) == source;
+    f(*source, is_open);
   }
 }
 
-uint64_t NativePool::trim(uint64_t keep) {
+uint64_t NativePool::trim(uint64_t keep, int device) {
   if (order_.is_capturing()) return 0;
   free_deferred();
   uint64_t released = 0;
   for_each_source([&](Source& source, bool is_open) {
-    if (!is_open) return;
+    if (!is_open || (device != allocator::kEveryDevice && device != source.device)) return;
     driver::NativeUsage before;
     driver::NativeUsage after;
     native_.usage(source.pool, &before);

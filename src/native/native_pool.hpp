@@ -55,8 +55,8 @@ class NativePool final : public allocator::Allocator {
   // Whether a live block starts at an address.
   bool has_block(Address address);
 
-  uint64_t trim(uint64_t keep) override;
-  uint64_t release_everything(int) override { return trim(0); }
+  uint64_t trim(uint64_t keep) override { return trim(keep, allocator::kEveryDevice); }
+  uint64_t release_everything(int device) override { return trim(0, device); }
   void decay() override {}
   void set_max_cached(uint64_t) override {}
   uint64_t releasable_bytes(driver::Context) override { return 0; }
@@ -122,6 +122,7 @@ class NativePool final : public allocator::Allocator {
   template <typename F>
   void for_each_source(F&& f) CUPOOL_EXCLUDES(lock_);
   bool fill(Source* source);
+  uint64_t trim(uint64_t keep, int device);
   Status allocate_from_driver(Source& source, uint64_t bytes, Address* out);
   Status allocate_visible(Source& source, uint64_t bytes, Address* out);
   Source* take_out_locked(Address address) CUPOOL_REQUIRES(lock_);

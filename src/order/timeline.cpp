@@ -55,7 +55,8 @@ void Timeline::add_noted_locked(Lane lanes) {
 
 void Timeline::note(Lane lane) {
   Guard hold(lock_);
-  if (noted_.load(std::memory_order_relaxed) != Lane::kNone) stats::count(stats::Event::lane_changes);
+  const Lane noted = noted_.load(std::memory_order_relaxed);
+  if (noted != Lane::kNone && noted != lane) stats::count(stats::Event::lane_changes);
   note_thread_locked();
   if (!turns_.has(lane)) {
     quiet_.store(Lane::kNone, std::memory_order_release);
@@ -425,6 +426,7 @@ void Timeline::begin(driver::Context context) {
   Guard hold(lock_);
   failed_ = false;
   thread_ = nullptr;
+  life_.store(next_life(), std::memory_order_relaxed);
   context_.store(context, std::memory_order_release);
 }
 

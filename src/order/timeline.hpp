@@ -97,9 +97,9 @@ class Timeline {
   // The driver's answer to the failed wait: the submission would have got the same.
   driver::Status refusal() const { return refusal_.load(std::memory_order_relaxed); }
   void after_submit(Lane lane) {
-    const bool is_first = Reentry::note_work();
+    const bool is_new_here = Reentry::note_work(life_.load(std::memory_order_relaxed));
     const Lane quiet = quiet_.load(std::memory_order_acquire);
-    if (is_first || (quiet != lane && quiet != Lane::kMany)) note(lane);
+    if ((quiet != lane && quiet != Lane::kMany) || (is_new_here && !has_several_threads())) note(lane);
   }
 
   // ---- Inside a free, in which the driver would have waited for all work of the context.
@@ -168,6 +168,10 @@ class Timeline {
   void forget_after_fork();
 
  private:
+  static uint64_t next_life() {
+    static constinit std::atomic<uint64_t> lives{0};
+    return lives.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
   bool is_touched_directly() const { return direct_.load(std::memory_order_seq_cst); }
   // The highest stamp that is done, or ordered before all later work of the context.
   Epoch ordered() const { return kFence ? ordered_.load(std::memory_order_acquire) : kAnyStamp; }
@@ -203,6 +207,7 @@ class Timeline {
   std::atomic<bool> idle_{true};
   std::atomic<bool> one_lane_{true};  // all pending work is in one lane, and all of it is seen
   std::atomic<Reuse> reuse_{Reuse::kLean};
+  std::atomic<uint64_t> life_{next_life()};  // another one for every context
   WaitedLanes waited_;
   Turns turns_;
 

@@ -230,6 +230,7 @@ class Pool {
   std::map<Address, Mark> marks_
       CUPOOL_GUARDED_BY(marks_lock_);  // small nodes: the host may be short of memory
   std::atomic<uint32_t> tainted_segments_{0};
+  std::atomic<uint64_t> lost_{0};  // bytes that the driver would not take and nobody can use, until the end
 
   Lock caches_lock_;
   ThreadCache* caches_ CUPOOL_GUARDED_BY(caches_lock_) = nullptr;

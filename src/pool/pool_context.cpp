@@ -8,7 +8,7 @@ void Pool::close(uint64_t number) {
   failed_.store(nullptr, std::memory_order_relaxed);
   drop_kept();
   slabs_.drop_all();
-  upstream_.forget(ranges_.reserved());
+  upstream_.forget(ranges_.reserved() + lost_.exchange(0, std::memory_order_relaxed));
   ranges_.drop_all();
   tainted_segments_.store(0, std::memory_order_relaxed);
   Guard hold_marks(marks_lock_);

@@ -13,7 +13,7 @@ class Pool::Release {
  public:
   explicit Release(Pool& pool)
       : gate_(pool.order().gate()),
-        call_(pool.in_flight_, pool.context(), InFlight::Kind::kRelease),
+        call_(pool.in_flight_, pool.context(), InFlight::Kind::kRelease, pool.device()),
         has_gate_(!pool.upstream_.driver().may_be_capturing() && gate_.enter()) {}
   ~Release() {
     if (has_gate_) gate_.leave();
@@ -39,8 +39,9 @@ bool Pool::give_back(Segment* segment) {
 uint64_t Pool::hand_back(Segment* segment) {
   const uint64_t bytes = give_back(segment) ? segment->bytes : 0;
   // If the driver refuses the release, put the segment back, with the stamp it had.
-  if (bytes == 0 && page_map.enter(segment->start, segment->bytes)) {
-    ranges_.add(segment->start, segment->bytes, 0, segment->first->stamp);
+  if (bytes == 0 && !(page_map.enter(segment->start, segment->bytes) &&
+                      ranges_.add(segment->start, segment->bytes, 0, segment->first->stamp) != nullptr)) {
+    lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
   }
   ranges_.forget(segment);
   return bytes;
@@ -105,7 +106,7 @@ void Pool::release_tainted() {
     tainted_segments_.fetch_sub(1, std::memory_order_relaxed);
     // If the driver refuses, the segment leaks: another process or device may still reach it, so it is never
     // reused.
-    give_back(segment);
+    if (!give_back(segment)) lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
     ranges_.forget(segment);
   }
 }

@@ -5,8 +5,8 @@
 
 namespace cupool::upstream {
 
-InFlight::Call::Call(InFlight& all, driver::Context context, Kind kind)
-    : all_(all), context_(context), kind_(kind) {
+InFlight::Call::Call(InFlight& all, driver::Context context, Kind kind, int device)
+    : all_(all), context_(context), kind_(kind), device_(device) {
   Guard hold(all_.lock_);
   is_open_ = context != nullptr && !all_.is_off_locked(context);
   if (!is_open_) return;
@@ -40,10 +40,11 @@ bool InFlight::has_calls(driver::Context context) {
   return false;
 }
 
-bool InFlight::has_releases() {
+bool InFlight::has_releases(int device) {
   Guard hold(lock_);
   for (const Call* call = first_; call != nullptr; call = call->next_) {
-    if (call->kind_ == Kind::kRelease) return true;
+    const bool helps = device == kEveryDevice || call->device_ == kEveryDevice || call->device_ == device;
+    if (call->kind_ == Kind::kRelease && helps) return true;
   }
   return false;
 }
@@ -65,8 +66,8 @@ void InFlight::fail(driver::Context context) {
   if (std::find(failed_.begin(), failed_.end(), context) == failed_.end()) failed_.push_back(context);
 }
 
-void InFlight::wait_for_releases() {
-  while (has_releases()) sched_yield();
+void InFlight::wait_for_releases(int device) {
+  while (has_releases(device)) sched_yield();
 }
 
 bool InFlight::can_be_asked() {

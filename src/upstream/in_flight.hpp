@@ -32,6 +32,8 @@ class ContextEnding {
 
 class InFlight {
  public:
+  static constexpr int kEveryDevice = -1;
+
   constexpr InFlight() = default;
 
   // kUse: the context does not end meanwhile. kRelease: the same, and memory is on its way to the driver; a
@@ -40,7 +42,8 @@ class InFlight {
 
   class Call {
    public:
-    Call(InFlight& all, driver::Context context, Kind kind);
+    // `device`: whose memory is on its way.
+    Call(InFlight& all, driver::Context context, Kind kind, int device = kEveryDevice);
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -52,6 +55,7 @@ class InFlight {
     InFlight& all_;
     const driver::Context context_;
     const Kind kind_;
+    const int device_;
     bool is_open_ = false;
     Call* next_ = nullptr;
     Call* before_ = nullptr;
@@ -69,8 +73,9 @@ class InFlight {
   void fail(driver::Context context);
   bool is_off(driver::Context context);
 
-  // Waits until no other thread is releasing memory. pre: the calling thread is not.
-  void wait_for_releases();
+  // Waits until no other thread is releasing memory of a device. Of no other device: a release waits for
+  // work, which may wait for the caller. pre: the calling thread is not releasing any.
+  void wait_for_releases(int device);
   // Whether the lock becomes free within a moment: not if a signal handler interrupted its holder on this
   // thread.
   bool can_be_asked();
@@ -79,7 +84,7 @@ class InFlight {
  private:
   bool is_off_locked(driver::Context context) const CUPOOL_REQUIRES(lock_);
   bool has_calls(driver::Context context);
-  bool has_releases();
+  bool has_releases(int device);
 
   Lock lock_;
   Call* first_ CUPOOL_GUARDED_BY(lock_) = nullptr;

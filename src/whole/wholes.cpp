@@ -284,9 +284,10 @@ bool Wholes::taint(Address address, uint64_t bytes, Taint reason) {
 }
 
 bool Wholes::device_of(driver::Context context, int* device) {
-  const Account* const account = find_account(context);
-  if (account == nullptr) return false;
-  *device = account->upstream.device();
+  Guard hold(lock_);
+  const auto found = accounts_.find(context);
+  if (found == accounts_.end()) return false;
+  *device = found->second.upstream.device();
   return true;
 }
 
@@ -351,14 +352,15 @@ uint64_t Wholes::max_cached(const Account& account) const {
 
 // Managed memory may exceed the device's.
 bool Wholes::may_take(driver::Context context, uint64_t bytes) {
-  const Account* const account = find_account(context);
-  if (account == nullptr || is_host_visible()) return account != nullptr;
-  const uint64_t limit = account->upstream.limit();
-  if (bytes > account->device_bytes || bytes > limit) return false;
-  uint64_t taken = 0;
   Guard hold(lock_);
+  const auto found = accounts_.find(context);
+  if (found == accounts_.end() || is_host_visible()) return found != accounts_.end();
+  const Account& account = found->second;
+  const uint64_t limit = account.upstream.limit();
+  if (bytes > account.device_bytes || bytes > limit) return false;
+  uint64_t taken = 0;
   for (const auto& [one, other] : accounts_) {
-    if (other.upstream.device() == account->upstream.device()) taken += other.reserved - other.idle;
+    if (other.upstream.device() == account.upstream.device()) taken += other.reserved - other.idle;
   }
   return taken <= limit - bytes;
 }
@@ -368,20 +370,21 @@ bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
   if (!is_host_visible() && (bytes > account.device_bytes || bytes > account.upstream.limit())) return false;
   const uint64_t excess = account.upstream.excess(bytes);
   Choice choice;
+  if (!is_host_visible()) choice.device = device;
   if (excess != 0) {
-    choice.device = device;
     const uint64_t idle = idle_bytes(choice);
     choice.keep = idle - std::min(idle, excess);
   }
   release(choice);
-  in_flight_.wait_for_releases();
+  in_flight_.wait_for_releases(is_host_visible() ? InFlight::kEveryDevice : device);
   // Another thread's request is booked already, but the driver may still refuse it.
   const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
   while (others_ask && upstream::Limit::is_asking(device)) sched_yield();
-  return others_ask || gone_.load(std::memory_order_acquire) != seen || idle_bytes({}) != 0;
+  return others_ask || gone_.load(std::memory_order_acquire) != seen ||
+         idle_bytes({.device = choice.device}) != 0;
 }
 
-driver::Context Wholes::context_of_oldest(const Choice& choice) {
+driver::Context Wholes::context_of_oldest(const Choice& choice, int* device) {
   Guard hold(lock_);
   if (idle_bytes_locked(choice) <= choice.keep) return nullptr;
   driver::Context oldest = nullptr;
@@ -389,14 +392,17 @@ driver::Context Wholes::context_of_oldest(const Choice& choice) {
   for (const auto& [context, account] : accounts_) {
     if (!choice.covers(context, account) || account.by_age.empty() || account.by_age.begin()->first >= age)
       continue;
+    // What lies in a context that has failed, or ends, must not stand before all others.
+    if (in_flight_.is_off(context)) continue;
     age = account.by_age.begin()->first;
     oldest = context;
+    *device = account.upstream.device();
   }
   return oldest;
 }
 
 // pre: `choice` names one context.
-bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
+bool Wholes::remove_oldest(const Choice& choice, uint64_t newest, Address* start, Whole* out) {
   Guard hold(lock_);
   const auto found = accounts_.find(choice.context);
   if (found == accounts_.end() || found->second.by_age.empty()) return false;
@@ -406,7 +412,7 @@ bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
   // Releasing a block that is not ready would wait for work, which only a free may do.
   const bool is_old = whole.idle_since <= choice.idle_since && account.order.is_idle() &&
                       (choice.in_free || !account.order.has_several_threads());
-  if (choice.only_old && !is_old) return false;
+  if ((choice.only_old && !is_old) || whole.age > newest) return false;
   *start = oldest;
   *out = whole;
   remove_idle(oldest, whole);
@@ -416,23 +422,24 @@ bool Wholes::remove_oldest(const Choice& choice, Address* start, Whole* out) {
 
 uint64_t Wholes::release(const Choice& choice) {
   uint64_t released = 0;
-  Address refused = 0;
+  uint64_t newest = 0;
   // The driver's free would break a capture: the gate holds captures back until it is done.
   if (!order_.gate().enter()) return 0;
-  while (const driver::Context context = context_of_oldest(choice)) {
-    const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease);
-    if (!call.is_open()) break;
+  {
+    Guard hold(lock_);
+    newest = ages_;
+  }
+  int device = allocator::kEveryDevice;
+  while (const driver::Context context = context_of_oldest(choice, &device)) {
+    const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease, device);
+    if (!call.is_open()) continue;
     Choice oldest = choice;
     oldest.context = context;
     Address start = 0;
     Whole whole;
-    if (!remove_oldest(oldest, &start, &whole)) break;
-    if (!give_back(start, whole, true)) {
-      // The refused block was put back as the newest; when it comes up again, all others have been tried.
-      if (start == refused) break;
-      if (refused == 0) refused = start;
-      continue;
-    }
+    if (!remove_oldest(oldest, newest, &start, &whole)) break;
+    // A refused block is put back as the newest, so each is tried once.
+    if (!give_back(start, whole, true)) continue;
     if (stats::ThreadTally* const tally = whole.account->tally) {
       if (choice.only_old) tally->device().count(DeviceCounter::decays);
       if (!choice.only_old && released == 0) tally->device().count(DeviceCounter::trims);
@@ -520,7 +527,9 @@ uint64_t Wholes::begin_end(driver::Context context) {
 // ---- The report of a failed allocation.
 
 void Wholes::note_failure(driver::Context context, uint64_t bytes) {
-  const Account* const found = find_account(context);
+  // Its account does not end meanwhile.
+  const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+  const Account* const found = call.is_open() ? find_account(context) : nullptr;
   if (found == nullptr) return;
   const Account& account = *found;
   const int device = account.upstream.device();

@@ -132,8 +132,9 @@ class Wholes final : public allocator::Allocator {
   Whole* held_at(Address address) CUPOOL_REQUIRES(lock_);
   driver::Context context_at(Address address) CUPOOL_EXCLUDES(lock_);
   uint64_t release(const Choice& choice);
-  driver::Context context_of_oldest(const Choice& choice) CUPOOL_EXCLUDES(lock_);
-  bool remove_oldest(const Choice& choice, Address* start, Whole* out);
+  driver::Context context_of_oldest(const Choice& choice, int* device) CUPOOL_EXCLUDES(lock_);
+  // False: there is none, or none as old as age `newest`.
+  bool remove_oldest(const Choice& choice, uint64_t newest, Address* start, Whole* out);
   // Releases a block to the driver, if `may_call`. False: it must not be called, or refused; the block is
   // kept.
   bool give_back(Address start, const Whole& whole, bool may_call);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 
 #include "driver/native_driver.hpp"
 
@@ -13,6 +14,8 @@ class FakeNativeDriver final : public driver::NativeDriver {
  public:
   std::map<driver::Address, driver::MemoryPool> blocks;
   uint64_t pools = 0, destroyed = 0;
+  uint64_t trims = 0;
+  uint64_t strays = 0;  // calls that name a pool that was destroyed
   std::function<void()> on_free = [] {};
   std::function<void()> on_question = [] {};
   std::function<driver::Status()> on_allocate = [] { return driver::kSuccess; };
@@ -25,8 +28,9 @@ class FakeNativeDriver final : public driver::NativeDriver {
   driver::Status read_settings(driver::MemoryPool, driver::NativeSettings*) override {
     return driver::kNotSupported;
   }
-  driver::Status destroy_pool(driver::MemoryPool) override {
+  driver::Status destroy_pool(driver::MemoryPool pool) override {
     ++destroyed;
+    gone_.insert(pool);
     return driver::kSuccess;
   }
   driver::Status create_stream(driver::Stream* out) override {
@@ -49,12 +53,18 @@ class FakeNativeDriver final : public driver::NativeDriver {
     const auto found = blocks.find(address);
     return found == blocks.end() ? nullptr : found->second;
   }
-  driver::Status trim(driver::MemoryPool, uint64_t) override { return driver::kSuccess; }
-  driver::Status usage(driver::MemoryPool, driver::NativeUsage*) override {
+  driver::Status trim(driver::MemoryPool pool, uint64_t) override {
+    ++trims;
+    strays += gone_.count(pool);
+    return driver::kSuccess;
+  }
+  driver::Status usage(driver::MemoryPool pool, driver::NativeUsage*) override {
+    strays += gone_.count(pool);
     on_question();
     return driver::kSuccess;
   }
-  driver::Status reset_peaks(driver::MemoryPool) override {
+  driver::Status reset_peaks(driver::MemoryPool pool) override {
+    strays += gone_.count(pool);
     on_question();
     return driver::kSuccess;
   }
@@ -66,6 +76,7 @@ class FakeNativeDriver final : public driver::NativeDriver {
   }
 
  private:
+  std::set<driver::MemoryPool> gone_;
   uintptr_t streams_ = 0;
   driver::Address next_ = 0x7e0000000000;
 };

@@ -249,3 +249,15 @@ TEMPLATE_TEST_CASE("a block is found by every address in it, and a double free i
   world.free(block);
   CHECK(world.memory.free(block) != memory::Freed::kDone);
 }
+
+TEMPLATE_TEST_CASE("what the driver would not take back is not counted when its context has ended", "", Cut,
+                   Whole) {
+  TestType world;
+  const driver::Address block = get(world, 100 * kMiB);
+  REQUIRE(world.memory.taint(block, memory::Taint::kAdvised));
+  world.driver.fail_release = driver::kInvalidContext;
+  world.free(block);
+  CHECK(world.booked() == 100 * kMiB);
+  world.memory.close(world.context);
+  CHECK(world.booked() == 0);
+}

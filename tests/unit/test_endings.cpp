@@ -19,6 +19,11 @@ struct WatchedDriver : FakeDriver {
     on_allocate();
     return status;
   }
+  std::function<void()> on_memory = [] {};
+  driver::Status memory(size_t* free, size_t* total) override {
+    on_memory();
+    return FakeDriver::memory(free, total);
+  }
 };
 
 struct EndingWorld : BasicPoolWorld<WatchedDriver> {
@@ -154,4 +159,25 @@ TEST_CASE_METHOD(EndingWorld, "what a free keeps as its context ends is gone whe
     CHECK(next != old);
   }
   CHECK(&pool() == first);
+}
+
+TEST_CASE_METHOD(EndingWorld, "a context ends after the word about what it could not have") {
+  memory.use_whole_allocations();
+  allocate(5000);
+  driver.capacity = driver.reserved;
+  std::atomic<bool> ended{false};
+  std::thread other;
+  driver.on_memory = [&] {
+    if (other.joinable()) return;
+    other = std::thread([&] {
+      memory.close(context);
+      ended = true;
+    });
+    for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+    CHECK_FALSE(ended);
+  };
+  driver::Address address = 0;
+  CHECK(memory.allocate(context, 10 * kMiB, &address) == driver::kOutOfMemory);
+  REQUIRE(other.joinable());
+  other.join();
 }

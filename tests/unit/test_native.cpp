@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "fake_driver.hpp"
 #include "fake_native_driver.hpp"
@@ -143,4 +144,44 @@ TEST_CASE_METHOD(NativeWorld, "the native pool serves while the driver is asked 
   CHECK(served == 1);
   pool.reset_peaks();
   CHECK(served == 2);
+}
+
+TEST_CASE_METHOD(NativeWorld, "a pool that ends while all are asked is not asked for the next context") {
+  allocate(first);
+  CHECK(free(allocate(second)));
+  std::function<void()> meanwhile = [&] {
+    // The next context has the same handle.
+    pool.ended(close(second), true);
+    allocate(second);
+  };
+  native.on_question = [&] {
+    if (const auto once = std::exchange(meanwhile, nullptr)) once();
+  };
+  pool.reset_peaks();
+  CHECK(native.destroyed == 1);
+  CHECK(native.strays == 0);
+}
+
+TEST_CASE_METHOD(NativeWorld, "what is freed as its context begins to end is freed when that is gone") {
+  const auto block = allocate(first);
+  // From now on nobody waits for calls that begin there.
+  in_flight.begin_end(first);
+  const uint64_t calls = driver.calls();
+  CHECK(free(block));
+  CHECK(driver.calls() == calls);
+  CHECK(native.blocks.count(block) == 1);
+  CHECK(booked() == 0);
+  const uint64_t ending = pool.begin_end(first);
+  in_flight.ended(first);
+  pool.ended(ending, true);
+  allocate(first);
+  CHECK(native.blocks.count(block) == 0);
+}
+
+TEST_CASE_METHOD(NativeWorld, "one device's memory goes back without a wait for the work of another") {
+  allocate(first);
+  pool.release_everything(1);
+  CHECK(native.trims == 0);
+  pool.release_everything(0);
+  CHECK(native.trims == 1);
 }

@@ -178,3 +178,43 @@ TEST_CASE_METHOD(BasicPoolWorld<ClockedDriver>, "threads that come and go leave 
   pool().release_everything();
   CHECK(reserved() == 0);
 }
+
+TEST_CASE_METHOD(PoolWorld, "a thread is seen in every context that it submits to, not only in its first") {
+  const auto another = reinterpret_cast<driver::Context>(0x20);
+  allocate(kMiB);
+  driver::Address block = 0;
+  REQUIRE(memory.allocate(another, kMiB, &block) == driver::kSuccess);
+  work(kS);
+  std::thread([&] {
+    memory.timeline_of(another)->after_submit(kS);
+    CHECK_FALSE(time().has_several_threads());
+    work(kS);
+  }).join();
+  CHECK(time().has_several_threads());
+  memory.close(another);
+}
+
+TEST_CASE_METHOD(PoolWorld, "a thread is seen in a context that has the place of one that ended") {
+  std::atomic<int> step{0};
+  const auto wait_for = [&](int wanted) {
+    while (step != wanted) std::this_thread::yield();
+  };
+  allocate(kMiB);
+  work(kS);
+  memory.close(context);
+  std::thread other([&] {
+    allocate(kMiB);
+    work(kS);
+    memory.close(context);
+    step = 1;
+    wait_for(2);
+    work(kS);
+  });
+  wait_for(1);
+  allocate(kMiB);
+  work(kS);
+  CHECK_FALSE(time().has_several_threads());
+  step = 2;
+  other.join();
+  CHECK(time().has_several_threads());
+}

@@ -341,3 +341,46 @@ TEST_CASE_METHOD(BasicPoolWorld<EndingDriver>,
   allocate(64 * kMiB);
   CHECK(driver.allocations == 2);
 }
+
+TEST_CASE_METHOD(WholeWorld, "what lies in a context that has failed does not hold up the others") {
+  const auto another = reinterpret_cast<driver::Context>(0x20);
+  driver::Address lost = 0;
+  REQUIRE(memory.allocate(another, 10 * kMiB, &lost) == driver::kSuccess);
+  free(lost);
+  free(allocate(20 * kMiB));
+  memory.fail(another);
+  driver.capacity = driver.reserved;
+  // Only the block of the context that still works can make room.
+  allocate(18 * kMiB);
+  CHECK(driver.releases == 1);
+  memory.trim(0);
+  memory.close(another);
+}
+
+namespace {
+
+// Refuses every release, for a while, and does something in one of them.
+struct RefusingDriver final : FakeDriver {
+  int refusals = 0;
+  std::function<void()> in_second = [] {};
+  driver::Status release_in(driver::Context context, driver::Address start) override {
+    if (++refusals > 100) return FakeDriver::release_in(context, start);
+    if (refusals == 2) in_second();
+    return driver::kInvalidContext;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(BasicPoolWorld<RefusingDriver>,
+                 "each block is tried once where the driver takes none, whatever other threads take") {
+  memory.use_whole_allocations();
+  const auto first = allocate(5 * kMiB);
+  const auto second = allocate(7 * kMiB);
+  free(first);
+  free(second);
+  // The one that was refused first is in use again when its turn would come.
+  driver.in_second = [&] { CHECK(allocate(5 * kMiB) == first); };
+  CHECK(memory.release_everything() == 0);
+  CHECK(driver.refusals == 2);
+}
