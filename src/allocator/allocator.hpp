@@ -12,6 +12,7 @@
 namespace cupool::allocator {
 
 using driver::Address;
+using driver::kEveryDevice;
 using driver::Status;
 
 // What a free found. kNotOurs: the driver's own memory, ask the driver. kNobodys: inside our memory, but not
@@ -30,8 +31,6 @@ struct Held {
   uint64_t segment_number;  // unique in the process; 0: not in a segment
   driver::Context context;
 };
-
-inline constexpr int kEveryDevice = -1;
 
 // The allocator does not serve this context now (it is ending, has failed, or host memory is short): the
 // driver serves instead.

@@ -19,6 +19,9 @@ inline constexpr Status kNotReady = 600;
 inline constexpr Status kNotSupported = 801;
 inline constexpr Status kUnknown = 999;
 
+// In place of a device's number.
+inline constexpr int kEveryDevice = -1;
+
 using Address = uint64_t;
 using Context = struct ContextTag*;
 using Event = struct EventTag*;

@@ -354,7 +354,8 @@ void NativePool::reset_peaks() {
 }
 
 Status NativePool::export_pool(driver::Context context, int* descriptor) {
-  Source* const source = open(context);
+  const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+  Source* const source = call.is_open() ? open(context) : nullptr;
   return source == nullptr ? kNotSupported : native_.export_pool(source->pool, descriptor);
 }
 

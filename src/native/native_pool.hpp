@@ -39,7 +39,8 @@ class NativePool final : public allocator::Allocator {
   // Creates the streams and pool of `context`, the current one, before its first allocation: while a
   // destroyed stream still has work, the driver makes the creation of another wait for it.
   void prepare(driver::Context context) {
-    if (context != nullptr) open(context);
+    const upstream::InFlight::Call call(in_flight_, context, upstream::InFlight::Kind::kUse);
+    if (call.is_open()) open(context);
   }
   bool may_take(driver::Context, uint64_t) override { return true; }
   void note_failure(driver::Context context, uint64_t bytes) override;

@@ -13,9 +13,8 @@ namespace cupool::order {
 
 class Demands {
  public:
-  enum class Added { kNothing, kNew };
   struct Result {
-    Added added;
+    bool is_new;
     Epoch displaced;  // evicted: now demanded of every lane. 0: none.
   };
 
@@ -23,15 +22,15 @@ class Demands {
     Demand* place = &demands_[0];
     for (Demand& one : demands_) {
       if (one.sole == sole) {
-        if (stamp <= one.stamp) return {Added::kNothing, 0};
+        if (stamp <= one.stamp) return {false, 0};
         one.stamp = stamp;
-        return {Added::kNew, 0};
+        return {true, 0};
       }
       if (one.stamp < place->stamp) place = &one;
     }
     const Epoch displaced = place->stamp;
     *place = {sole, stamp};
-    return {Added::kNew, displaced};
+    return {true, displaced};
   }
   // The stamp a lane has to wait for. `name` none: a lane without blocks of its own.
   Epoch of(LaneName name) const {

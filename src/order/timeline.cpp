@@ -206,7 +206,7 @@ void Timeline::demand_of_others(Epoch stamp, LaneName sole) {
   if (stamp <= completed_.load(std::memory_order_relaxed)) return;
   const Demands::Result result = demands_.add(stamp, sole);
   if (result.displaced > completed_.load(std::memory_order_relaxed)) raise_lean(result.displaced);
-  if (result.added == Demands::Added::kNew) demand_.store(++demands_made_, std::memory_order_release);
+  if (result.is_new) demand_.store(++demands_made_, std::memory_order_release);
 }
 
 Epoch Timeline::newest_leant_on_locked() const {

@@ -383,7 +383,7 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
     range = take_range(bytes, How::kAfterWait, search);
     if (range != nullptr) return kSuccess;
     release_free_segments(0);
-    in_flight_.wait_for_releases(device_);
+    in_flight_.wait_for_releases(device_, context());
     range = add_segment(exact, bytes, search);
     return search->status;
   });

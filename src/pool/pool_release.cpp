@@ -38,10 +38,14 @@ bool Pool::give_back(Segment* segment) {
 // Releases a detached segment; returns its bytes, 0 if the driver refused.
 uint64_t Pool::hand_back(Segment* segment) {
   const uint64_t bytes = give_back(segment) ? segment->bytes : 0;
-  // If the driver refuses the release, put the segment back, with the stamp it had.
-  if (bytes == 0 && !(page_map.enter(segment->start, segment->bytes) &&
-                      ranges_.add(segment->start, segment->bytes, 0, segment->first->stamp) != nullptr)) {
-    lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
+  // If the driver refuses the release, put the segment back, with the stamp it had. Without host memory for
+  // its records it is lost until the context ends.
+  if (bytes == 0) {
+    const bool entered = page_map.enter(segment->start, segment->bytes);
+    if (!entered || ranges_.add(segment->start, segment->bytes, 0, segment->first->stamp) == nullptr) {
+      if (entered) page_map.remove(segment->start, segment->bytes);
+      lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
+    }
   }
   ranges_.forget(segment);
   return bytes;

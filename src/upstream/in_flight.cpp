@@ -3,7 +3,13 @@
 
 #include <algorithm>
 
+#include "base/after_fork.hpp"
+
 namespace cupool::upstream {
+
+namespace {
+CUPOOL_AFTER_FORK(endings_after_fork, ContextEnding::forget_after_fork);
+}  // namespace
 
 InFlight::Call::Call(InFlight& all, driver::Context context, Kind kind, int device)
     : all_(all), context_(context), kind_(kind), device_(device) {
@@ -40,10 +46,13 @@ bool InFlight::has_calls(driver::Context context) {
   return false;
 }
 
-bool InFlight::has_releases(int device) {
+bool InFlight::has_releases(int device, driver::Context context) {
   Guard hold(lock_);
   for (const Call* call = first_; call != nullptr; call = call->next_) {
-    const bool helps = device == kEveryDevice || call->device_ == kEveryDevice || call->device_ == device;
+    const bool helps = context != nullptr
+                           ? call->context_ == context
+                           : device == driver::kEveryDevice || call->device_ == driver::kEveryDevice ||
+                                 call->device_ == device;
     if (call->kind_ == Kind::kRelease && helps) return true;
   }
   return false;
@@ -66,8 +75,8 @@ void InFlight::fail(driver::Context context) {
   if (std::find(failed_.begin(), failed_.end(), context) == failed_.end()) failed_.push_back(context);
 }
 
-void InFlight::wait_for_releases(int device) {
-  while (has_releases(device)) sched_yield();
+void InFlight::wait_for_releases(int device, driver::Context context) {
+  while (has_releases(device, context)) sched_yield();
 }
 
 bool InFlight::can_be_asked() {

@@ -25,6 +25,7 @@ class ContextEnding {
   ContextEnding& operator=(const ContextEnding&) = delete;
 
   static bool is_under_way() { return under_way.load(std::memory_order_acquire) != 0; }
+  static void forget_after_fork() { under_way.store(0, std::memory_order_relaxed); }
 
  private:
   static inline constinit std::atomic<int> under_way{0};
@@ -32,8 +33,6 @@ class ContextEnding {
 
 class InFlight {
  public:
-  static constexpr int kEveryDevice = -1;
-
   constexpr InFlight() = default;
 
   // kUse: the context does not end meanwhile. kRelease: the same, and memory is on its way to the driver; a
@@ -43,7 +42,7 @@ class InFlight {
   class Call {
    public:
     // `device`: whose memory is on its way.
-    Call(InFlight& all, driver::Context context, Kind kind, int device = kEveryDevice);
+    Call(InFlight& all, driver::Context context, Kind kind, int device = driver::kEveryDevice);
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -73,9 +72,10 @@ class InFlight {
   void fail(driver::Context context);
   bool is_off(driver::Context context);
 
-  // Waits until no other thread is releasing memory of a device. Of no other device: a release waits for
-  // work, which may wait for the caller. pre: the calling thread is not releasing any.
-  void wait_for_releases(int device);
+  // Waits until no other thread is releasing memory of a device, or, if one is named, of a context. Of no
+  // other: a release waits for work, which may wait for the caller. pre: the calling thread is not releasing
+  // any.
+  void wait_for_releases(int device, driver::Context context = nullptr);
   // Whether the lock becomes free within a moment: not if a signal handler interrupted its holder on this
   // thread.
   bool can_be_asked();
@@ -84,7 +84,7 @@ class InFlight {
  private:
   bool is_off_locked(driver::Context context) const CUPOOL_REQUIRES(lock_);
   bool has_calls(driver::Context context);
-  bool has_releases(int device);
+  bool has_releases(int device, driver::Context context);
 
   Lock lock_;
   Call* first_ CUPOOL_GUARDED_BY(lock_) = nullptr;

@@ -218,8 +218,9 @@ Freed Wholes::free(Address address, Waits waits) {
     waits_for_work ? order.wait_in_free() : order.seal_in_free();
   }
   if (leaves) {
+    const InFlight::Call releasing(in_flight_, context, InFlight::Kind::kRelease, account.upstream.device());
     // The driver's free would break a capture: during one the block stays cached, unused.
-    const bool may_release = order_.gate().enter();
+    const bool may_release = releasing.is_open() && order_.gate().enter();
     give_back(address, freed, may_release);
     if (may_release) order_.gate().leave();
   }
@@ -376,7 +377,7 @@ bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
     choice.keep = idle - std::min(idle, excess);
   }
   release(choice);
-  in_flight_.wait_for_releases(is_host_visible() ? InFlight::kEveryDevice : device);
+  in_flight_.wait_for_releases(is_host_visible() ? driver::kEveryDevice : device);
   // Another thread's request is booked already, but the driver may still refuse it.
   const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
   while (others_ask && upstream::Limit::is_asking(device)) sched_yield();

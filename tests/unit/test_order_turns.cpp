@@ -174,3 +174,21 @@ TEST_CASE("blocks that are allocated together are predicted together") {
   }
   CHECK(wrong == 0);
 }
+
+TEST_CASE("many places of a program are foreseen side by side") {
+  constexpr LaneName kMain{1}, kSide{2};
+  constexpr uint64_t kPlaces = 120;
+  LaneGuess guesses;
+  uint64_t work = 0;
+  int wrong = 0;
+  // The streams take turns at every block, so that a guess that was pushed out is a wrong one.
+  for (int step = 0; step < 20; ++step) {
+    for (uint64_t i = 1; i <= kPlaces; ++i) {
+      const LaneName present = i % 2 == 0 ? kMain : kSide;
+      const LaneName next = i % 2 == 0 ? kSide : kMain;
+      const uint64_t bytes = (i * i * i + 17) << 12;  // some share an entry
+      if (guesses.guess(bytes, present, work++) != next && step > 2) ++wrong;
+    }
+  }
+  CHECK(wrong == 0);
+}

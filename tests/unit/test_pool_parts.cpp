@@ -209,6 +209,25 @@ TEST_CASE_METHOD(Parts, "what one lane alone has used serves that lane first, an
   CHECK(take_own(4 * kMiB, order::LaneName{2}) == nullptr);
 }
 
+TEST_CASE_METHOD(Parts,
+                 "where streams overlap a large block keeps a small rest, and its range serves larger ones") {
+  Range* const range = take(16 * kMiB);
+  work_in_two_lanes();
+  ranges.give(range, time.open(), time);
+  time.seal_in_free();
+  CHECK(take(15 * kMiB, order::Reach::kAll) == range);
+  CHECK(range->bytes == 16 * kMiB);
+  work_in_two_lanes();
+  ranges.give(range, time.open(), time);
+  time.seal_in_free();
+  CHECK(take(31 * kMiB / 2, order::Reach::kAll) == range);
+  // A rest of more than a twelfth is cut off.
+  work_in_two_lanes();
+  ranges.give(range, time.open(), time);
+  time.seal_in_free();
+  CHECK(take(10 * kMiB, order::Reach::kAll)->bytes == 10 * kMiB);
+}
+
 TEST_CASE_METHOD(Parts, "a large range is not cut for a block that another one fits better") {
   Range* const small = take(4 * kMiB);
   Range* const large = take(12 * kMiB);
