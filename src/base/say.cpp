@@ -3,6 +3,7 @@
 // g++ 13 sees a copy past the end in fmt's code, where there is none. Before all headers: it is told of lines
 // in the C++ library's.
 #pragma GCC diagnostic ignored "-Warray-bounds"
+#pragma GCC diagnostic ignored "-Wstringop-overflow"
 #endif
 #define FMT_HEADER_ONLY
 #include "base/say.hpp"
