@@ -36,6 +36,14 @@ struct Held {
 // driver serves instead.
 inline constexpr Status kDeclined = -1;
 
+// Memory to release without need.
+struct Idle {
+  uint64_t for_ms = 0;  // unused for so long
+  int device = kEveryDevice;
+  bool only_quiet = false;     // of contexts that were given no work for a while
+  bool on_own_thread = false;  // the caller is not a thread of the program
+};
+
 class Allocator {
  public:
   // Allocates `bytes` > 0 in `context`, which is the current one; returns the driver's status or kDeclined.
@@ -66,8 +74,8 @@ class Allocator {
   virtual uint64_t trim(uint64_t keep) = 0;
   // Releases all idle memory of a device, because it is needed elsewhere.
   virtual uint64_t release_everything(int device) = 0;
-  // Releases memory idle for CUPOOL_DECAY_MS: the program has just waited for all its work.
-  virtual void decay() = 0;
+  // Releases memory that nobody needs, while nothing is pending in its context; returns the bytes released.
+  virtual uint64_t release_idle(const Idle& which) = 0;
   // Overrides CUPOOL_MAX_CACHED, for future contexts too.
   virtual void set_max_cached(uint64_t bytes) = 0;
   // How many bytes trim(0) of a context would free on its device.

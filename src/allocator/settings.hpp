@@ -12,7 +12,6 @@ struct Settings {
   uint64_t max_cached = ~uint64_t{0};
   uint64_t limit = ~uint64_t{0};
   uint64_t many_budget = 128 << 20;
-  uint64_t decay_ms = 0;
   bool free_waits = false;
 
   static Settings from(const config::Options& options, uint64_t device_bytes) {
@@ -20,7 +19,6 @@ struct Settings {
     settings.max_cached = options.max_cached.of(device_bytes);
     settings.limit = options.limit.of(device_bytes);
     settings.many_budget = options.many_budget.of(device_bytes);
-    settings.decay_ms = options.decay_ms;
     settings.free_waits = options.free == config::FreeMode::kSync;
     return settings;
   }

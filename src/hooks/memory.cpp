@@ -3,6 +3,7 @@
 // which gives its own answer: bad arguments, no context, a capture that forbids allocation.
 #include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/keeper.hpp"
 #include "hooks/loads.hpp"
 #include "hooks/permission.hpp"
 #include "hooks/serving.hpp"
@@ -98,6 +99,7 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
       cupool::driver::Address address;
       const cupool::driver::Status status = memory.allocate_slow(context, bytes, &address);
       if (status == cupool::driver::kSuccess) [[likely]] {
+        cupool::hooks::note_device_memory();
         if (cupool::hooks::watches_blocks()) [[unlikely]]
           cupool::hooks::block_given(address, bytes, cupool::hooks::First::kWork);
         *pointer = address;
@@ -124,6 +126,7 @@ CUresult free_elsewhere(CUdeviceptr pointer) {
   const CUresult result =
       cupool::hooks::to_result(memory.allocate_slow(context, bytes, &address, Kept::kNone));
   *pointer = address;
+  cupool::hooks::note_device_memory();
   count_failure(result, Counter::failed_allocations);
   return result;
 }

@@ -21,6 +21,7 @@
 #include "hooks/debug_fill.hpp"
 #include "hooks/direct_access.hpp"
 #include "hooks/imports.hpp"
+#include "hooks/keeper.hpp"
 #include "hooks/linked_names.hpp"
 #include "hooks/loads.hpp"
 #include "hooks/serving.hpp"
@@ -131,6 +132,7 @@ void hooks::context_made() {
 void hooks::before_the_driver_ends() {
   // Once it shuts down, the driver refuses allocations and queries of its pool.
   stop_remembering_contexts();
+  stop_keeper();
   native::NativePool* const native = memory.native();
   for (int device = 0; native != nullptr && device < stats::kMostDevices; ++device) native->usage(device);
 }

@@ -9,6 +9,7 @@
 #include "cuda/real.hpp"
 #include "hooks/operands.hpp"
 #include "hooks/serving.hpp"
+#include "order/submission_gate.hpp"
 #include "stats/counters.hpp"
 
 namespace cupool::hooks {
@@ -50,6 +51,7 @@ CUresult forward_counted(Call&& call) {
 template <typename Call>
 [[gnu::always_inline]] inline CUresult submit_now(order::Timeline& order, order::Lane lane, Call&& call) {
   CUresult result;
+  const order::SubmissionGate::Pass pass;
   {
     const Reentry guard;
     result = call();
@@ -218,6 +220,7 @@ struct SubmitHook<cuda::Kind::kList, place, Self, decltype(&cuLaunchCooperativeK
       if (order != nullptr && !before_submit(*order, stream)) return forbidden(*order);
     }
     CUresult result;
+    const order::SubmissionGate::Pass pass;
     {
       const Reentry guard;
       result = Self::entry()(launches, count, flags);

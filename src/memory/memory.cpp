@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <new>
 
+#include "base/clock.hpp"
+#include "config/options.hpp"
 #include "memory/hot_path.hpp"
 #include "stats/counters.hpp"
 #include "upstream/limit.hpp"
@@ -184,8 +186,31 @@ void Memory::set_max_cached(uint64_t bytes) {
   for_each([&](Allocator& one) { one.set_max_cached(bytes); });
 }
 
+uint64_t Memory::release_idle(const allocator::Idle& which) {
+  uint64_t released = 0;
+  for_each([&](Allocator& one) { released += one.release_idle(which); });
+  return released;
+}
+
+// At most a quarter of the period late, and rare enough to cost nothing.
 void Memory::decay() {
-  for_each([](Allocator& one) { one.decay(); });
+  const uint64_t period = config::options().decay_ms;
+  const uint64_t now = now_ns() / 1'000'000;
+  uint64_t last = decayed_at_.load(std::memory_order_relaxed);
+  if (now - last < period / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
+  release_idle({.for_ms = period});
+}
+
+void Memory::decay_quiet() {
+  order_.for_each([](order::Timeline& timeline) { timeline.look_if_quiet(); });
+  release_idle({.for_ms = config::options().decay_ms, .only_quiet = true, .on_own_thread = true});
+}
+
+uint64_t Memory::release_for_others(int device) {
+  order_.for_each([](order::Timeline& timeline) {
+    if (!timeline.is_idle()) timeline.expect_completion();
+  });
+  return release_idle({.device = device, .on_own_thread = true});
 }
 
 uint64_t Memory::largest_free(int device, bool wait) {

@@ -99,8 +99,12 @@ class Memory {
   uint64_t trim(uint64_t keep);
   // Overrides CUPOOL_MAX_CACHED, for future contexts too.
   void set_max_cached(uint64_t bytes);
-  // The program has just waited for all its work: a good moment to release long-idle memory.
+  // The program has just waited for all its work: a good moment to release memory unused for CUPOOL_DECAY_MS.
   void decay();
+  // The same, called now and then by a thread of ours, for a program that makes no call any more.
+  void decay_quiet();
+  // Releases what it can of a device without making anybody wait, because another process needs it.
+  uint64_t release_for_others(int device);
   // Idle managed memory may occupy an unknown part of the device: before a question about free memory, keep
   // little of it.
   void release_idle_managed(driver::Context context);
@@ -138,6 +142,7 @@ class Memory {
     return found;
   }
 
+  uint64_t release_idle(const allocator::Idle& which);
   whole::Wholes* wholes_of(driver::Driver& source);
   Status allocate_from_driver(driver::Driver& source, uint64_t bytes, Address* out);
   Status allocate_when_short(allocator::Allocator& first, driver::Driver& source, driver::Context context,
@@ -156,6 +161,7 @@ class Memory {
   // Each is made for its first block, in this order, and never destroyed.
   std::array<std::atomic<whole::Wholes*>, kMostWholes> wholes_{};
   std::atomic<uint64_t> max_cached_{kFromOptions};
+  std::atomic<uint64_t> decayed_at_{0};  // milliseconds
 };
 
 }  // namespace cupool::memory

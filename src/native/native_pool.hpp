@@ -58,7 +58,10 @@ class NativePool final : public allocator::Allocator {
 
   uint64_t trim(uint64_t keep) override { return trim(keep, allocator::kEveryDevice); }
   uint64_t release_everything(int device) override { return trim(0, device); }
-  void decay() override {}
+  // The driver's trim waits for nothing.
+  uint64_t release_idle(const allocator::Idle& which) override {
+    return which.only_quiet ? trim(0, which.device) : 0;
+  }
   void set_max_cached(uint64_t) override {}
   uint64_t releasable_bytes(driver::Context) override { return 0; }
   uint64_t largest_free(int, bool) override { return 0; }

@@ -23,9 +23,6 @@ namespace {
 // longer than a poll takes.
 constexpr timespec kPollInterval{0, 20'000};
 
-// From this many pending seals on, a free that adds one also polls which are done.
-constexpr size_t kManyPending = 4;
-
 // A program that uses another stream now and then does not count as one whose streams take turns.
 constexpr uint32_t kFewWaits = 16;
 
@@ -101,6 +98,7 @@ void Timeline::note_thread_locked() {
 // before anything is recorded: blocks whose work the record misses are freed with a newer stamp.
 Epoch Timeline::open_next_locked() {
   const Epoch epoch = open_.load(std::memory_order_relaxed);
+  sealer_ = nullptr;
   seals_.push(epoch, noted_.load(std::memory_order_relaxed));
   idle_.store(!kFence, std::memory_order_release);
   quiet_.store(Lane::kNone, std::memory_order_release);
@@ -126,6 +124,7 @@ bool Timeline::seal_locked(Kind kind) {
   seal.event = event;
   seal.in_free = kind == Kind::kInFree || !kSealInFree;
   if (seal.in_free) sealed_.store(epoch, std::memory_order_release);
+  if (kind == Kind::kInFree) sealer_ = &thread_token;
   refresh_locked();
   return true;
 }
@@ -150,10 +149,16 @@ void Timeline::seal_in_free() {
     seals_.newest().epoch = epoch;
     open_.store(epoch + 1, std::memory_order_release);
     sealed_.store(epoch, std::memory_order_release);
+    sealer_ = &thread_token;
   } else {
     seal_locked(Kind::kInFree);
   }
-  if (is_covered || seals_.size() >= kManyPending) poll_locked();
+  if (polls_in_ == 0) {
+    poll_locked();
+    polls_in_ = std::max(kFewestBetweenPolls, seals_.size());
+  } else {
+    --polls_in_;
+  }
   lock_.unlock();
 }
 
@@ -189,6 +194,28 @@ void Timeline::advance() {
   if (driver_.may_be_capturing() || !lock_.try_lock()) return;
   poll_locked();
   lock_.unlock();
+}
+
+bool Timeline::is_all_before_last_free() {
+  Guard hold(lock_);
+  return !blind_ && noted_.load(std::memory_order_relaxed) == Lane::kNone &&
+         (seals_.empty() || sealer_ == &thread_token);
+}
+
+void Timeline::expect_completion() {
+  if (driver_.may_be_capturing() || !lock_.try_lock()) return;
+  if (noted_.load(std::memory_order_relaxed) != Lane::kNone) seal_locked(Kind::kForCompletion);
+  poll_locked();
+  lock_.unlock();
+}
+
+// Work that begins after a quiet time opens an epoch of its own.
+void Timeline::look_if_quiet() {
+  const Epoch now = open();
+  const bool idle = is_idle();
+  was_quiet_.store(idle && now == looked_at_, std::memory_order_relaxed);
+  looked_at_ = idle ? now : 0;
+  if (!idle) expect_completion();
 }
 
 // ---- Hand-outs that lean on a seal.

@@ -118,6 +118,23 @@ class Timeline {
 
   // Polls which seals are done. Gives up at once if another thread holds the lock.
   void advance();
+  // The same if more blocks may be handed out then. In one lane, sealed blocks are handed out anyway, and the
+  // others not before all work is done.
+  void advance_for_reuse() {
+    const bool gains =
+        !one_lane_.load(std::memory_order_acquire) || noted_.load(std::memory_order_acquire) == Lane::kNone;
+    if (gains) advance();
+  }
+  // Whether all pending work was submitted before this thread's last free, so that a release waits for
+  // nothing that the free would not have waited for. pre: no submission is under way.
+  bool is_all_before_last_free();
+  // Makes it known some time later whether all work submitted so far is done, also if the program frees
+  // nothing more.
+  void expect_completion();
+  // For one thread that looks now and then. Quiet: at the last two looks nothing was pending, and no work
+  // began in between.
+  void look_if_quiet();
+  bool was_quiet() const { return was_quiet_.load(std::memory_order_relaxed) && is_idle(); }
   // Makes sealed blocks reachable: for kOrder the context has to wait on the device. False: there is nothing
   // to gain.
   bool reach();
@@ -168,6 +185,10 @@ class Timeline {
   void forget_after_fork();
 
  private:
+  // So many frees that seal, or as many as seals are pending, go by between two polls in frees: a device that
+  // is far behind is not asked more often than it answers.
+  static constexpr size_t kFewestBetweenPolls = 4;
+
   static uint64_t next_life() {
     static constinit std::atomic<uint64_t> lives{0};
     return lives.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -219,11 +240,15 @@ class Timeline {
   std::atomic<size_t> lanes_{0};
   std::atomic<bool> several_threads_{false};
   std::atomic<bool> direct_{false};
+  std::atomic<bool> was_quiet_{false};
+  Epoch looked_at_ = 0;  // the open epoch at the last look
 
   alignas(64) Lock lock_;
   bool blind_ CUPOOL_GUARDED_BY(lock_) = false;            // work may be submitted unseen
   bool failed_ CUPOOL_GUARDED_BY(lock_) = false;           // the driver no longer answers for its events
   const void* thread_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // identifies the thread noted first
+  const void* sealer_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // whose free made the newest seal, if one did
+  size_t polls_in_ CUPOOL_GUARDED_BY(lock_) = kFewestBetweenPolls;  // so many frees until one polls again
   uint32_t stream_waits_ CUPOOL_GUARDED_BY(lock_) = 0;
   uint64_t demands_made_ CUPOOL_GUARDED_BY(lock_) = 0;
   Demands demands_ CUPOOL_GUARDED_BY(lock_);

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/reentry.hpp"
+#include "order/submission_gate.hpp"
 #include "pool/page_map.hpp"
 #include "report/shortage.hpp"
 #include "stats/device.hpp"
@@ -46,8 +47,7 @@ Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::D
 
 void Pool::set_max_cached(uint64_t bytes) {
   max_cached_.store(bytes, std::memory_order_relaxed);
-  const bool keeps =
-      settings_.thread_cache != 0 && bytes > ThreadCache::kLargestKept && settings_.decay_ms == 0;
+  const bool keeps = settings_.thread_cache != 0 && bytes > ThreadCache::kLargestKept;
   most_kept_large_.store(keeps ? ThreadCache::kLargestKept : 0, std::memory_order_relaxed);
 }
 
@@ -93,7 +93,7 @@ bool Pool::keeps_many(ThreadCache& cache, unsigned size_class) {
 // done by now.
 bool Pool::take_after_wait(ThreadCache& cache, unsigned size_class, Entry* out) {
   if (order().is_idle() || order().is_capturing() || !keeps(cache, size_class)) return false;
-  order().advance();
+  order().advance_for_reuse();
   cache.enter();
   bool hit = cache.take(size_class, order::Reach::kCheap, out);
   cache.exit();
@@ -171,7 +171,7 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
 bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search) {
   if (fetch_small(cache, size_class, out, search)) return true;
   if (!order().is_idle() && !order().is_capturing()) {
-    order().advance();
+    order().advance_for_reuse();
     const bool hit = fetch_small(cache, size_class, out, search) ||
                      (keeps_many(cache, size_class) && fetch_small_reached(cache, size_class, out, search));
     if (hit) {
@@ -245,7 +245,7 @@ Range* Pool::take_kept_range(ThreadCache& cache, unsigned size_class, uint64_t b
 // No range may be handed out now: tries time first (pending ranges), then room.
 Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   if (!order().is_idle() && !order().is_capturing()) {
-    order().advance();
+    order().advance_for_reuse();
     if (Range* range = take_kept_range(cache, size_class, bytes, search)) return range;
     if (order().is_spread()) {
       if (Range* range = make_range_for_lane(cache, size_class, bytes, search)) return range;
@@ -301,13 +301,16 @@ Range* Pool::take_own_range(uint64_t bytes, Search* search) {
 }
 
 // Releases free but unsuitable segments before growing, to keep the footprint low. The driver's free waits
-// for all work, so only when nothing is pending beyond what this thread's last free would have waited for,
-// and no other thread may be submitting more.
+// for all work, so only when nothing is pending beyond what this thread's last free would have waited for.
 uint64_t Pool::release_for_growth(ThreadCache& cache) {
-  const bool is_last = cache.has_just_freed() && order().has_context_events();
-  const bool waits_for_nothing_new = order().reuse() != order::Reuse::kCompleted && !order().has_gates() &&
-                                     !order().has_several_threads() && (order().is_idle() || is_last);
-  return waits_for_nothing_new && !order().is_capturing() ? release_free_segments(0) : 0;
+  if (order().reuse() == order::Reuse::kCompleted || order().has_gates() || order().is_capturing()) return 0;
+  if (!order().has_several_threads()) {
+    const bool is_last = cache.has_just_freed() && order().has_context_events();
+    return order().is_idle() || is_last ? release_free_segments(0) : 0;
+  }
+  if (ranges_.free_bytes() == 0) return 0;
+  const order::SubmissionGate::Closing gate;
+  return gate.is_closed() && order().is_all_before_last_free() ? release_free_segments(0) : 0;
 }
 
 // Where streams overlap, more memory may be taken while blocks with unfinished work lie idle, so that streams

@@ -97,8 +97,7 @@ class Pool {
   // Makes all the room it can: empties thread caches, releases tainted and free segments.
   uint64_t release_everything();
   void empty_thread_caches();
-  // At a quiet moment, or in a free: releases segments that were idle for CUPOOL_DECAY_MS.
-  void decay(bool in_free);
+  uint64_t release_idle(const allocator::Idle& which);
   // After a free: trims to CUPOOL_MAX_CACHED.
   void trim_to_limit();
 
@@ -147,7 +146,7 @@ class Pool {
   }
   // The context is ending: no thread enters the pool from now on.
   void shut() { context_.store(nullptr, std::memory_order_seq_cst); }
-  // Whether a thread is still in it. pre: order_for_owners() was called after shut().
+  // Whether a thread is still in it. pre: AllThreads::order() was called after shut().
   bool is_in_use() CUPOOL_EXCLUDES(caches_lock_);
   // Drops all records; the driver frees the memory itself. `number` rises with every closed pool.
   void close(uint64_t number);
@@ -237,7 +236,6 @@ class Pool {
   std::atomic<unsigned> threads_{0};  // with a cache here
   std::atomic<uint64_t> max_cached_{0};
   std::atomic<uint64_t> most_kept_large_{0};
-  std::atomic<uint64_t> decayed_at_{0};
   std::atomic<uint64_t> allocated_segments_{0};
   std::atomic<uint64_t> released_segments_{0};
   std::atomic<uint64_t> unfinished_{0};  // bytes freed since a free last waited, where reuse is exact

@@ -1,7 +1,8 @@
 // Releasing wholly free segments to the driver. Every release is a real cuMemFree, which waits for all work
-// of the context, so it happens where the program expects that (in a free, after its own wait) or after the
-// driver has refused memory. No pool lock is held across it.
+// of the context, so it happens in a free, while nothing is pending, or after the driver has refused memory.
+// No pool lock is held across it.
 #include "base/clock.hpp"
+#include "order/idle_moment.hpp"
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
 #include "stats/device.hpp"
@@ -79,22 +80,26 @@ uint64_t Pool::trim(uint64_t keep) {
   return release_free_segments(keep);
 }
 
-void Pool::decay(bool in_free) {
-  // A release would wait for work still pending in a stream that the program did not wait for, and for what
-  // another thread submits meanwhile; only a free may do that.
-  if (settings_.decay_ms == 0 || context() == nullptr || !order().is_idle()) return;
-  if (in_free != order().has_several_threads()) return;
+// One segment at a time: submissions wait meanwhile.
+uint64_t Pool::release_idle(const allocator::Idle& which) {
+  const bool is_meant = which.device == allocator::kEveryDevice || which.device == device_;
+  if (!is_meant || context() == nullptr || order().is_capturing() || !order().is_idle()) return 0;
+  if (which.only_quiet && !order().was_quiet()) return 0;
   const uint64_t now = now_ns() / 1'000'000;
-  // At most a quarter of the period late, rare enough to cost nothing; one thread does it.
-  uint64_t last = decayed_at_.load(std::memory_order_relaxed);
-  if (now - last < settings_.decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
   empty_thread_caches();
-  const Release release(*this);
-  if (!release.may_begin()) return;
-  while (Segment* segment = ranges_.detach_idle(now, settings_.decay_ms, order())) {
-    if (hand_back(segment) == 0) break;
-    stats_.count(stats::DeviceCounter::decays);
+  uint64_t released = 0;
+  for (uint64_t bytes = 1; bytes != 0; released += bytes) {
+    bytes = 0;
+    const order::IdleMoment moment(order(), which.on_own_thread);
+    if (!moment.has_come()) break;
+    const Release release(*this);
+    if (!release.may_begin()) break;
+    Segment* const segment = ranges_.detach_idle(now, which.for_ms, order());
+    if (segment == nullptr) break;
+    bytes = hand_back(segment);
+    if (bytes != 0) stats_.count(stats::DeviceCounter::decays);
   }
+  return released;
 }
 
 void Pool::trim_to_limit() {

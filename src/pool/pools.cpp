@@ -143,7 +143,6 @@ void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes, Waits waits
   }
   if (!cache.order().is_idle()) pool.finish_free(cache, bytes);
   pool.trim_to_limit();
-  pool.decay(true);
 }
 
 Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits waits) {
@@ -244,7 +243,7 @@ Pool* Pools::open(driver::Context context) {
   for (auto& slot : pools_) {
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
     if (&slot == pools_.data()) {
-      prepare_thread_caches();
+      AllThreads::prepare();
       make_thread_key();
     }
     auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, *order, in_flight_);
@@ -285,7 +284,7 @@ void Pools::shut(driver::Context context) {
       pool->shut();
     }
   }
-  order_for_owners();
+  AllThreads::order();
 }
 
 bool Pools::is_in_use(driver::Context context) {
@@ -355,8 +354,10 @@ void Pools::set_max_cached(uint64_t bytes) {
   for_each([&](Pool& pool) { pool.set_max_cached(bytes); });
 }
 
-void Pools::decay() {
-  for_each([](Pool& pool) { pool.decay(false); });
+uint64_t Pools::release_idle(const allocator::Idle& which) {
+  uint64_t released = 0;
+  for_each([&](Pool& pool) { released += pool.release_idle(which); });
+  return released;
 }
 
 uint64_t Pools::largest_free(int device, bool wait) {

@@ -3,10 +3,7 @@
 // one.
 #include "pool/thread_cache.hpp"
 
-#include <linux/membarrier.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -14,21 +11,6 @@
 #include "pool/metadata.hpp"
 
 namespace cupool::pool {
-
-bool ThreadCache::has_membarrier_ = false;
-
-void prepare_thread_caches() {
-#if !defined(__SANITIZE_THREAD__)
-  ThreadCache::has_membarrier_ =
-      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-#endif
-}
-
-void order_for_owners() {
-  // The owner's fence alone does not order our stores before our loads.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (ThreadCache::has_membarrier_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-}
 
 uint32_t ThreadCache::prepare(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
@@ -91,9 +73,9 @@ unsigned ThreadCache::next_to_empty(unsigned size_class) {
 
 void ThreadCache::stop() {
   stop_.fetch_or(kStop, std::memory_order_seq_cst);
-  order_for_owners();
+  AllThreads::order();
   while (busy_.load(std::memory_order_acquire)) sched_yield();
-  if (!kStoresInOrder) order_for_owners();
+  if (!kStoresInOrder) AllThreads::order();
 }
 
 void ThreadCache::start() { stop_.fetch_and(static_cast<uint8_t>(~kStop), std::memory_order_release); }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/all_threads.hpp"
 #include "base/reentry.hpp"
 #include "order/timeline.hpp"
 #include "pool/kept_large.hpp"
@@ -87,7 +88,7 @@ class alignas(128) ThreadCache {
     return true;
   }
   // Around a longer use of the pool by the owner; the end of the context waits for it. The waiting thread
-  // calls order_for_owners() before is_in_use().
+  // calls AllThreads::order() before is_in_use().
   void begin_use() {
     in_use_.store(true, std::memory_order_relaxed);
     if ((stop_.load(std::memory_order_relaxed) & kHeavy) != 0) {
@@ -194,7 +195,7 @@ class alignas(128) ThreadCache {
 
   ThreadCache(Pool* pool, const SizeClasses& sizes, const Settings& settings, stats::Device& device,
               order::Timeline& order)
-      : stop_(has_membarrier_ ? kGo : kHeavy),
+      : stop_(AllThreads::can_be_ordered() ? kGo : kHeavy),
         pool_(pool),
         order_(&order),
         most_{settings.thread_cache, settings.thread_cache / 4},
@@ -225,10 +226,6 @@ class alignas(128) ThreadCache {
     bytes_of(size_class) = bytes;
     return true;
   }
-
-  friend void prepare_thread_caches();
-  friend void order_for_owners();
-  static bool has_membarrier_;
 
 #if defined(__x86_64__)
   static constexpr bool kStoresInOrder = true;
@@ -263,11 +260,5 @@ class alignas(128) ThreadCache {
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
   const SizeClasses sizes_;  // a copy: one indirection less on the hot path
 };
-
-// A full fence on the calling thread and on every cache owner: each then sees the other's earlier stores.
-void order_for_owners();
-
-// Once, before the first cache: asks the kernel for membarrier.
-void prepare_thread_caches();
 
 }  // namespace cupool::pool

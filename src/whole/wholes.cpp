@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <vector>
 
 #include "base/host_memory.hpp"
+#include "order/idle_moment.hpp"
 #include "report/shortage.hpp"
 #include "stats/counters.hpp"
 #include "upstream/retry.hpp"
@@ -225,7 +227,6 @@ Freed Wholes::free(Address address, Waits waits) {
     if (may_release) order_.gate().leave();
   }
   if (is_surplus) release(surplus);
-  if (may_wait && account.settings.decay_ms != 0 && order.has_several_threads()) decay(context);
   if (may_wait && account.settings.free_waits) order.wait_for_all();
   return Freed::kDone;
 }
@@ -395,6 +396,7 @@ driver::Context Wholes::context_of_oldest(const Choice& choice, int* device) {
       continue;
     // What lies in a context that has failed, or ends, must not stand before all others.
     if (in_flight_.is_off(context)) continue;
+    if (choice.only_idle != nullptr && choice.only_idle->only_quiet && !account.order.was_quiet()) continue;
     age = account.by_age.begin()->first;
     oldest = context;
     *device = account.upstream.device();
@@ -410,10 +412,9 @@ bool Wholes::remove_oldest(const Choice& choice, uint64_t newest, Address* start
   const Account& account = found->second;
   const Address oldest = account.by_age.begin()->second;
   const Whole& whole = table_[oldest];
-  // Releasing a block that is not ready would wait for work, which only a free may do.
-  const bool is_old = whole.idle_since <= choice.idle_since && account.order.is_idle() &&
-                      (choice.in_free || !account.order.has_several_threads());
-  if ((choice.only_old && !is_old) || whole.age > newest) return false;
+  const bool is_needed =
+      choice.only_idle != nullptr && now_ms() - whole.idle_since < choice.only_idle->for_ms;
+  if (is_needed || whole.age > newest) return false;
   *start = oldest;
   *out = whole;
   remove_idle(oldest, whole);
@@ -434,6 +435,14 @@ uint64_t Wholes::release(const Choice& choice) {
   while (const driver::Context context = context_of_oldest(choice, &device)) {
     const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease, device);
     if (!call.is_open()) continue;
+    // A block that is not ready would wait for work, which only a free may do.
+    std::optional<order::IdleMoment> moment;
+    if (choice.only_idle != nullptr) {
+      order::Timeline* const order = order_.find(context);
+      if (order == nullptr) break;
+      moment.emplace(*order, choice.only_idle->on_own_thread);
+      if (!moment->has_come()) break;
+    }
     Choice oldest = choice;
     oldest.context = context;
     Address start = 0;
@@ -442,8 +451,8 @@ uint64_t Wholes::release(const Choice& choice) {
     // A refused block is put back as the newest, so each is tried once.
     if (!give_back(start, whole, true)) continue;
     if (stats::ThreadTally* const tally = whole.account->tally) {
-      if (choice.only_old) tally->device().count(DeviceCounter::decays);
-      if (!choice.only_old && released == 0) tally->device().count(DeviceCounter::trims);
+      if (choice.only_idle != nullptr) tally->device().count(DeviceCounter::decays);
+      if (choice.only_idle == nullptr && released == 0) tally->device().count(DeviceCounter::trims);
     }
     released += whole.bytes;
   }
@@ -484,17 +493,8 @@ uint64_t Wholes::trim(uint64_t keep) {
   return released;
 }
 
-void Wholes::decay(driver::Context context) {
-  const uint64_t decay_ms = config::options().decay_ms;
-  if (decay_ms == 0) return;
-  const uint64_t now = now_ms();
-  // At the same rate as the pool's decay.
-  uint64_t last = decayed_at_.load(std::memory_order_relaxed);
-  if (now - last < decay_ms / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
-  release({.context = context,
-           .only_old = true,
-           .in_free = context != nullptr,
-           .idle_since = now - std::min(now, decay_ms)});
+uint64_t Wholes::release_idle(const allocator::Idle& which) {
+  return release({.device = which.device, .only_idle = &which});
 }
 
 // ---- Without the driver.

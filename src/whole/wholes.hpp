@@ -48,7 +48,7 @@ class Wholes final : public allocator::Allocator {
   bool device_of(driver::Context context, int* device) override;
   uint64_t trim(uint64_t keep) override;
   uint64_t release_everything(int device) override;
-  void decay() override { decay(nullptr); }
+  uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t bytes) override { max_cached_.store(bytes, std::memory_order_relaxed); }
   uint64_t releasable_bytes(driver::Context context) override;
   uint64_t largest_free(int device, bool wait) override;
@@ -98,10 +98,8 @@ class Wholes final : public allocator::Allocator {
   struct Choice {
     driver::Context context = nullptr;
     int device = allocator::kEveryDevice;
-    uint64_t keep = 0;      // bytes to keep
-    bool only_old = false;  // only blocks that are ready, and idle since `idle_since` or earlier
-    bool in_free = false;   // called inside a free of this context's memory
-    uint64_t idle_since = 0;
+    uint64_t keep = 0;                           // bytes to keep
+    const allocator::Idle* only_idle = nullptr;  // only blocks that nobody needs
 
     bool covers(driver::Context one, const Account& account) const {
       return (context == nullptr || one == context) &&
@@ -138,7 +136,6 @@ class Wholes final : public allocator::Allocator {
   // Releases a block to the driver, if `may_call`. False: it must not be called, or refused; the block is
   // kept.
   bool give_back(Address start, const Whole& whole, bool may_call);
-  void decay(driver::Context context);
   // Drops entries of memory that the driver has taken back by itself.
   void forget_range(Address start, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   Table::iterator forget(Table::iterator entry) CUPOOL_REQUIRES(lock_);
@@ -154,7 +151,6 @@ class Wholes final : public allocator::Allocator {
   uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;
   std::atomic<uint64_t> gone_{0};  // blocks released to the driver
   std::atomic<uint64_t> max_cached_{kFromOptions};
-  std::atomic<uint64_t> decayed_at_{0};
 };
 
 }  // namespace cupool::whole

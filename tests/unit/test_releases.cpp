@@ -1,14 +1,19 @@
 // Memory that one thread gives back while another looks for some: what waits for it, and what must not.
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 
 #include "base/clock.hpp"
+#include "order/submission_gate.hpp"
 #include "pool_world.hpp"
 
 using namespace cupool;
 using namespace cupool::test;
 
 namespace {
+
+constexpr uint64_t kDecayMs = 2;
+const bool environment_is_set = setenv("CUPOOL_DECAY_MS", "2", 1) == 0;
 
 constinit thread_local int current_device = 0;
 
@@ -83,4 +88,119 @@ TEST_CASE_METHOD(ReleaseWorld, "idle whole blocks of another device stay where t
   CHECK(memory.allocate(context, 30 * kMiB, &block) == driver::kOutOfMemory);
   CHECK(driver.releases == 0);
   memory.close(another);
+}
+
+// ---- Several threads.
+
+namespace {
+
+struct ThreadsWorld : PoolWorld {
+  ThreadsWorld() {
+    const order::SubmissionGate::Pass prepared;
+    allocate(kMiB);
+    work(kS);
+    std::thread([&] { work(kS); }).join();
+    REQUIRE(time().has_several_threads());
+  }
+  // A segment that does not suit the next request, with work of this thread on it.
+  void free_a_segment() {
+    const driver::Address block = allocate(100 * kMiB);
+    work(kS);
+    free(block);
+  }
+  // Whether a request that needs a new segment gave the other one back first.
+  bool releases_before_growing() {
+    const uint64_t before = driver.releases;
+    allocate(300 * kMiB);
+    return driver.releases != before;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(ThreadsWorld,
+                 "with several threads, too, segments of no use go back before the pool grows") {
+  free_a_segment();
+  CHECK(releases_before_growing());
+}
+
+TEST_CASE_METHOD(ThreadsWorld, "growing does not wait for what another thread submitted after the free") {
+  free_a_segment();
+  std::thread([&] { work(kS); }).join();
+  CHECK_FALSE(releases_before_growing());
+}
+
+TEST_CASE_METHOD(ThreadsWorld, "growing does not wait for what only another thread's free had to wait for") {
+  std::thread([&] { free_a_segment(); }).join();
+  CHECK_FALSE(releases_before_growing());
+}
+
+TEST_CASE_METHOD(ThreadsWorld, "growing does not wait while another thread submits") {
+  free_a_segment();
+  std::atomic<int> step{0};
+  std::thread other([&] {
+    const order::SubmissionGate::Pass pass;
+    step = 1;
+    while (step != 2) std::this_thread::yield();
+  });
+  while (step != 1) std::this_thread::yield();
+  CHECK_FALSE(releases_before_growing());
+  step = 2;
+  other.join();
+}
+
+// ---- Memory that nobody needs.
+
+namespace {
+
+struct QuietWorld : PoolWorld {
+  QuietWorld() {
+    REQUIRE(environment_is_set);
+    const order::SubmissionGate::Pass prepared;
+    const driver::Address block = allocate(100 * kMiB);
+    work(kS);
+    free(block);
+  }
+  void finish() {
+    driver.done_at_once = true;
+    driver.finish();
+  }
+  void look() {
+    memory.decay_quiet();
+    const uint64_t begin = now_ns();
+    const uint64_t period = 2 * kDecayMs * 1'000'000;
+    while (now_ns() - begin < period) std::this_thread::yield();
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(QuietWorld, "the memory of a program that makes no call any more goes back") {
+  finish();
+  for (int i = 0; i < 4; ++i) look();
+  CHECK(driver.reserved == 0);
+}
+
+TEST_CASE_METHOD(QuietWorld, "nothing goes back by itself while work is pending") {
+  for (int i = 0; i < 4; ++i) look();
+  CHECK(driver.reserved != 0);
+}
+
+TEST_CASE_METHOD(QuietWorld, "nothing goes back by itself between a program's launches") {
+  finish();
+  for (int i = 0; i < 4; ++i) {
+    look();
+    work(kS);
+    const order::Epoch epoch = time().begin_wait(order::Lane::kMany);
+    time().end_wait(epoch, true);
+  }
+  CHECK(driver.reserved != 0);
+}
+
+TEST_CASE_METHOD(QuietWorld, "another process gets what is idle at once, and nothing that work still uses") {
+  CHECK(memory.release_for_others(0) == 0);
+  finish();
+  CHECK(memory.release_for_others(1) == 0);
+  CHECK(memory.release_for_others(0) != 0);
+  CHECK(driver.reserved == 0);
 }

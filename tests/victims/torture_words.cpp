@@ -41,7 +41,6 @@ void Worker::prepare_words() {
   MUST(cuMemHostGetDevicePointer(&words_.address, memory, 0));
   words_.waiting = new_stream(random_, true);
   words_.releasing = new_stream(random_, false);
-  sem_init(&words_.answer, 0, 0);
 }
 
 void Worker::drop_words() {
@@ -67,7 +66,9 @@ bool Worker::close_word(CUstream stream) {
     return true;
   }
   const CUhostFn wait = [](void* answer) { sem_wait(static_cast<sem_t*>(answer)); };
-  MUST(cuLaunchHostFunc(stream, wait, &words_.answer));
+  // One for each: a function of an earlier turn, answered but not over, must not lose its answer to this one.
+  sem_init(&words_.answers.emplace_back(), 0, 0);
+  MUST(cuLaunchHostFunc(stream, wait, &words_.answers.back()));
   return true;
 }
 
@@ -81,7 +82,7 @@ void Worker::open_word(bool by_host) {
   // The host answers when it has seen the other stream's work.
   MUST(cuStreamSynchronize(words_.releasing));
   if (words_.by_function) {
-    sem_post(&words_.answer);
+    sem_post(&words_.answers.back());
     words_.by_function = false;
   } else {
     __atomic_store_n(words_.all + turn, 1u, __ATOMIC_SEQ_CST);

@@ -5,6 +5,7 @@
 
 #include <semaphore.h>
 
+#include <deque>
 #include <vector>
 
 #include "torture_world.hpp"
@@ -80,8 +81,8 @@ class Worker {
     CUdeviceptr address = 0;
     unsigned turn = 0;
     CUstream waiting = nullptr, releasing = nullptr;
-    bool by_function = false;  // a host function waits, for `answer`
-    sem_t answer;
+    bool by_function = false;  // a host function waits, for the last of `answers`
+    std::deque<sem_t> answers;
   };
   Words words_;
 };

@@ -1,0 +1,24 @@
+// The thread that returns memory nobody needs any more: of a program that makes no call, and for the
+// processes beside it. It sleeps nearly always, begins with the first device memory, and ends before the
+// driver does. It touches memory only while nothing is pending (order/idle_moment.hpp).
+#pragma once
+
+#include <atomic>
+
+namespace cupool::hooks {
+
+namespace detail {
+[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> has_keeper;
+void start_keeper();
+}  // namespace detail
+
+// The program has device memory.
+inline void note_device_memory() {
+  if (!detail::has_keeper.load(std::memory_order_relaxed)) [[unlikely]]
+    detail::start_keeper();
+}
+
+// The driver is about to shut down: the thread makes no call any more.
+void stop_keeper();
+
+}  // namespace cupool::hooks

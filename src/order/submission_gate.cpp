@@ -1,0 +1,106 @@
+// See submission_gate.hpp. A slot outlives its thread, whose end we may not learn of; slots of threads that
+// are gone are found when there is no other left.
+#include "order/submission_gate.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/after_fork.hpp"
+#include "base/all_threads.hpp"
+
+namespace cupool::order {
+
+constinit thread_local SubmissionGate::Slot* SubmissionGate::mine_ = nullptr;
+constinit SubmissionGate::Slot SubmissionGate::slots_[kMostThreads];
+constinit SubmissionGate::Slot SubmissionGate::rest_;
+
+namespace {
+
+CUPOOL_AFTER_FORK(forget_submission_gate, &SubmissionGate::forget_after_fork);
+
+bool is_gone(int thread) {
+  const int saved_errno = errno;
+  const bool gone = syscall(SYS_tgkill, getpid(), thread, 0) != 0 && errno == ESRCH;
+  errno = saved_errno;
+  return gone;
+}
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kFencesItself = true;
+#else
+constexpr bool kFencesItself = false;
+#endif
+
+}  // namespace
+
+SubmissionGate::Slot* SubmissionGate::enroll() {
+  Guard hold(enrolling_);
+  AllThreads::prepare();
+  const int self = static_cast<int>(syscall(SYS_gettid));
+  const size_t used = used_.load(std::memory_order_relaxed);
+  Slot* found = used < kMostThreads ? &slots_[used] : nullptr;
+  if (found != nullptr) used_.store(used + 1, std::memory_order_release);
+  for (size_t i = 0; i < used && found == nullptr; ++i) {
+    const int thread = slots_[i].thread.load(std::memory_order_relaxed);
+    if (is_gone(thread)) found = &slots_[i];
+  }
+  if (found == nullptr) {
+    is_overfull_.store(true, std::memory_order_seq_cst);
+    found = &rest_;
+  }
+  found->thread.store(self, std::memory_order_relaxed);
+  return mine_ = found;
+}
+
+void SubmissionGate::wait_until_open(Slot& slot) {
+  do {
+    slot.is_inside.store(false, std::memory_order_release);
+    { Guard until_open(closing_); }
+    announce(slot);
+  } while (is_closed_.load(std::memory_order_acquire));
+}
+
+// Whether no submission is under way, or is over within a moment: most take a few microseconds.
+bool SubmissionGate::is_empty() {
+  constexpr int kMoment = 500;
+  int looks = 0;
+  const size_t used = used_.load(std::memory_order_acquire);
+  for (size_t i = 0; i < used; ++i) {
+    while (slots_[i].is_inside.load(std::memory_order_acquire)) {
+      if (++looks < kMoment) continue;
+      // A thread that was cancelled inside the driver has left its mark.
+      if (!is_gone(slots_[i].thread.load(std::memory_order_relaxed))) return false;
+      break;
+    }
+  }
+  return true;
+}
+
+// A thread that enrolls after the barrier finds the gate closed.
+bool SubmissionGate::close() {
+  const bool can = AllThreads::can_be_ordered() || kFencesItself;
+  if (!can || is_overfull_.load(std::memory_order_relaxed) || !closing_.try_lock()) return false;
+  is_closed_.store(true, std::memory_order_seq_cst);
+  AllThreads::order();
+  if (!is_overfull_.load(std::memory_order_seq_cst) && is_empty()) return true;
+  open();
+  return false;
+}
+
+void SubmissionGate::open() {
+  is_closed_.store(false, std::memory_order_release);
+  closing_.unlock();
+}
+
+void SubmissionGate::forget_after_fork() {
+  const size_t used = used_.exchange(0, std::memory_order_relaxed);
+  for (size_t i = 0; i < used; ++i) slots_[i].is_inside.store(false, std::memory_order_relaxed);
+  mine_ = nullptr;
+  is_closed_.store(false, std::memory_order_relaxed);
+  enrolling_.reset_after_fork();
+  closing_.reset_after_fork();
+}
+
+}  // namespace cupool::order

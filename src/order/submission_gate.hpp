@@ -1,0 +1,85 @@
+// Holds submissions back while memory goes back to the driver, whose free waits for all work of the context
+// and holds up other threads' launches meanwhile: work that one of them submits in that moment may wait for
+// what it submits next. A submission announces itself by a plain store in its thread's slot; the thread that
+// closes the gate pays for the order of both (base/all_threads.hpp). Closing never waits for a submission
+// under way: it may be one that waits for the device.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+#include "base/lock.hpp"
+
+namespace cupool::order {
+
+class SubmissionGate {
+  struct alignas(64) Slot {
+    std::atomic<bool> is_inside{false};
+    std::atomic<int> thread{0};  // 0: free
+  };
+
+ public:
+  // Around a submission and the note of it.
+  class Pass {
+   public:
+    [[gnu::always_inline]] Pass() : slot_(*(mine_ != nullptr ? mine_ : enroll())) {
+      announce(slot_);
+      if (is_closed_.load(std::memory_order_acquire)) [[unlikely]]
+        wait_until_open(slot_);
+    }
+    [[gnu::always_inline]] ~Pass() { slot_.is_inside.store(false, std::memory_order_release); }
+    Pass(const Pass&) = delete;
+    Pass& operator=(const Pass&) = delete;
+
+   private:
+    Slot& slot_;
+  };
+
+  // Tries to close the gate for as long as this exists.
+  class Closing {
+   public:
+    Closing() : is_closed_(close()) {}
+    ~Closing() {
+      if (is_closed_) open();
+    }
+    Closing(const Closing&) = delete;
+    Closing& operator=(const Closing&) = delete;
+    // True: no submission is under way and all earlier ones are noted; none begins. False: one is under way,
+    // another thread has closed the gate, or this system cannot do it.
+    bool is_closed() const { return is_closed_; }
+
+   private:
+    const bool is_closed_;
+  };
+
+  static void forget_after_fork();
+
+ private:
+  // Threads that submit; with more at once, the gate does not close any more.
+  static constexpr size_t kMostThreads = 1024;
+
+  [[gnu::always_inline]] static void announce(Slot& slot) {
+    slot.is_inside.store(true, std::memory_order_relaxed);
+#if defined(__SANITIZE_THREAD__)
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#else
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+  }
+  [[gnu::noinline]] static Slot* enroll();
+  [[gnu::noinline]] static void wait_until_open(Slot& slot);
+  static bool close() CUPOOL_NO_THREAD_SAFETY_ANALYSIS;
+  static void open() CUPOOL_NO_THREAD_SAFETY_ANALYSIS;
+  static bool is_empty();
+
+  [[gnu::visibility("hidden")]] static constinit thread_local Slot* mine_;
+  static inline constinit std::atomic<bool> is_closed_{false};
+  static inline constinit std::atomic<bool> is_overfull_{false};
+  static inline constinit std::atomic<size_t> used_{0};
+  static inline constinit Lock enrolling_{};
+  static inline constinit Lock closing_{};  // held while the gate is closed
+  static Slot slots_[kMostThreads];
+  static Slot rest_;  // of all threads that found no slot
+};
+
+}  // namespace cupool::order
