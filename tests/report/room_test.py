@@ -11,11 +11,12 @@ class RoomTest(harness.TestCase):
         """Every function that the table marks, per-thread forms too."""
         return harness.run([harness.victim("room_table")], driver="unit").out.split()
 
-    def answers(self, name, rules, env=None):
+    def answers(self, name, rules, env=None, more=()):
         """The four answers of the victim, with these faults under the function's plain name."""
         plain = name.removesuffix("_ptsz")
         faults = ",".join(f"{plain}@{when}={code}" for when, code in rules.items())
-        done = harness.with_cupool([harness.victim("room_table"), name], env={"CUPOOL_SIM_FAULTS": faults, **(env or {})})
+        done = harness.with_cupool([harness.victim("room_table"), name, *more],
+                                   env={"CUPOOL_SIM_FAULTS": faults, **(env or {})})
         self.assertEqual(0, done.code, f"{name}: {done.err}")
         return done.out.split()
 
@@ -30,6 +31,10 @@ class RoomTest(harness.TestCase):
     def test_without_the_pool_a_refusal_is_the_answer(self):
         got = self.answers("cuLaunchKernel", {1: 2, 2: 46}, {"CUPOOL_BACKEND": "off"})
         self.assertEqual(["2", "46"], got[:2])
+
+    def test_nothing_is_released_while_a_stream_captures(self):
+        for name in ("cuLaunchKernel", "cuEventCreate", "cuGraphInstantiateWithFlags", "cuMemAllocAsync"):
+            self.assertEqual(["2"], self.answers(name, {1: 2, 2: 46}, more=["capture"]), name)
 
     def test_a_launch_without_registers_is_not_repeated(self):
         self.assertEqual(["701", "46"], self.answers("cuLaunchKernel", {1: 701, 2: 46})[:2])
