@@ -26,6 +26,7 @@ enum class Kind {
   kConfigPerThread,
   kList,
   kDoubt,
+  kRoomOnly,
 };
 
 constexpr bool is_hooked(Kind kind) { return kind != Kind::kReal && kind != Kind::kLate; }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <string_view>
 
 #include "cuda/cuda_api.hpp"
 
@@ -27,6 +28,20 @@ void* driver_symbol(const char* name);
 // The program has begun to use CUDA; called once by find_driver, defined by the layer above.
 void on_first_use();
 
+// Which device must have room before a refused call is made again: the place of the argument that names it,
+// or one of these.
+inline constexpr int kHere = -1;      // the device of the stream or the current context
+inline constexpr int kAnywhere = -2;  // any device: the call does not tell
+inline constexpr int kNotRepeated = -3;
+
+consteval int room_of(std::string_view name) {
+  if (name.ends_with("_ptsz")) name.remove_suffix(5);
+#define CUPOOL_ROOM(row, where) \
+  if (name == #row) return where;
+#include "cuda/api.def"
+  return kNotRepeated;
+}
+
 template <typename Function>
 class Entry;
 
@@ -35,11 +50,14 @@ class Entry<CUresult (*)(Args...)> {
  public:
   using Function = CUresult (*)(Args...);
 
-  constexpr explicit Entry(Function initial) : function_(initial) {}
+  constexpr Entry(Function initial, int room) : function_(initial), room_(room) {}
 
   CUresult operator()(Args... args) const { return get()(args...); }
   Function get() const { return function_.load(std::memory_order_relaxed); }
   void* address() const { return reinterpret_cast<void*>(get()); }
+
+  // Which device a repetition needs room on; read after a refusal alone.
+  int room() const { return room_; }
 
   // Whether this driver has the function. pre: find_driver was successful.
   bool present() const { return get() != absent; }
@@ -59,20 +77,23 @@ class Entry<CUresult (*)(Args...)> {
   static CUresult absent(Args...) { return CUDA_ERROR_NOT_FOUND; }
 
   std::atomic<Function> function_;
+  const int room_;
 };
 
 namespace entries {
 #define CUPOOL_ROW(kind, symbol, like, place)       \
   struct symbol {                                   \
     static constexpr const char* kPlain = #like;    \
+    static constexpr int kRoom = room_of(#symbol);  \
     static const Entry<decltype(&::like)>& entry(); \
   };
 #include "cuda/api.def"
 }  // namespace entries
 
 struct Real {
-#define CUPOOL_ROW(kind, symbol, like, place) \
-  Entry<decltype(&::like)> symbol{Entry<decltype(&::like)>::template first<entries::symbol>};
+#define CUPOOL_ROW(kind, symbol, like, place)                                                \
+  Entry<decltype(&::like)> symbol{Entry<decltype(&::like)>::template first<entries::symbol>, \
+                                  entries::symbol::kRoom};
 #include "cuda/api.def"
 };
 

@@ -8,7 +8,7 @@ using cupool::cuda::real;
 using cupool::hooks::DefaultStream;
 using cupool::hooks::forward;
 using cupool::hooks::named;
-using cupool::hooks::submit;
+using cupool::hooks::submit_to;
 using cupool::stats::Event;
 
 namespace {
@@ -130,13 +130,13 @@ CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
 CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   if (!uploads(params)) return forward(real.cuGraphInstantiateWithParams, exec, graph, params);
-  return submit(upload_stream(params, DefaultStream::kLegacy),
-                [&] { return real.cuGraphInstantiateWithParams(exec, graph, params); });
+  return submit_to(upload_stream(params, DefaultStream::kLegacy), real.cuGraphInstantiateWithParams, exec,
+                   graph, params);
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
                                            CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   if (!uploads(params)) return forward(real.cuGraphInstantiateWithParams_ptsz, exec, graph, params);
-  return submit(upload_stream(params, DefaultStream::kPerThread),
-                [&] { return real.cuGraphInstantiateWithParams_ptsz(exec, graph, params); });
+  return submit_to(upload_stream(params, DefaultStream::kPerThread), real.cuGraphInstantiateWithParams_ptsz,
+                   exec, graph, params);
 }

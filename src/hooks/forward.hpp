@@ -4,20 +4,31 @@
 
 #include "base/reentry.hpp"
 #include "cuda/real.hpp"
+#include "hooks/room.hpp"
 #include "hooks/serving.hpp"
 #include "stats/counters.hpp"
 
 namespace cupool::hooks {
 
+// Makes the real call, and once more if it was refused for want of memory and some could be released. That
+// happens outside of the guard, which takes every call for the driver's own.
+template <typename... Params, typename... Args>
+CUresult call_guarded(const cuda::Entry<CUresult (*)(Params...)>& entry, const Args&... args) {
+  const auto call = [&] {
+    const Reentry guard;
+    return entry(args...);
+  };
+  const CUresult result = call();
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) [[likely]]
+    return result;
+  return make_room(device_named(entry.room(), args...)) ? call() : result;
+}
+
 // Makes the real call; `what` is a stats::Counter or stats::Event.
 template <typename What, typename... Params, typename... Args>
 CUresult forward(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
   if (Reentry::inside()) return entry(args...);
-  CUresult result;
-  {
-    const Reentry guard;
-    result = entry(args...);
-  }
+  const CUresult result = call_guarded(entry, args...);
   if (result == CUDA_SUCCESS) stats::count(what);
   note_result(result);
   return result;
@@ -26,8 +37,7 @@ CUresult forward(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, A
 // The same for calls that have no counter.
 template <typename... Params, typename... Args>
 CUresult forward(const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
-  const Reentry guard;
-  return entry(args...);
+  return call_guarded(entry, args...);
 }
 
 }  // namespace cupool::hooks

@@ -100,7 +100,9 @@ CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer
   auto segment = std::bit_cast<cupool::driver::Handle>(handle);
   cupool::driver::Place place;
   if (!cupool::Reentry::inside() && cupool::driver::unseal(&segment, &place)) {
-    const CUresult result = imports.open(opener, pointer, segment, place, flags);
+    CUresult result = imports.open(opener, pointer, segment, place, flags);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && cupool::hooks::make_room(opener.room()))
+      result = imports.open(opener, pointer, segment, place, flags);
     if (result == CUDA_SUCCESS) cupool::stats::count(Event::ipc_imports);
     // A handle that looked sealed but was refused may still be a driver handle of a kind we have not seen.
     if (result != CUDA_ERROR_INVALID_VALUE) return result;

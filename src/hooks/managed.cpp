@@ -13,6 +13,7 @@ using cupool::hooks::forward;
 using cupool::hooks::memory;
 using cupool::hooks::named;
 using cupool::hooks::submit;
+using cupool::hooks::submit_to;
 using cupool::memory::Taint;
 using cupool::stats::Counter;
 
@@ -44,15 +45,15 @@ CUresult marked(CUresult result, Taint reason, CUdeviceptr pointer, size_t bytes
 }
 
 // The driver remembers where pages were last moved to, and has no call to forget it.
-template <typename Call>
-CUresult prefetch(CUstream stream, CUdeviceptr pointer, size_t bytes, Call&& call) {
-  return marked(submit(stream, call), Taint::kPrefetched, pointer, bytes);
+template <typename Entry, typename... Args>
+CUresult prefetch(CUstream stream, const Entry& entry, CUdeviceptr pointer, size_t bytes, Args... args) {
+  return marked(submit_to(stream, entry, pointer, bytes, args...), Taint::kPrefetched, pointer, bytes);
 }
 
-template <typename Call>
-CUresult prefetch_all(CUstream stream, const CUdeviceptr* pointers, const size_t* bytes, size_t count,
-                      Call&& call) {
-  const CUresult result = submit(stream, call);
+template <typename Entry, typename... Args>
+CUresult prefetch_all(CUstream stream, const Entry& entry, CUdeviceptr* pointers, size_t* bytes, size_t count,
+                      Args... args) {
+  const CUresult result = submit_to(stream, entry, pointers, bytes, count, args...);
   for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i)
     marked(result, Taint::kPrefetched, pointers[i], bytes[i]);
   return result;
@@ -88,25 +89,25 @@ CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, 
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream) {
-  return prefetch(named(stream, DefaultStream::kLegacy), pointer, bytes,
-                  [&] { return real.cuMemPrefetchAsync(pointer, bytes, device, stream); });
+  return prefetch(named(stream, DefaultStream::kLegacy), real.cuMemPrefetchAsync, pointer, bytes, device,
+                  stream);
 }
 
 CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream) {
-  return prefetch(named(stream, DefaultStream::kPerThread), pointer, bytes,
-                  [&] { return real.cuMemPrefetchAsync_ptsz(pointer, bytes, device, stream); });
+  return prefetch(named(stream, DefaultStream::kPerThread), real.cuMemPrefetchAsync_ptsz, pointer, bytes,
+                  device, stream);
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned flags,
                                CUstream stream) {
-  return prefetch(named(stream, DefaultStream::kLegacy), pointer, bytes,
-                  [&] { return real.cuMemPrefetchAsync_v2(pointer, bytes, location, flags, stream); });
+  return prefetch(named(stream, DefaultStream::kLegacy), real.cuMemPrefetchAsync_v2, pointer, bytes, location,
+                  flags, stream);
 }
 
 CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned flags,
                                     CUstream stream) {
-  return prefetch(named(stream, DefaultStream::kPerThread), pointer, bytes,
-                  [&] { return real.cuMemPrefetchAsync_v2_ptsz(pointer, bytes, location, flags, stream); });
+  return prefetch(named(stream, DefaultStream::kPerThread), real.cuMemPrefetchAsync_v2_ptsz, pointer, bytes,
+                  location, flags, stream);
 }
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned flags) {
@@ -122,36 +123,28 @@ CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr pointer, size_
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr* pointers, size_t* bytes, size_t count, CUmemLocation* locations,
                                  size_t* indices, size_t location_count, unsigned long long flags,
                                  CUstream stream) {
-  return prefetch_all(named(stream, DefaultStream::kLegacy), pointers, bytes, count, [&] {
-    return real.cuMemPrefetchBatchAsync(pointers, bytes, count, locations, indices, location_count, flags,
-                                        stream);
-  });
+  return prefetch_all(named(stream, DefaultStream::kLegacy), real.cuMemPrefetchBatchAsync, pointers, bytes,
+                      count, locations, indices, location_count, flags, stream);
 }
 
 CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr* pointers, size_t* bytes, size_t count,
                                       CUmemLocation* locations, size_t* indices, size_t location_count,
                                       unsigned long long flags, CUstream stream) {
-  return prefetch_all(named(stream, DefaultStream::kPerThread), pointers, bytes, count, [&] {
-    return real.cuMemPrefetchBatchAsync_ptsz(pointers, bytes, count, locations, indices, location_count,
-                                             flags, stream);
-  });
+  return prefetch_all(named(stream, DefaultStream::kPerThread), real.cuMemPrefetchBatchAsync_ptsz, pointers,
+                      bytes, count, locations, indices, location_count, flags, stream);
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* pointers, size_t* bytes, size_t count,
                                            CUmemLocation* locations, size_t* indices, size_t location_count,
                                            unsigned long long flags, CUstream stream) {
-  return prefetch_all(named(stream, DefaultStream::kLegacy), pointers, bytes, count, [&] {
-    return real.cuMemDiscardAndPrefetchBatchAsync(pointers, bytes, count, locations, indices, location_count,
-                                                  flags, stream);
-  });
+  return prefetch_all(named(stream, DefaultStream::kLegacy), real.cuMemDiscardAndPrefetchBatchAsync, pointers,
+                      bytes, count, locations, indices, location_count, flags, stream);
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr* pointers, size_t* bytes, size_t count,
                                                 CUmemLocation* locations, size_t* indices,
                                                 size_t location_count, unsigned long long flags,
                                                 CUstream stream) {
-  return prefetch_all(named(stream, DefaultStream::kPerThread), pointers, bytes, count, [&] {
-    return real.cuMemDiscardAndPrefetchBatchAsync_ptsz(pointers, bytes, count, locations, indices,
-                                                       location_count, flags, stream);
-  });
+  return prefetch_all(named(stream, DefaultStream::kPerThread), real.cuMemDiscardAndPrefetchBatchAsync_ptsz,
+                      pointers, bytes, count, locations, indices, location_count, flags, stream);
 }

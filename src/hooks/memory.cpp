@@ -16,7 +16,7 @@ using cupool::hooks::forward;
 using cupool::hooks::memory;
 using cupool::hooks::named;
 using cupool::hooks::submit;
-using cupool::hooks::with_room;
+using cupool::hooks::submit_to;
 using cupool::memory::Freed;
 using cupool::memory::Kept;
 using cupool::stats::Counter;
@@ -29,18 +29,11 @@ void count_failure(CUresult result, Counter failed) {
 }
 
 // A stream-ordered call is work on its stream like any other.
-template <typename Call>
-CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, Call&& call) {
-  const CUresult result = submit(named(stream, zero), call);
+template <typename Entry, typename... Args>
+CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, const Entry& entry, Args... args) {
+  const CUresult result = submit_to(named(stream, zero), entry, args...);
   if (result == CUDA_SUCCESS && !cupool::Reentry::inside()) cupool::stats::count(counter);
   return result;
-}
-
-// Memory is released outside of the submission: inside it, the re-entry guard takes every call for the
-// driver's own.
-template <typename Call>
-CUresult allocate_ordered(CUstream stream, DefaultStream zero, Call&& call) {
-  return with_room([&] { return ordered(stream, zero, Counter::async_allocations, call); });
 }
 
 // Whether this thread may free memory while a stream captures. Asked with a probe allocation: the driver
@@ -233,58 +226,51 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
-  return allocate_ordered(stream, DefaultStream::kLegacy,
-                          [&] { return real.cuMemAllocAsync(pointer, bytes, stream); });
+  return ordered(stream, DefaultStream::kLegacy, Counter::async_allocations, real.cuMemAllocAsync, pointer,
+                 bytes, stream);
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
-  return allocate_ordered(stream, DefaultStream::kPerThread,
-                          [&] { return real.cuMemAllocAsync_ptsz(pointer, bytes, stream); });
+  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations, real.cuMemAllocAsync_ptsz,
+                 pointer, bytes, stream);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  return allocate_ordered(stream, DefaultStream::kLegacy,
-                          [&] { return real.cuMemAllocFromPoolAsync(pointer, bytes, pool, stream); });
+  return ordered(stream, DefaultStream::kLegacy, Counter::async_allocations, real.cuMemAllocFromPoolAsync,
+                 pointer, bytes, pool, stream);
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
-  return allocate_ordered(stream, DefaultStream::kPerThread,
-                          [&] { return real.cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream); });
+  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations,
+                 real.cuMemAllocFromPoolAsync_ptsz, pointer, bytes, pool, stream);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
   if (is_ours(pointer)) return free_ours_on(pointer, named(stream, DefaultStream::kLegacy));
-  return ordered(stream, DefaultStream::kLegacy, Counter::async_frees,
-                 [&] { return real.cuMemFreeAsync(pointer, stream); });
+  return ordered(stream, DefaultStream::kLegacy, Counter::async_frees, real.cuMemFreeAsync, pointer, stream);
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
   if (is_ours(pointer)) return free_ours_on(pointer, named(stream, DefaultStream::kPerThread));
-  return ordered(stream, DefaultStream::kPerThread, Counter::async_frees,
-                 [&] { return real.cuMemFreeAsync_ptsz(pointer, stream); });
+  return ordered(stream, DefaultStream::kPerThread, Counter::async_frees, real.cuMemFreeAsync_ptsz, pointer,
+                 stream);
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                      const CUmemAllocationProp* properties, unsigned long long flags) {
-  return with_room([&] {
-    return forward(Counter::mapped_allocations, real.cuMemCreate, handle, bytes, properties, flags);
-  });
+  return forward(Counter::mapped_allocations, real.cuMemCreate, handle, bytes, properties, flags);
 }
 
 CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* descriptor) {
-  return with_room(
-      [&] { return forward(Counter::array_allocations, real.cuArrayCreate_v2, array, descriptor); });
+  return forward(Counter::array_allocations, real.cuArrayCreate_v2, array, descriptor);
 }
 
 CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
-  return with_room(
-      [&] { return forward(Counter::array_allocations, real.cuArray3DCreate_v2, array, descriptor); });
+  return forward(Counter::array_allocations, real.cuArray3DCreate_v2, array, descriptor);
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor,
                                 unsigned levels) {
-  return with_room([&] {
-    return forward(Counter::array_allocations, real.cuMipmappedArrayCreate, array, descriptor, levels);
-  });
+  return forward(Counter::array_allocations, real.cuMipmappedArrayCreate, array, descriptor, levels);
 }

@@ -65,18 +65,10 @@ void start_native(bool first);
 
 // After a sticky error the pool steps aside for the failed context, and the driver answers from then on.
 void note_failure(CUresult result);
+inline bool is_failure(CUresult result) { return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; }
 inline void note_result(CUresult result) {
-  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) [[unlikely]]
+  if (is_failure(result)) [[unlikely]]
     note_failure(result);
-}
-
-// If the driver is out of memory for an allocation of another kind, releases what the pool caches and retries
-// once.
-template <typename Call>
-CUresult with_room(Call&& call) {
-  const CUresult result = call();
-  if (result != CUDA_ERROR_OUT_OF_MEMORY || !is_serving()) return result;
-  return memory.release_everything() == 0 ? result : call();
 }
 
 }  // namespace cupool::hooks

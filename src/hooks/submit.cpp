@@ -1,4 +1,5 @@
-// The exported names of every row that submits work, made from the table: no function is written out.
+// The exported names of every row that submits work, or is hooked only to be repeated, made from the table:
+// no function is written out.
 #include "hooks/submit.hpp"
 
 #include "base/trampoline.hpp"
@@ -16,6 +17,9 @@ namespace entries = cupool::cuda::entries;
               (&cupool::hooks::SubmitHook<Kind::kind, place, entries::symbol, decltype(&like)>::call)); \
   CUPOOL_TRAMPOLINE(symbol, CUPOOL_JUMP_SLOT("cupool_slot_" #symbol));
 
+#define CUPOOL_EXPORT_kRoomOnly(kind, symbol, like, place)                                                  \
+  CUPOOL_SLOT(symbol, decltype(&like), (&cupool::hooks::RoomHook<entries::symbol, decltype(&like)>::call)); \
+  CUPOOL_TRAMPOLINE(symbol, CUPOOL_JUMP_SLOT("cupool_slot_" #symbol));
 #define CUPOOL_EXPORT_kBody(kind, symbol, like, place)
 #define CUPOOL_EXPORT_kStream CUPOOL_EXPORT
 #define CUPOOL_EXPORT_kStreamPerThread CUPOOL_EXPORT

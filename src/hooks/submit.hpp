@@ -8,6 +8,7 @@
 
 #include "cuda/real.hpp"
 #include "hooks/operands.hpp"
+#include "hooks/room.hpp"
 #include "hooks/serving.hpp"
 #include "order/submission_gate.hpp"
 #include "stats/counters.hpp"
@@ -33,44 +34,70 @@ inline CUresult forbidden(const order::Timeline& order) {
   return result;
 }
 
-// A call that failed may still have submitted work, so the note is made in any case.
-[[gnu::always_inline]] inline void after_submit(order::Timeline& order, order::Lane lane, CUresult result) {
-  order.after_submit(lane);
-  stats::count(stats::Counter::submissions);
-  note_result(result);
-}
-
 // A submission that does not concern the pool: it is switched off, or the call comes from inside the driver.
 template <typename Call>
-CUresult forward_counted(Call&& call) {
+CUresult forward_counted(int room, Call&& call) {
   if (!Reentry::inside()) stats::count(stats::Counter::submissions);
-  return call();
+  const CUresult result = call();
+  return result == CUDA_ERROR_OUT_OF_MEMORY && make_room(room) ? call() : result;
 }
 
-// Submits; all checks are done.
+// A submission failed. If it was refused for want of memory and some could be released, it is made again; its
+// lane has already waited for all that the submission has to come after, and the release has taken the note
+// away.
 template <typename Call>
-[[gnu::always_inline]] inline CUresult submit_now(order::Timeline& order, order::Lane lane, Call&& call) {
+[[gnu::cold, gnu::noinline]] CUresult after_refusal(order::Timeline& order, order::Lane lane, int room,
+                                                    CUresult result, Call&& call) {
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(room, order.context())) {
+    {
+      const Reentry guard;
+      result = call();
+    }
+    order.after_submit(lane);
+  }
+  note_result(result);
+  return result;
+}
+
+// Submits; all checks are done. `room` is the row's mark, with the device that the arguments name.
+template <typename Call>
+[[gnu::always_inline]] inline CUresult submit_now(order::Timeline& order, order::Lane lane, int room,
+                                                  Call&& call) {
   CUresult result;
   const order::SubmissionGate::Pass pass;
   {
     const Reentry guard;
     result = call();
   }
-  after_submit(order, lane, result);
+  // A call that failed may still have submitted work, so the note is made in any case.
+  order.after_submit(lane);
+  stats::count(stats::Counter::submissions);
+  if (is_failure(result)) [[unlikely]]
+    return after_refusal(order, lane, room, result, call);
   return result;
 }
 
 // pre: `stream` went through named(). `call` makes the real call.
 template <typename Call>
-inline CUresult submit(CUstream stream, Call&& call) {
+inline CUresult submit(CUstream stream, int room, Call&& call) {
   if (!is_serving()) [[unlikely]]
-    return forward_counted(call);
+    return forward_counted(room, call);
   order::Timeline* const order = timeline_of(stream);
   // No memory of ours in that context: no hazard is possible.
-  if (order == nullptr) return forward_counted(call);
+  if (order == nullptr) return forward_counted(room, call);
   if (!before_submit(*order, stream)) [[unlikely]]
     return forbidden(*order);
-  return submit_now(*order, lane_of(stream), call);
+  return submit_now(*order, lane_of(stream), room, call);
+}
+template <typename Call>
+inline CUresult submit(CUstream stream, Call&& call) {
+  return submit(stream, cuda::kNotRepeated, call);
+}
+// The same for a body: the entry tells whether the call is repeated.
+template <typename... Params, typename... Args>
+inline CUresult submit_to(CUstream stream, const cuda::Entry<CUresult (*)(Params...)>& entry,
+                          const Args&... args) {
+  return submit(stream, device_named(entry.room(), args...), [&] { return entry(args...); });
 }
 
 // A launch configuration without the permission to start before its predecessor has ended (programmatic
@@ -129,13 +156,14 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
         for_each_operand<kShape>(is_plainly_good, args...)) [[likely]] {
       const order::Lane lane = order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
       if (!order->is_leaning()) [[likely]]
-        return submit_now(*order, lane, [&] { return Self::entry()(args...); });
+        return submit_now(*order, lane, Self::kRoom, [&] { return Self::entry()(args...); });
     }
     return call_with_care(args...);
   }
 
  private:
   static constexpr Shape kShape = shape_of(Self::kPlain);
+  static_assert(Self::kRoom < 0, "the device of a submission is its stream's");
 
   [[gnu::noinline]] static CUresult call_with_care(Args... args) {
     if constexpr (kIsGate) memory.order().note_gate();
@@ -151,7 +179,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
         tell_failed_copy((looked_at - 1) / 2, args...);
         return refuse_operand(stream_of(args...));
       }
-      return submit(stream_of(args...), [&] { return Self::entry()(args...); });
+      return submit(stream_of(args...), Self::kRoom, [&] { return Self::entry()(args...); });
     }
   }
 
@@ -164,7 +192,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     const bool leans = order != nullptr && order->is_leaning() && order::kDropOverlap &&
                        !(order->is_capturing() && is_capturing(stream));
     const InTurn in_turn(config, leans);
-    return submit(stream, [&] { return Self::entry()(in_turn.config(), rest...); });
+    return submit(stream, Self::kRoom, [&] { return Self::entry()(in_turn.config(), rest...); });
   }
 
   static constexpr bool kIsGate = kind == cuda::Kind::kGate || kind == cuda::Kind::kGatePerThread;
@@ -219,16 +247,21 @@ struct SubmitHook<cuda::Kind::kList, place, Self, decltype(&cuLaunchCooperativeK
       order::Timeline* const order = timeline_of(stream);
       if (order != nullptr && !before_submit(*order, stream)) return forbidden(*order);
     }
-    CUresult result;
     const order::SubmissionGate::Pass pass;
-    {
+    const auto call = [&] {
       const Reentry guard;
-      result = Self::entry()(launches, count, flags);
-    }
+      return Self::entry()(launches, count, flags);
+    };
+    CUresult result = call();
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(Self::kRoom)) result = call();
     for (unsigned i = 0; i < count; ++i) {
       const CUstream stream = stream_of(launches[i]);
-      if (order::Timeline* const order = timeline_of(stream)) after_submit(*order, lane_of(stream), result);
+      order::Timeline* const order = timeline_of(stream);
+      if (order == nullptr) continue;
+      order->after_submit(lane_of(stream));
+      stats::count(stats::Counter::submissions);
     }
+    note_result(result);
     return result;
   }
 

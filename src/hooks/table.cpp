@@ -20,6 +20,8 @@ template <Kind kind, int place, typename Self, typename Function>
 constexpr Function hook_of(Function exported) {
   if constexpr (kind == Kind::kBody || kind == Kind::kDoubt) {
     return exported;
+  } else if constexpr (kind == Kind::kRoomOnly) {
+    return &RoomHook<Self, Function>::call;
   } else {
     return &SubmitHook<kind, place, Self, Function>::call;
   }
@@ -37,7 +39,8 @@ void* address(Function function) {
       [] {                                                                                               \
         return address(hook_of<Kind::kind, place, cuda::entries::symbol, decltype(&::like)>(&::symbol)); \
       },                                                                                                 \
-      [] { return address(&::symbol); }, [] { return cuda::real.symbol.address(); }},
+      [] { return address(&::symbol); }, [] { return cuda::real.symbol.address(); },                     \
+      Kind::kind != Kind::kRoomOnly},
 constexpr Row kRows[] = {
 #include "cuda/api.def"
 };
@@ -137,7 +140,8 @@ bool is_known(std::string_view name, const void* function) {
        it != kKnown.end() && it->starts_with(name); ++it) {
     if (!is_version_of(*it, name)) continue;
     known = true;
-    hooked = hooked || find_by_name(*it) != nullptr;
+    const Row* const row = find_by_name(*it);
+    hooked = hooked || (row != nullptr && row->must_be_seen);
     if (cuda::driver_symbol(it->data()) == function) return true;
   }
   // An unknown newer version of a hooked function escapes its hook; of any other function it is as harmless

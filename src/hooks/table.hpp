@@ -12,9 +12,10 @@ struct Row {
   using Address = void* (*)();
 
   const char* name;
-  Address hook;      // what the doors hand out
-  Address exported;  // what the dynamic linker finds under the name in this library
-  Address real;      // the driver's function. pre: the driver was found
+  Address hook;       // what the doors hand out
+  Address exported;   // what the dynamic linker finds under the name in this library
+  Address real;       // the driver's function. pre: the driver was found
+  bool must_be_seen;  // the rules of order/ rely on the hook; an unknown newer version would escape it
 };
 
 // Null when the name is not a hooked one.

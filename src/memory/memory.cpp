@@ -76,7 +76,7 @@ Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, dri
   if (!source.is_host_visible() && !first.device_of(context, &device) && source.device(&device) != kSuccess)
     device = kEveryDevice;
   Status status = kOutOfMemory;
-  if (may_take && release_everything(device) != 0) status = first.allocate(context, bytes, out);
+  if (may_take && make_room(device, bytes)) status = first.allocate(context, bytes, out);
   if (status != kOutOfMemory) return status == kDeclined ? kOutOfMemory : status;
   Allocator* last = &first;
   if (NativePool* const fallback = native(); fallback != nullptr && &first == &pools_ && may_take) {
@@ -161,6 +161,12 @@ void Memory::settle(Address address) {
   Held held;
   if (!find(address, &held)) return;
   if (order::Timeline* const order = order_.find(held.context)) order->settle();
+}
+
+bool Memory::make_room(int device, uint64_t bytes) {
+  if (release_everything(device) != 0 || in_flight_.wait_for_releases(device)) return true;
+  const auto ask = ask_neighbours_.load(std::memory_order_acquire);
+  return ask != nullptr && ask(device, bytes);
 }
 
 uint64_t Memory::release_everything(int device) {

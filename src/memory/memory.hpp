@@ -91,6 +91,13 @@ class Memory {
   // The device of a context in which we have memory; false: we have none.
   bool device_of(driver::Context context, int* device);
 
+  // The driver has refused memory of a device: releases everything idle there, waits for other threads that
+  // do, and asks other processes. False: nothing has changed; asking the driver again is of no use.
+  bool make_room(int device, uint64_t bytes = 0);
+  // How other processes are asked for idle memory of a device; true: some came back.
+  void set_neighbours(bool (*ask)(int device, uint64_t bytes)) {
+    ask_neighbours_.store(ask, std::memory_order_release);
+  }
   // Releases everything idle, because memory is needed elsewhere. Returns the bytes released.
   uint64_t release_everything(int device = kEveryDevice);
   // How many bytes that would free on the current context's device.
@@ -162,6 +169,7 @@ class Memory {
   std::array<std::atomic<whole::Wholes*>, kMostWholes> wholes_{};
   std::atomic<uint64_t> max_cached_{kFromOptions};
   std::atomic<uint64_t> decayed_at_{0};  // milliseconds
+  std::atomic<bool (*)(int, uint64_t)> ask_neighbours_{nullptr};
 };
 
 }  // namespace cupool::memory

@@ -8,6 +8,7 @@
 
 #include "sim/arena.hpp"
 #include "sim/managed.hpp"
+#include "sim/origin.hpp"
 #include "sim/state.hpp"
 
 namespace cupool::sim {
@@ -90,6 +91,14 @@ bool Allocations::holds(CUdeviceptr p, std::uint64_t bytes) {
     p += left;
     bytes -= left;
   }
+}
+
+CUdeviceptr reserve_for_driver(const Context& context, std::uint64_t bytes) {
+  Arena& arena = state().arena(context.device);
+  const CUdeviceptr base = bytes > arena.capacity() ? 0 : arena.take(granules_for(bytes), false);
+  if (base == 0) note_refusal();
+  state().note_usage();
+  return base;
 }
 
 }  // namespace cupool::sim

@@ -73,4 +73,8 @@ class Allocations {
   std::uint64_t next_buffer_id_ = 1;
 };
 
+// Memory that the driver takes for itself: stacks and the device heap. Goes back with the process. 0: the
+// device is full.
+CUdeviceptr reserve_for_driver(const Context& context, std::uint64_t bytes);
+
 }  // namespace cupool::sim

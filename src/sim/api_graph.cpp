@@ -133,6 +133,36 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph handle, const CUgrap
       });
 }
 
+// The memory of a node is taken when it is added and stays until the context ends: a simplification that is
+// enough to run out of it.
+CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
+                                CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+  return with_graph(
+      SIM_SITE(cuGraphAddMemAllocNode), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
+        if (params == nullptr || params->bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
+        ContextPtr context;
+        const CUresult found = current_context(context);
+        if (found != CUDA_SUCCESS) return found;
+        const Allocation* const made =
+            state().allocations.create(*context, params->bytesize, MemoryKind::kDevice);
+        if (made == nullptr) {
+          note_refusal();
+          return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        const CUdeviceptr base = made->base;
+        const CUresult result = add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEM_ALLOC, nullptr);
+        if (result == CUDA_SUCCESS) params->dptr = base;
+        return result;
+      });
+}
+
+CUresult cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
+                               CUdeviceptr) {
+  return with_graph(SIM_SITE(cuGraphAddMemFreeNode), handle, [&](const std::shared_ptr<Graph>& graph) {
+    return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEM_FREE, nullptr);
+  });
+}
+
 CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
   return with_graph(SIM_SITE(cuGraphGetNodes), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
     if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -163,7 +193,8 @@ CUresult cuGraphInstantiate_v2(CUgraphExec* out, CUgraph graph, CUgraphNode*, ch
 }
 
 CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, CUgraphNode* node, char* log, size_t log_size) {
-  return cuGraphInstantiate_v2(out, graph, node, log, log_size);
+  const CUresult injected = SIM_SITE(cuGraphInstantiate).enter();
+  return injected != CUDA_SUCCESS ? injected : cuGraphInstantiate_v2(out, graph, node, log, log_size);
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph,

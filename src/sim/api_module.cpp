@@ -1,4 +1,4 @@
-// Entry points for modules, libraries and functions. Any image loads; the four kernels of kernels.hpp are in
+// Entry points for modules, libraries and functions. Any image loads; the kernels of kernels.hpp are in
 // every one of them, and nothing else is.
 #include <cuda.h>
 

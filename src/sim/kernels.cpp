@@ -55,8 +55,8 @@ bool word_is(CUdeviceptr p, unsigned wanted, std::uint64_t context_id) {
 }  // namespace
 
 bool kernel_by_name(const char* name, KernelKind& kind) {
-  for (const KernelKind candidate :
-       {KernelKind::kFill, KernelKind::kCheck, KernelKind::kSpin, KernelKind::kAwait}) {
+  for (const KernelKind candidate : {KernelKind::kFill, KernelKind::kCheck, KernelKind::kSpin,
+                                     KernelKind::kAwait, KernelKind::kDeep, KernelKind::kHeap}) {
     if (std::strcmp(name, kernel_name(candidate)) == 0) {
       kind = candidate;
       return true;
@@ -75,6 +75,10 @@ const char* kernel_name(KernelKind kind) {
       return "spin";
     case KernelKind::kAwait:
       return "await";
+    case KernelKind::kDeep:
+      return "deep";
+    case KernelKind::kHeap:
+      return "heap";
   }
   return "";
 }
@@ -91,6 +95,11 @@ std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Cont
     return work;
   }
   const auto p = parameter<CUdeviceptr>(parameters, 0);
+  if (kind == KernelKind::kDeep || kind == KernelKind::kHeap) {
+    work->touches.push_back(Span{p, p + 1});
+    work->run = [=] { return run_fill(p, 1, 1, id); };
+    return work;
+  }
   if (kind == KernelKind::kAwait) {
     const auto wanted = parameter<unsigned>(parameters, 1);
     work->touches.push_back(Span{p, p + sizeof wanted});
@@ -111,6 +120,18 @@ std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Cont
   work->touches.push_back(Span{errors, errors + sizeof(std::uint64_t)});
   work->run = [=] { return run_check(p, bytes, value, errors, id); };
   return work;
+}
+
+bool prepare_launch(KernelKind kind, Context& context) {
+  constexpr std::uint64_t kStacks = 64 << 20;
+  if (kind == KernelKind::kDeep && !context.has_stacks)
+    context.has_stacks = reserve_for_driver(context, kStacks) != 0;
+  if (kind == KernelKind::kHeap && !context.has_heap) {
+    const auto limit = context.limits.find(CU_LIMIT_MALLOC_HEAP_SIZE);
+    const std::uint64_t bytes = limit != context.limits.end() ? limit->second : 8 << 20;
+    context.has_heap = reserve_for_driver(context, bytes) != 0;
+  }
+  return (kind != KernelKind::kDeep || context.has_stacks) && (kind != KernelKind::kHeap || context.has_heap);
 }
 
 std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id) {

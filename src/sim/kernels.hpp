@@ -1,10 +1,13 @@
-// The four kernels that the simulated device knows, whatever image is loaded:
+// The kernels that the simulated device knows, whatever image is loaded:
 //   fill(CUdeviceptr p, size_t bytes, unsigned value)    every byte becomes the low byte of value
 //   check(CUdeviceptr p, size_t bytes, unsigned value, CUdeviceptr errors)
 //                                                        adds the number of wrong bytes to the 64-bit word
 //                                                        there
 //   spin(unsigned long long ns)                          takes scheduler steps, touches nothing
 //   await(CUdeviceptr word, unsigned value)              is over when the word there has that value
+//   deep(CUdeviceptr p, unsigned value), heap(the same)  write 1 to the byte there; the first needs memory
+//   for
+//                                                        large stacks, the second the device heap
 // Arguments come through kernelParams. Under the state mutex when they run.
 #pragma once
 
@@ -20,6 +23,9 @@ bool kernel_by_name(const char* name, KernelKind& kind);
 const char* kernel_name(KernelKind kind);
 // Null when parameters are missing.
 std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Context& context);
+
+// Takes the memory that the driver itself needs for the kernel; false: the device is full.
+bool prepare_launch(KernelKind kind, Context& context);
 
 // Device memory an operation may touch, or null: then the access is illegal. For kernels and copies alike.
 std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id);

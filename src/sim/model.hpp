@@ -112,6 +112,8 @@ struct Context {
   std::vector<std::shared_ptr<Stream>> streams;  // all of them, hidden and destroyed-but-busy ones too
   std::unordered_map<std::uint64_t, std::shared_ptr<Stream>> per_thread;
   std::map<CUlimit, std::size_t> limits;
+  bool has_stacks = false;           // memory for a kernel with a large stack
+  bool has_heap = false;             // memory for malloc in kernels
   std::vector<std::uint64_t> peers;  // ids of contexts this one may reach
   Slabs slabs;
 
@@ -129,7 +131,7 @@ struct Device {
   CUmemoryPool current_pool = nullptr;
 };
 
-enum class KernelKind { kFill, kCheck, kSpin, kAwait };
+enum class KernelKind { kFill, kCheck, kSpin, kAwait, kDeep, kHeap };
 
 struct Module {
   std::uint64_t context_id = 0;  // 0: a library, usable in every context

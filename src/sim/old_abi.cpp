@@ -47,7 +47,8 @@ CUresult cuModuleGetGlobal(CUdeviceptr_v1*, unsigned int*, CUmodule, const char*
 }
 
 CUresult cuCtxCreate(CUcontext* out, unsigned int flags, CUdevice device) {
-  return cuCtxCreate_v2(out, flags, device);
+  const CUresult injected = SIM_SITE(cuCtxCreate).enter();
+  return injected != CUDA_SUCCESS ? injected : cuCtxCreate_v2(out, flags, device);
 }
 CUresult cuCtxDestroy(CUcontext context) { return cuCtxDestroy_v2(context); }
 CUresult cuCtxPushCurrent(CUcontext context) { return cuCtxPushCurrent_v2(context); }

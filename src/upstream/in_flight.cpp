@@ -75,8 +75,10 @@ void InFlight::fail(driver::Context context) {
   if (std::find(failed_.begin(), failed_.end(), context) == failed_.end()) failed_.push_back(context);
 }
 
-void InFlight::wait_for_releases(int device, driver::Context context) {
-  while (has_releases(device, context)) sched_yield();
+bool InFlight::wait_for_releases(int device, driver::Context context) {
+  bool any = false;
+  for (; has_releases(device, context); any = true) sched_yield();
+  return any;
 }
 
 bool InFlight::can_be_asked() {

@@ -74,8 +74,8 @@ class InFlight {
 
   // Waits until no other thread is releasing memory of a device, or, if one is named, of a context. Of no
   // other: a release waits for work, which may wait for the caller. pre: the calling thread is not releasing
-  // any.
-  void wait_for_releases(int device, driver::Context context = nullptr);
+  // any. False: there was none.
+  bool wait_for_releases(int device, driver::Context context = nullptr);
   // Whether the lock becomes free within a moment: not if a signal handler interrupted its holder on this
   // thread.
   bool can_be_asked();

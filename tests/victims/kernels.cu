@@ -1,4 +1,4 @@
-// The four kernels of every victim, with the names and parameters that the simulated driver knows.
+// The kernels of every victim, with the names and parameters that the simulated driver knows.
 // They work byte by byte on purpose: a block may have any size and a wrong byte must be counted once.
 // kernels.ptx.inc is made from this file by scripts/make-ptx and checked in, so building needs no nvcc.
 
@@ -35,4 +35,22 @@ extern "C" __global__ void await(Bytes word, unsigned value) {
   while (*memory != value) {
   }
   __threadfence_system();
+}
+
+// Needs 64 KiB of stack in every thread: the driver has to find local memory for all that can be resident.
+extern "C" __global__ void deep(Bytes out, unsigned value) {
+  volatile unsigned stack[16384];
+  for (unsigned i = 0; i < 16384; ++i) stack[i] = value + i;
+  unsigned sum = 0;
+  for (unsigned i = 0; i < 16384; ++i) sum += stack[(i * 7919 + value) % 16384] - value - i;
+  if (threadIdx.x == 0 && sum != value) *reinterpret_cast<unsigned char*>(out) = 1;
+}
+
+// Takes memory from the device heap and uses it.
+extern "C" __global__ void heap(Bytes out, unsigned value) {
+  volatile unsigned* const taken = static_cast<volatile unsigned*>(malloc(4096));
+  if (taken == nullptr) return;
+  taken[threadIdx.x] = value;
+  if (threadIdx.x == 0 && taken[0] == value) *reinterpret_cast<unsigned char*>(out) = 1;
+  free(const_cast<unsigned*>(taken));
 }

@@ -1,0 +1,122 @@
+// Refused means: release, then ask again. When the driver answers OUT_OF_MEMORY to a call that cuda/api.def
+// marks with CUPOOL_ROOM, idle memory of ours is released and the call made once more: without cupool that
+// memory would have been there. A call that was refused had no effect, so it can be repeated; a second
+// refusal, or the first when nothing could be released, is the program's answer. Owns nothing, holds no lock.
+//
+// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES is left alone: it speaks of registers, shared memory and arguments,
+// which no release provides, and autotuners provoke it in loops. A launch whose stack does not fit on the
+// device is answered with OUT_OF_MEMORY.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+
+#include "cuda/real.hpp"
+#include "driver/driver.hpp"
+
+namespace cupool::hooks {
+
+// Releases idle memory on a device: its number, or cuda::kHere or kAnywhere; kHere is the device of `context`
+// or, if that is null, of the current context. False: nothing was released, or the pool does not serve this
+// call, or a stream captures, which a release would break.
+[[gnu::cold]] bool make_room(int where, driver::Context context = nullptr);
+
+namespace detail {
+
+inline int device_in(CUdevice device) { return device; }
+inline int device_in(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : cuda::kAnywhere;
+}
+inline int device_in(const CUmemAllocationProp* properties) {
+  return properties != nullptr ? device_in(properties->location) : cuda::kAnywhere;
+}
+inline int device_in(const CUmemPoolProps* properties) {
+  return properties != nullptr ? device_in(properties->location) : cuda::kAnywhere;
+}
+// Every other type names no device; api.def does not point at it.
+template <typename Other>
+requires(!std::is_convertible_v<Other, int> && !std::is_same_v<Other, CUmemLocation> &&
+         !std::is_convertible_v<Other, const CUmemAllocationProp*> &&
+         !std::is_convertible_v<Other, const CUmemPoolProps*>) int device_in(const Other&) {
+  return cuda::kAnywhere;
+}
+
+// The driver overwrites values of JIT options, such as the size of a log buffer, even when it refuses: they
+// are put back before the call is repeated.
+class NoJitOptions {
+ public:
+  template <typename... Args>
+  explicit NoJitOptions(const Args&...) {}
+  void restore() const {}
+};
+
+class JitOptions {
+ public:
+  template <typename... Args>
+  explicit JitOptions(const Args&... args) {
+    constexpr size_t place = place_of_options<Args...>();
+    const auto all = std::tie(args...);
+    values_ = std::get<place + 1>(all);
+    // The count stands before the options or behind their values.
+    if constexpr (std::is_same_v<std::tuple_element_t<place - 1, std::tuple<Args...>>, unsigned>) {
+      count_ = std::get<place - 1>(all);
+    } else {
+      count_ = std::get<place + 2>(all);
+    }
+    count_ = values_ != nullptr ? std::min<size_t>(count_, kMost) : 0;
+    std::copy_n(values_, count_, saved_);
+  }
+  JitOptions(const JitOptions&) = delete;
+  JitOptions& operator=(const JitOptions&) = delete;
+
+  void restore() const { std::copy_n(saved_, count_, values_); }
+
+  template <typename... Args>
+  static consteval size_t place_of_options() {
+    constexpr bool is_options[] = {std::is_same_v<Args, CUjit_option*>..., false};
+    return static_cast<size_t>(std::find(is_options, is_options + sizeof...(Args), true) - is_options);
+  }
+
+ private:
+  static constexpr size_t kMost = 64;  // more than there are options
+
+  void** values_ = nullptr;
+  size_t count_ = 0;
+  void* saved_[kMost];
+};
+
+}  // namespace detail
+
+// What make_room() wants to know, from the mark of a row and the call's arguments.
+template <typename... Args>
+int device_named(int room, const Args&... args) {
+  if (room < 0) return room;
+  int device = cuda::kAnywhere;
+  int place = 0;
+  ((place++ == room ? void(device = detail::device_in(args)) : void()), ...);
+  return device >= 0 ? device : cuda::kAnywhere;
+}
+
+// The hook of a row that is hooked for this alone. It sets no re-entry guard: what the call leads to is
+// handled as if there were no hook.
+template <typename Self, typename Function>
+struct RoomHook;
+
+template <typename Self, typename... Args>
+struct RoomHook<Self, CUresult (*)(Args...)> {
+  static CUresult call(Args... args) {
+    using Options = std::conditional_t<(detail::JitOptions::place_of_options<Args...>() < sizeof...(Args)),
+                                       detail::JitOptions, detail::NoJitOptions>;
+    const Options options(args...);
+    const CUresult result = Self::entry()(args...);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) [[likely]]
+      return result;
+    if (!make_room(device_named(Self::kRoom, args...))) return result;
+    options.restore();
+    return Self::entry()(args...);
+  }
+};
+
+}  // namespace cupool::hooks
