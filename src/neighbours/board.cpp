@@ -229,7 +229,8 @@ size_t Board::asks_since(uint64_t* serial, Ask* out, size_t most) {
   const OpenFile file(file_);
   Header header;
   AskRecord records[kAsks];
-  if (!file || !file.read(0, &header, sizeof header) || !file.read(kAsksAt, records, sizeof records)) return 0;
+  if (!file || !file.read(0, &header, sizeof header) || !file.read(kAsksAt, records, sizeof records))
+    return 0;
   // The board began anew, or its number is damaged.
   if (header.serial < *serial) *serial = 0;
   size_t found = 0;
@@ -276,8 +277,8 @@ bool Board::ask(const Ask& ask) {
   record.device = ask.device;
   const uint64_t at = ask_at(record.serial);
   seal(&record, at);
-  const bool posted = file.write(at, &record, sizeof record) &&
-                      file.write(kBellAt, &header.bell, sizeof header - kBellAt);
+  const bool posted =
+      file.write(at, &record, sizeof record) && file.write(kBellAt, &header.bell, sizeof header - kBellAt);
   file_.wake_all();
   return posted;
 }
@@ -291,8 +292,7 @@ bool Board::has_others(const DeviceId& device) {
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
     found = record.who.token != self_.token && record.figures.device == device &&
-            to_entry(record, self_, &entry) && entry.figures.cached > 0 &&
-            is_alive(record, self_, kAskedFor);
+            to_entry(record, self_, &entry) && entry.figures.cached > 0 && is_alive(record, self_, kAskedFor);
     return !found;
   });
   return found;

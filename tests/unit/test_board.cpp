@@ -1,6 +1,4 @@
 // The neighbours' board, with several Board objects in one process standing for several processes.
-#include <catch2/catch.hpp>
-
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -9,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
