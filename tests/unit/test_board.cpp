@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <map>
+#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -49,7 +50,7 @@ class Place {
 
 constexpr DeviceId kFirst = {{1, 2, 3}};
 constexpr DeviceId kSecond = {{9, 8, 7}};
-constexpr uint64_t kLong = 30'000'000'000;
+constexpr uint64_t kLong = 10'000'000'000;
 
 Figures figures(uint64_t cached, const DeviceId& device = kFirst, int ordinal = 0) {
   return {device, ordinal, 10, cached, 10 + cached, 99, 7, 3, 5};
@@ -59,6 +60,14 @@ std::vector<Entry> entries(Board& board) {
   std::vector<Entry> out;
   board.for_each([&](const Entry& entry) { out.push_back(entry); });
   return out;
+}
+
+// Whether a thread of this process sleeps in the kernel.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t end = text.rfind(") ");
+  return end != std::string::npos && text[end + 2] == 'S';
 }
 
 Ask everyone(uint64_t bytes) { return {kFirst, false, -1, bytes, 0}; }
@@ -115,7 +124,12 @@ TEST_CASE("a request reaches the other processes once, and wakes a sleeping one"
   REQUIRE(asked.open());
   const uint32_t seen = asked.bell();
   bool rung = false;
-  std::thread sleeper([&] { rung = asked.wait(seen, kLong); });
+  std::atomic<pid_t> number{0};
+  std::thread sleeper([&] {
+    number = static_cast<pid_t>(syscall(SYS_gettid));
+    rung = asked.wait(seen, kLong);
+  });
+  while (number == 0 || !sleeps(number)) std::this_thread::yield();
   REQUIRE(asking.ask(everyone(1000)));
   sleeper.join();
   CHECK(rung);
