@@ -123,9 +123,10 @@ uint32_t Board::claim_slot(const OpenFile& file) {
     const bool chosen = std::find(slots_, slots_ + held_, slot) != slots_ + held_;
     if (!taken[slot] && !chosen) return slot;
   }
+  const Identity& self = self_;
   uint32_t dead = kNoSlot;
   each_record(file, [&](uint32_t slot, const SlotRecord& record) {
-    if (!is_alive(record, self_, kAskedFor)) dead = slot;
+    if (!is_alive(record, self, kAskedFor)) dead = slot;
     return dead == kNoSlot;
   });
   return dead;
@@ -289,10 +290,11 @@ bool Board::has_others(const DeviceId& device) {
   const OpenFile file(file_);
   bool found = false;
   if (!file) return false;
+  const Identity& self = self_;
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
-    found = record.who.token != self_.token && record.figures.device == device &&
-            to_entry(record, self_, &entry) && entry.figures.cached > 0 && is_alive(record, self_, kAskedFor);
+    found = record.who.token != self.token && record.figures.device == device &&
+            to_entry(record, self, &entry) && entry.figures.cached > 0 && is_alive(record, self, kAskedFor);
     return !found;
   });
   return found;
@@ -303,15 +305,17 @@ void Board::visit(Visit visit, void* argument) {
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return;
+  const Identity& self = self_;
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
-    if (to_entry(record, self_, &entry) && is_alive(record, self_, kShownFor)) visit(entry, argument);
+    if (to_entry(record, self, &entry) && is_alive(record, self, kShownFor)) visit(entry, argument);
     return true;
   });
 }
 
 void Board::forget_after_fork() {
   lock_.reset_after_fork();
+  Guard hold(lock_);
   self_ = {};
   held_ = 0;
 }

@@ -66,6 +66,7 @@ void print_json(const std::vector<Neighbour>& all) {
 
 void print_openmetrics(const std::vector<Neighbour>& all) {
   std::vector<neighbours::Entry> entries;
+  entries.reserve(all.size());
   for (const Neighbour& one : all) entries.push_back(one.entry);
   char buffer[4096];
   fflush(stdout);
