@@ -123,7 +123,7 @@ uint32_t Board::claim_slot(const OpenFile& file) {
     const bool chosen = std::find(slots_, slots_ + held_, slot) != slots_ + held_;
     if (!taken[slot] && !chosen) return slot;
   }
-  const Identity& self = self_;
+  const Identity self = self_;
   uint32_t dead = kNoSlot;
   each_record(file, [&](uint32_t slot, const SlotRecord& record) {
     if (!is_alive(record, self, kAskedFor)) dead = slot;
@@ -290,7 +290,7 @@ bool Board::has_others(const DeviceId& device) {
   const OpenFile file(file_);
   bool found = false;
   if (!file) return false;
-  const Identity& self = self_;
+  const Identity self = self_;
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
     found = record.who.token != self.token && record.figures.device == device &&
@@ -305,7 +305,7 @@ void Board::visit(Visit visit, void* argument) {
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return;
-  const Identity& self = self_;
+  const Identity self = self_;
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
     if (to_entry(record, self, &entry) && is_alive(record, self, kShownFor)) visit(entry, argument);
