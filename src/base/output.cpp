@@ -22,36 +22,6 @@ constexpr int kLongestWaitMs = 3000;
 constexpr size_t kPipePart = 4096;  // a larger write may block even when poll says that a pipe has room
 constexpr size_t kKernelSetBytes = 8;
 
-class NoSignals {
- public:
-  NoSignals() {
-    sigemptyset(&ours_);
-    for (const int one : {SIGPIPE, SIGXFSZ, SIGTTOU}) sigaddset(&ours_, one);
-    sigset_t pending;
-    sigemptyset(&pending);
-    sigpending(&pending);
-    pthread_sigmask(SIG_BLOCK, &ours_, &before_);
-    for (const int one : {SIGPIPE, SIGXFSZ, SIGTTOU}) {
-      if (sigismember(&pending, one) == 1) sigdelset(&ours_, one);
-    }
-  }
-  ~NoSignals() {
-    // The raw system call: the C library's wrapper is a cancellation point.
-    const timespec no_time{0, 0};
-    while (raised_ && syscall(SYS_rt_sigtimedwait, &ours_, nullptr, &no_time, kKernelSetBytes) > 0) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  NoSignals(const NoSignals&) = delete;
-  NoSignals& operator=(const NoSignals&) = delete;
-  void failed() { raised_ = true; }
-
- private:
-  sigset_t ours_;
-  sigset_t before_;
-  bool raised_ = false;
-};
-
 bool has_room(int descriptor) {
   pollfd one{descriptor, POLLOUT, 0};
   for (;;) {
@@ -97,6 +67,26 @@ int write_quietly(int descriptor, const char* text, size_t size) {
 }
 
 }  // namespace
+
+NoSignals::NoSignals() {
+  sigemptyset(&ours_);
+  for (const int one : {SIGPIPE, SIGXFSZ, SIGTTOU}) sigaddset(&ours_, one);
+  sigset_t pending;
+  sigemptyset(&pending);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &ours_, &before_);
+  for (const int one : {SIGPIPE, SIGXFSZ, SIGTTOU}) {
+    if (sigismember(&pending, one) == 1) sigdelset(&ours_, one);
+  }
+}
+
+NoSignals::~NoSignals() {
+  // The raw system call: the C library's wrapper is a cancellation point.
+  const timespec no_time{0, 0};
+  while (raised_ && syscall(SYS_rt_sigtimedwait, &ours_, nullptr, &no_time, kKernelSetBytes) > 0) {
+  }
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 int write_fully(int descriptor, const char* text, size_t size) {
   const int saved_errno = errno;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <signal.h>
 
 #include <cstddef>
 
@@ -21,6 +22,22 @@ class CancelShield {
 
  private:
   int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+// While one of these is alive, the signals that a write can raise are blocked on this thread. failed() says
+// that a write did fail: what it raised is consumed at the end; what was pending before stays pending.
+class NoSignals {
+ public:
+  NoSignals();
+  ~NoSignals();
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+  void failed() { raised_ = true; }
+
+ private:
+  sigset_t ours_;
+  sigset_t before_;
+  bool raised_ = false;
 };
 
 // 0 when everything was written, or the errno of the write that failed; EAGAIN: the reader took nothing for

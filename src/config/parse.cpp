@@ -79,11 +79,11 @@ void require_power_of_two(Size& field, const char* name, const Size& fallback, c
 }
 
 // Reports unknown letters after a percent sign.
-void check_pattern(const char* pattern, const Reader& reader) {
+void check_pattern(const char* name, const char* pattern, const Reader& reader) {
   for (const char* at = strchr(pattern, '%'); at != nullptr; at = strchr(at + 2, '%')) {
     if (at[1] != '\0' && strchr("phre%", at[1]) != nullptr) continue;
-    reader.say("CUPOOL_STATS_FILE={}: {} is neither %p, %h, %r nor %e; it stays as it is",
-               first(pattern, kShown), first(at, 2));
+    reader.say("{}={}: {} is neither %p, %h, %r nor %e; it stays as it is", name, first(pattern, kShown),
+               first(at, 2));
     return;
   }
 }
@@ -114,7 +114,8 @@ void settle_contradictions(Options& options, const Reader& reader) {
     reader.say("CUPOOL_LIMIT={} is below CUPOOL_SEGMENT_MIN={}; every block gets a segment of its own size",
                print(options.limit), print(options.segment_min));
   }
-  check_pattern(options.stats_file, reader);
+  check_pattern("CUPOOL_STATS_FILE", options.stats_file, reader);
+  check_pattern("CUPOOL_METRICS_FILE", options.metrics_file, reader);
 }
 
 // Whether `text` fits `pattern`; on a mismatch the last star takes one character more.

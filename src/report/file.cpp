@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -82,21 +81,17 @@ class Text {
 
 // ---- The place.
 
-constinit std::atomic<uint64_t> own_device{0};
-constinit std::atomic<uint64_t> own_inode{0};  // of the report that this process left last; 0: none
-constinit std::atomic<int64_t> own_time{0};    // its time: inode numbers are reused
-
 int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
-bool is_ours(const struct stat& file) {
-  return own_inode.load(std::memory_order_relaxed) == file.st_ino &&
-         own_device.load(std::memory_order_relaxed) == file.st_dev &&
-         own_time.load(std::memory_order_relaxed) == nanoseconds(file.st_mtim);
+bool is_ours(const struct stat& file, const Written& last) {
+  return last.inode.load(std::memory_order_relaxed) == file.st_ino &&
+         last.device.load(std::memory_order_relaxed) == file.st_dev &&
+         last.time.load(std::memory_order_relaxed) == nanoseconds(file.st_mtim);
 }
 
 // Written by another process while this one ran: keep both reports.
-bool is_anothers(const struct stat& file) {
-  return !is_ours(file) && nanoseconds(file.st_mtim) > config::started_at();
+bool is_anothers(const struct stat& file, const Written& last) {
+  return !is_ours(file, last) && nanoseconds(file.st_mtim) > config::started_at();
 }
 
 class Directory {
@@ -125,8 +120,8 @@ class Directory {
   bool look(const char* name, struct stat* out) const {
     return fstatat(number_, name, out, AT_SYMLINK_NOFOLLOW) == 0;
   }
-  int make(const char* name) const {
-    return openat(number_, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  int make(const char* name, mode_t mode) const {
+    return openat(number_, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
   }
   int open_device(const char* name) const {
     return openat(number_, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_APPEND);
@@ -193,12 +188,12 @@ void name_with_process(const char* name, unsigned turn, char* out, size_t room) 
 }
 
 // Moves the finished part file to `name`. 0 or an errno; EEXIST: the name is taken by another process.
-int settle(const Directory& directory, const char* part, const char* name) {
+int settle(const Directory& directory, const Written& last, const char* part, const char* name) {
   const int moved = directory.move(part, name, RENAME_NOREPLACE);
   if (moved != EEXIST && moved != EINVAL) return moved;
   struct stat there;
   if (directory.look(name, &there)) {
-    if (refusal(there) != nullptr || is_anothers(there)) return EEXIST;
+    if (refusal(there) != nullptr || is_anothers(there, last)) return EEXIST;
     // The file that is replaced must be the one that was examined: swap, then compare.
     const int swapped = directory.move(part, name, RENAME_EXCHANGE);
     if (swapped == 0) {
@@ -215,13 +210,13 @@ int settle(const Directory& directory, const char* part, const char* name) {
   return directory.move(part, name, 0);
 }
 
-int settle_somewhere(const Directory& directory, const char* part) {
+int settle_somewhere(const Directory& directory, const Written& last, const char* part) {
   constexpr unsigned kMostTurns = 1000;
-  int error = settle(directory, part, directory.name());
+  int error = settle(directory, last, part, directory.name());
   for (unsigned turn = 1; error == EEXIST && turn < kMostTurns; ++turn) {
     char name[NAME_MAX + 1];
     name_with_process(directory.name(), turn, name, sizeof name);
-    error = settle(directory, part, name);
+    error = settle(directory, last, part, name);
   }
   return error;
 }
@@ -261,7 +256,8 @@ void expand(const char* pattern, const Facts& facts, char* out, size_t room) {
   }
 }
 
-const char* write_file(const char* path, char* buffer, size_t room, Write write, const void* argument) {
+const char* write_file(const char* path, Written& last, char* buffer, size_t room, Write write,
+                       const void* argument) {
   if (strlen(path) >= PATH_MAX) return reason(ENAMETOOLONG);
   const Directory directory(path);
   if (!directory.is_open()) return reason(errno);
@@ -273,7 +269,7 @@ const char* write_file(const char* path, char* buffer, size_t room, Write write,
   char part[NAME_MAX + 1];
   if (strlen(directory.name()) + 32 > sizeof part) return reason(ENAMETOOLONG);
   name_part(directory.name(), part, sizeof part);
-  const int file = directory.make(part);
+  const int file = directory.make(part, last.mode);
   if (file < 0) return reason(errno);
   Writer out(file, buffer, room);
   write(out, argument);
@@ -281,14 +277,14 @@ const char* write_file(const char* path, char* buffer, size_t room, Write write,
   struct stat made = {};
   int error = fstat(file, &made) != 0 ? errno : out.error();
   if (close(file) != 0 && error == 0) error = errno;
-  if (error == 0) error = settle_somewhere(directory, part);
+  if (error == 0) error = settle_somewhere(directory, last, part);
   if (error != 0) {
     directory.remove(part);
     return reason(error);
   }
-  own_device.store(made.st_dev, std::memory_order_relaxed);
-  own_inode.store(made.st_ino, std::memory_order_relaxed);
-  own_time.store(nanoseconds(made.st_mtim), std::memory_order_relaxed);
+  last.device.store(made.st_dev, std::memory_order_relaxed);
+  last.inode.store(made.st_ino, std::memory_order_relaxed);
+  last.time.store(nanoseconds(made.st_mtim), std::memory_order_relaxed);
   return nullptr;
 }
 

@@ -1,10 +1,14 @@
-// The report file: expands the name in CUPOOL_STATS_FILE and writes the file completely or not at all. The
-// file is created next to its final place with mode 0600 under a unique name, never through a link, and
-// renamed when it is complete. Everything happens relative to the directory that was opened first.
-// Async-signal-safe.
+// The files that a report and metrics go to: expands their names (CUPOOL_STATS_FILE) and writes the file
+// completely or not at all. The file is created next to its final place, for its user alone unless told
+// otherwise, under a unique name, never through a link, and renamed when it is complete. Everything happens
+// relative to the directory that was opened first. Async-signal-safe.
 #pragma once
 
+#include <sys/types.h>
+
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "report/facts.hpp"
 #include "report/writer.hpp"
@@ -15,10 +19,19 @@ namespace cupool::report {
 // truncated; any other letter after a percent sign stays as it is. Slashes in inserted names are replaced.
 void expand(const char* pattern, const Facts& facts, char* out, size_t room);
 
+// Which file of a kind this process wrote last, and who may read such files.
+struct Written {
+  mode_t mode = 0600;  // within the umask
+  std::atomic<uint64_t> device{0};
+  std::atomic<uint64_t> inode{0};  // 0: none
+  std::atomic<int64_t> time{0};    // inode numbers are reused
+};
+
 // Calls write(Writer&) for the file at `path`. If another process has written a report there since this one
 // was started, the pid goes into the name. Returns null, or why there is no new file; an existing file is
 // untouched then.
 using Write = void (*)(Writer& out, const void* argument);
-const char* write_file(const char* path, char* buffer, size_t room, Write write, const void* argument);
+const char* write_file(const char* path, Written& last, char* buffer, size_t room, Write write,
+                       const void* argument);
 
 }  // namespace cupool::report

@@ -14,13 +14,16 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "base/log.hpp"
 #include "base/output.hpp"
 #include "base/own_stack.hpp"
 #include "config/options.hpp"
+#include "report/figures.hpp"
 #include "report/file.hpp"
 #include "report/forms.hpp"
+#include "report/metrics.hpp"
 
 namespace cupool::report {
 namespace {
@@ -39,6 +42,9 @@ struct Desk {
 };
 constinit Desk end_desk{};
 constinit Desk dump_desk{};
+constinit Written last_report{};
+constinit Written last_metrics{.mode = 0644};
+constinit log::Once told_metrics;
 constinit std::atomic<bool> ending{false};
 constinit std::atomic<int> owner{
     0};  // the process that used CUDA; a vfork child shares our memory but is not it
@@ -109,10 +115,27 @@ void write_to_stderr(Desk& desk, const Order& order) {
 void write_to_named_file(Desk& desk, const Order& order) {
   char path[PATH_MAX];
   expand(config::options().stats_file, facts(), path, sizeof path);
-  const char* const why = write_file(path, desk.buffer, sizeof desk.buffer, write_form, &order);
+  const char* const why = write_file(path, last_report, desk.buffer, sizeof desk.buffer, write_form, &order);
   if (why == nullptr) return;
   log::line("cannot write the report to {}: {}; it follows here", path, why);
   write_to_stderr(desk, order);
+}
+
+void write_process_metrics(Writer& out, const void* argument) {
+  neighbours::Entry entries[neighbours::Board::kMostDevices];
+  const size_t count =
+      read_entries(static_cast<const Order*>(argument)->reading, entries, std::size(entries));
+  write_metrics(out, entries, count);
+}
+
+void write_metrics_file(Desk& desk, const Order& order) {
+  const char* const pattern = config::options().metrics_file;
+  if (*pattern == '\0') return;
+  char path[PATH_MAX];
+  expand(pattern, facts(), path, sizeof path);
+  const char* const why =
+      write_file(path, last_metrics, desk.buffer, sizeof desk.buffer, write_process_metrics, &order);
+  if (why != nullptr && told_metrics.first()) log::line("cannot write the metrics to {}: {}", path, why);
 }
 
 // The form of a report file when the user chose none.
@@ -126,6 +149,11 @@ struct Job {
   Order order;
 };
 
+void write_metrics_at_desk(void* argument) {
+  const Job& job = *static_cast<const Job*>(argument);
+  write_metrics_file(job.desk, job.order);
+}
+
 void write_at_desk(void* argument) {
   const Job& job = *static_cast<const Job*>(argument);
   const char* const file = config::options().stats_file;
@@ -137,10 +165,17 @@ void write_at_desk(void* argument) {
 
 // pre: this thread sits at the desk.
 void write(Desk& desk, const Order& order) {
-  if (order.form == StatsForm::kOff) return;
   const int saved_errno = errno;
   Job job{desk, order};
-  cupool_call_on_stack(desk.stack.top(), write_at_desk, &job);
+  if (order.form != StatsForm::kOff) cupool_call_on_stack(desk.stack.top(), write_at_desk, &job);
+  errno = saved_errno;
+}
+
+// pre: this thread sits at the desk.
+void write_metrics(Desk& desk, Reading reading) {
+  const int saved_errno = errno;
+  Job job{desk, {StatsForm::kOff, reading}};
+  cupool_call_on_stack(desk.stack.top(), write_metrics_at_desk, &job);
   errno = saved_errno;
 }
 
@@ -201,7 +236,7 @@ void begin(const Probe& probe) {
   if (options.stats_exact) stats::set_peak_bound(0);
   if (options.stats_signal == config::StatsSignal::kUsr1) handle(SIGUSR1, on_dump_signal);
   if (options.stats_signal == config::StatsSignal::kUsr2) handle(SIGUSR2, on_dump_signal);
-  if (options.stats == StatsForm::kOff) return;
+  if (options.stats == StatsForm::kOff && *options.metrics_file == '\0') return;
   at_quick_exit(on_quick_exit);
   handle_deadly_signals(options);
 }
@@ -214,6 +249,7 @@ void finish(Ending how) {
     wait_for(dump_desk);
     const Reading reading = how == Ending::kOrderly ? Reading::kPatient : Reading::kNoLock;
     write(end_desk, {config::options().stats, reading});
+    write_metrics(end_desk, reading);
   }
   stand_up(end_desk);
 }
@@ -232,6 +268,14 @@ void dump() {
                                       : StatsForm::kText,
                       Reading::kNoLock});
   }
+  stand_up(dump_desk);
+}
+
+void write_metrics_now() {
+  if (*config::options().metrics_file == '\0' || !is_ours()) return;
+  const Undisturbed undisturbed;
+  if (!sit_down(dump_desk)) return;
+  if (!ending.load(std::memory_order_seq_cst)) write_metrics(dump_desk, Reading::kLocked);
   stand_up(dump_desk);
 }
 

@@ -19,6 +19,9 @@ void finish(Ending ending);
 // Writes a full report now. Safe in a signal handler.
 void dump();
 
+// Writes CUPOOL_METRICS_FILE, if there is one. The report at exit does so too. Not in a signal handler.
+void write_metrics_now();
+
 // The JSON into memory, with a terminating zero if `room` is not 0; returns its full length without the zero,
 // even if truncated.
 size_t print_json(char* text, size_t room);

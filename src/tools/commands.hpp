@@ -13,5 +13,7 @@ int run(const Arguments& arguments);
 int options(const Arguments& arguments);
 int doctor(const Arguments& arguments);
 int merge(const Arguments& arguments);
+int top(const Arguments& arguments);
+int trim(const Arguments& arguments);
 
 }  // namespace cupool::tools

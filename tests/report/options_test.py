@@ -215,6 +215,15 @@ class OptionsTest(harness.TestCase):
         harness.with_cupool([lab.PROGRAM, "a:x:1"], env={"CUPOOL_STATS": "json", "CUPOOL_STATS_FILE": str(path)}, driver="sim")
         self.assertTrue(path.exists())
 
+    def test_option_metrics_file_takes_the_figures(self):
+        path = self.scratch / "here.prom"
+        harness.with_cupool([lab.PROGRAM, "a:x:1"], env={"CUPOOL_METRICS_FILE": str(path)}, driver="sim")
+        self.assertIn("cupool_live_bytes{", path.read_text())
+
+    def test_option_neighbours_dir_is_where_the_command_looks(self):
+        done = harness.run([harness.BUILD / "cupool", "top"], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
+        self.assertIn(f"in {self.scratch}: there is none", done.err)
+
     def test_option_stats_signal_reports_on_demand(self):
         lab.needs_signals(self)
         done = harness.with_cupool([lab.PROGRAM, "a:x:1", "x:usr2"], env={"CUPOOL_STATS_SIGNAL": "usr2"}, driver="sim")
@@ -273,6 +282,7 @@ class OptionsTest(harness.TestCase):
         yield {"CUPOOL_LIMIT": "16M"}, "below CUPOOL_SEGMENT_MIN"
         yield {"CUPOOL_STATS_FILE": "report-%z.json"}, "%z"
         yield {"CUPOOL_STATS_FILE": "report%"}, "stays as it is"
+        yield {"CUPOOL_METRICS_FILE": str(self.scratch / "m-%z")}, "%z"
         yield {"CUPOOL_FILL": "junk"}, "junk"
 
     def test_a_hundred_bad_configurations_say_one_sentence_each_and_change_no_result(self):

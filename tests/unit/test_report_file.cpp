@@ -45,7 +45,8 @@ std::string content(const std::string& path) {
 
 const char* write_word(const std::string& path, report::Write write, const void* argument = nullptr) {
   static char buffer[64];
-  return report::write_file(path.c_str(), buffer, sizeof buffer, write, argument);
+  static constinit report::Written last{};
+  return report::write_file(path.c_str(), last, buffer, sizeof buffer, write, argument);
 }
 
 void write_hello(report::Writer& out, const void*) { out.text("hello"); }

@@ -1,0 +1,125 @@
+// The board: one file in shared memory through which the processes of one user see each other's figures and
+// ask each other for idle memory. Nothing that is read there is trusted, and nothing there is reached by a
+// load or store: a file that is truncated meanwhile would raise SIGBUS in the program. Contents go through
+// pread and pwrite; one page is mapped, only as the address of the bell that waiters sleep on in the kernel.
+// One lock, held for microseconds; nothing sleeps but wait(). errno is preserved. Not async-signal-safe.
+//
+// How the processes use it: a publisher calls publish() after its figures changed and after every ask it
+// answered, then sleeps in wait(). The process that asks sees from the stamps which entries have answered.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/lock.hpp"
+#include "neighbours/file.hpp"
+#include "neighbours/identity.hpp"
+
+namespace cupool::neighbours {
+
+struct DeviceId {
+  unsigned char bytes[16];  // the driver's UUID: CUDA_VISIBLE_DEVICES renumbers the rest
+  bool operator==(const DeviceId&) const = default;
+};
+
+struct Figures {
+  DeviceId device;
+  int64_t ordinal;  // as the process numbers it
+  uint64_t live, cached, reserved, peak, hits, misses, waits_avoided;
+};
+
+// A request for idle memory. `bytes`: how much is needed; 0: none, only publish fresh figures;
+// kEverythingIdle: all that is idle.
+inline constexpr uint64_t kEverythingIdle = UINT64_MAX;
+struct Ask {
+  DeviceId device;
+  bool every_device;
+  int64_t pid;  // in the asking process's pid namespace; -1: every process
+  uint64_t bytes;
+  uint64_t serial;  // given by the board
+};
+
+// One process on one device, as another process sees it.
+struct Entry {
+  int64_t pid;
+  bool same_namespace;  // else `pid` is that of another pid namespace
+  uint64_t process;     // the same number for all entries of one process, and for no other process
+  uint64_t stamp;       // when it was published, in nanoseconds of board_time()
+  char program[64];     // printable
+  Figures figures;
+};
+
+// The clock of stamps: the same for every process on this machine.
+uint64_t board_time();
+
+class Board {
+ public:
+  static constexpr size_t kMostDevices = 64;  // entries of one process
+  static constexpr size_t kMostEntries = 1024;
+
+  // `directory` must outlive the board. `user`: whose board; another user's can be read by root.
+  constexpr explicit Board(const char* directory = "/dev/shm") : file_(directory) {}
+  constexpr Board(const char* directory, uint32_t user) : file_(directory, user) {}
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  // Creates or joins the board. False: there is none, or not one that can be used; may be called again later.
+  bool open();
+  // Joins only a board that exists already.
+  bool join();
+  bool is_open();
+  // Why the last open() or join() failed; a constant text.
+  const char* refusal() const { return file_.refusal(); }
+
+  // Replaces this process's entries.
+  void publish(const Figures* figures, size_t count);
+  // Removes this process's entries.
+  void leave();
+
+  // The present value of the bell, for wait().
+  uint32_t bell();
+  // Sleeps until the bell is no longer at `seen`. False: the time is over, or the board was lost, as
+  // is_open() says; without a board the time is slept through, or a minute if there is no end to it. However
+  // often the bell is rung, a caller gets through 20 times a second at most, after a burst of a few.
+  bool wait(uint32_t seen, int64_t timeout_ns);
+
+  // The requests of other processes to this one that are newer than *serial, newest first, and moves *serial
+  // on. Start with 0. The caller looks at the device. Requests older than some seconds are left out.
+  size_t asks_since(uint64_t* serial, Ask* out, size_t most);
+  // Posts a request and rings the bell. False: it was not posted.
+  bool ask(const Ask& ask);
+
+  // Whether another living process has idle memory on the device.
+  bool has_others(const DeviceId& device);
+
+  // Calls f(const Entry&) for the entries of all living processes, this one too, in no order. f must not call
+  // the board.
+  template <typename F>
+  void for_each(F&& f) {
+    visit([](const Entry& entry, void* argument) { (*static_cast<F*>(argument))(entry); }, &f);
+  }
+
+  // In a fork child: the entries and the lock are the parent's.
+  void forget_after_fork();
+
+ private:
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
+  using Visit = void (*)(const Entry& entry, void* argument);
+  void visit(Visit visit, void* argument);
+  bool open_checked(bool create) CUPOOL_REQUIRES(lock_);
+  void learn_identity() CUPOOL_REQUIRES(lock_);
+  void drop_slot(const OpenFile& file, size_t index) CUPOOL_REQUIRES(lock_);
+  uint32_t claim_slot(const OpenFile& file) CUPOOL_REQUIRES(lock_);
+  bool is_own_slot(const OpenFile& file, uint32_t slot) CUPOOL_REQUIRES(lock_);
+  void spend_turn();
+
+  Lock lock_;
+  BoardFile file_;
+  Identity self_ CUPOOL_GUARDED_BY(lock_){};  // token 0: not known yet
+  uint32_t slots_[kMostDevices] CUPOOL_GUARDED_BY(lock_){};
+  size_t held_ CUPOOL_GUARDED_BY(lock_) = 0;  // of slots_
+  // Of the one thread that waits.
+  uint64_t turns_spent_until_ = 0;
+};
+
+}  // namespace cupool::neighbours

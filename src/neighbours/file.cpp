@@ -1,0 +1,174 @@
+// See file.hpp.
+#include "neighbours/file.hpp"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/format.hpp"
+#include "config/process.hpp"
+#include "neighbours/layout.hpp"
+
+namespace cupool::neighbours {
+namespace {
+
+// Beyond the numbers that programs expect of their own next open().
+constexpr int kHighNumber = 500;
+
+int move_up(int file) {
+  if (file < 0) return file;
+  const int high = fcntl(file, F_DUPFD_CLOEXEC, kHighNumber);
+  if (high < 0) return file;
+  close(file);
+  return high;
+}
+
+bool make_path(const char* directory, uint32_t user, char* out, size_t room) {
+  return format_into({out, room}, "{}/cupool-{}-{}", directory, user, kLayout) + 1 < room;
+}
+
+bool write_at(int file, const void* from, size_t size, uint64_t at) {
+  return pwrite(file, from, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size);
+}
+
+// A new file, or one that was truncated. Several processes may be here at once: they write the same.
+bool prepare(int file) {
+  Header header = {};
+  memcpy(header.magic, kMagic, sizeof kMagic);
+  header.layout = kLayout;
+  return ftruncate(file, static_cast<off_t>(kFileBytes)) == 0 && write_at(file, &header, kBellAt, 0);
+}
+
+}  // namespace
+
+int BoardFile::refuse(int file, const char* why) {
+  refusal_ = why;
+  if (file >= 0) close(file);
+  return -1;
+}
+
+int BoardFile::open_checked(bool create) {
+  if (config::has_raised_rights()) return refuse(-1, "the program has raised rights");
+  const uint32_t user = user_ == kOwn ? geteuid() : user_;
+  char path[PATH_MAX];
+  if (!make_path(directory_, user, path, sizeof path)) return refuse(-1, "the name is too long");
+  // O_NONBLOCK: a pipe in its place must not stop us.
+  const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  const int file = move_up(::open(path, create ? flags | O_CREAT : flags, 0600));
+  if (file < 0) return refuse(-1, errno == ENOENT ? "there is none" : "it cannot be opened");
+  struct stat about;
+  if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) return refuse(file, "it is not a file");
+  if (about.st_uid != user) return refuse(file, "it belongs to another user");
+  if ((about.st_mode & 077) != 0) return refuse(file, "others have access to it");
+  if (about.st_nlink > 1) return refuse(file, "it has a second name");
+  if (about.st_size == 0 && create && !prepare(file)) return refuse(file, "it cannot be written");
+  if (about.st_size != 0 && about.st_size != static_cast<off_t>(kFileBytes))
+    return refuse(file, "it has another size");
+  return file;
+}
+
+bool BoardFile::connect(bool create) {
+  const CancelShield shield;
+  NoSignals quiet;
+  const int file = open_checked(create);
+  if (file < 0) {
+    quiet.failed();
+    disconnect();
+    return false;
+  }
+  Header header = {};
+  bool good = pread(file, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
+  good = good && memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.layout == kLayout;
+  if (!good) {
+    disconnect();
+    refuse(file, "its contents are damaged");
+    return false;
+  }
+  struct stat about;
+  good = fstat(file, &about) == 0 && map(file, about.st_dev, about.st_ino);
+  close(file);
+  if (!good) refusal_ = "it cannot be mapped";
+  return good;
+}
+
+bool BoardFile::map(int file, uint64_t device, uint64_t inode) {
+  uint32_t* const old = bell_.load(std::memory_order_relaxed);
+  if (is_connected() && device == device_ && inode == inode_.load(std::memory_order_relaxed)) return true;
+  void* const place = old == nullptr ? nullptr : reinterpret_cast<char*>(old) - kBellAt;
+  // In place, so that a thread that sleeps meanwhile never names an address that is not ours.
+  void* const page =
+      mmap(place, kPageBytes, PROT_READ, MAP_SHARED | (place == nullptr ? 0 : MAP_FIXED), file, 0);
+  if (page == MAP_FAILED) {
+    disconnect();
+    return false;
+  }
+  device_ = device;
+  bell_.store(reinterpret_cast<uint32_t*>(static_cast<char*>(page) + kBellAt), std::memory_order_release);
+  inode_.store(inode, std::memory_order_release);
+  return true;
+}
+
+int BoardFile::sleep(uint32_t seen, uint64_t ns) const {
+  const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  uint32_t* const bell = bell_.load(std::memory_order_acquire);
+  if (bell == nullptr) return EFAULT;
+  return syscall(SYS_futex, bell, FUTEX_WAIT, seen, &time, nullptr, 0) == 0 ? 0 : errno;
+}
+
+void BoardFile::wake_all() const {
+  uint32_t* const bell = bell_.load(std::memory_order_acquire);
+  if (bell != nullptr) syscall(SYS_futex, bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+OpenFile::OpenFile(BoardFile& file) : number_(-1) {
+  if (!file.is_connected()) return;
+  number_ = file.open_checked(false);
+  struct stat about;
+  if (number_ < 0 || fstat(number_, &about) != 0) {
+    file.disconnect();
+  } else if (about.st_size == 0 || about.st_dev != file.device_ ||
+             about.st_ino != file.inode_.load(std::memory_order_relaxed)) {
+    number_ = file.refuse(number_, "it was replaced");
+    file.disconnect();
+  }
+}
+
+OpenFile::~OpenFile() {
+  if (number_ >= 0) close(number_);
+}
+
+bool OpenFile::read(uint64_t at, void* out, size_t size) const {
+  return pread(number_, out, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size);
+}
+
+bool OpenFile::write(uint64_t at, const void* from, size_t size) const {
+  if (write_at(number_, from, size, at)) return true;
+  quiet_.failed();
+  return false;
+}
+
+bool OpenFile::try_exclusive() const {
+  constexpr int kTries = 200;
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_len = 1;
+  for (int i = 0; i < kTries; ++i) {
+    // Of the open file, not of the process: closing it anywhere else must not release it.
+    if (fcntl(number_, F_OFD_SETLK, &lock) == 0) return true;
+    if (errno != EAGAIN && errno != EACCES && errno != EINTR) return false;
+    sched_yield();
+  }
+  return false;
+}
+
+}  // namespace cupool::neighbours

@@ -1,0 +1,71 @@
+// The file of the board: where it is, whether it may be used, and access to its bytes. A descriptor is open
+// for microseconds only. Also the page that carries the bell: mapped read-only, as an address for futex(2),
+// and never read or written here. Under the board's lock, except sleep().
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/output.hpp"
+
+namespace cupool::neighbours {
+
+inline constexpr uint32_t kLayout = 1;  // part of the file's name: versions that differ do not meet
+
+class OpenFile;
+
+class BoardFile {
+ public:
+  static constexpr uint32_t kOwn = UINT32_MAX;
+  constexpr explicit BoardFile(const char* directory, uint32_t user = kOwn)
+      : directory_(directory), user_(user) {}
+
+  // Opens and checks the file, creates or repairs it if `create`, and maps the bell of this very file.
+  // False: refusal() says why.
+  bool connect(bool create);
+  // There is a mapping of the bell, at least until somebody removes the file.
+  bool is_connected() const { return inode_.load(std::memory_order_relaxed) != 0; }
+  void disconnect() { inode_.store(0, std::memory_order_relaxed); }
+  const char* refusal() const { return refusal_; }
+
+  // 0, or the errno of futex(2): EAGAIN: the bell is not at `seen`; EFAULT: the file is too short.
+  int sleep(uint32_t seen, uint64_t ns) const;
+  void wake_all() const;
+
+ private:
+  friend class OpenFile;
+  int open_checked(bool create);
+  int refuse(int file, const char* why);
+  bool map(int file, uint64_t device, uint64_t inode);
+
+  const char* directory_;
+  uint32_t user_;
+  const char* refusal_ = "it was not opened yet";
+  std::atomic<uint32_t*> bell_{nullptr};  // one page; replaced in place when the file is another
+  uint64_t device_ = 0;
+  std::atomic<uint64_t> inode_{0};
+};
+
+// The file, open for one operation. A file that is gone, or is another one than the bell's, is not open.
+class OpenFile {
+ public:
+  explicit OpenFile(BoardFile& file);
+  ~OpenFile();
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  explicit operator bool() const { return number_ >= 0; }
+  bool read(uint64_t at, void* out, size_t size) const;
+  bool write(uint64_t at, const void* from, size_t size) const;
+  // Keeps other processes that ask for it out until this file is closed. False: not free for some time; the
+  // holder may have been stopped, so nobody waits for it.
+  bool try_exclusive() const;
+
+ private:
+  CancelShield shield_;
+  mutable NoSignals quiet_;
+  int number_;
+};
+
+}  // namespace cupool::neighbours

@@ -1,0 +1,113 @@
+// See identity.hpp.
+#include "neighbours/identity.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "base/clock.hpp"
+#include "base/format.hpp"
+
+namespace cupool::neighbours {
+namespace {
+
+// The beginning of a file of /proc, terminated; false: it cannot be read.
+bool read_text(const char* path, char* out, size_t room) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const ssize_t size = read(file, out, room - 1);
+  close(file);
+  if (size <= 0) return false;
+  out[size] = '\0';
+  return true;
+}
+
+struct Status {
+  char state;
+  uint64_t start;
+  uint64_t stack;
+};
+
+// Of /proc/<pid>/stat, whose second field is a name in brackets that may hold anything.
+bool read_status(int64_t pid, Status* out) {
+  constexpr int kState = 3;
+  constexpr int kStart = 22;
+  constexpr int kStack = 28;
+  char path[48];
+  format_into(path, "/proc/{}/stat", pid);
+  char text[1024];
+  if (!read_text(path, text, sizeof text)) return false;
+  const char* at = strrchr(text, ')');
+  if (at == nullptr || at[1] != ' ') return false;
+  *out = {};
+  int field = kState;
+  for (at += 2; *at != '\0' && field <= kStack; ++field) {
+    if (field == kState) out->state = *at;
+    if (field == kStart) out->start = strtoull(at, nullptr, 10);
+    if (field == kStack) out->stack = strtoull(at, nullptr, 10);
+    at = strchr(at, ' ');
+    if (at == nullptr) break;
+    ++at;
+  }
+  // The kernel shows 1 or 0 to readers that may not know.
+  if (out->stack == 1) out->stack = 0;
+  return field > kStart;
+}
+
+void read_boot_id(unsigned char* out) {
+  char text[64];
+  if (!read_text("/proc/sys/kernel/random/boot_id", text, sizeof text)) return;
+  size_t digits = 0;
+  for (const char* at = text; *at != '\0' && digits < 32; ++at) {
+    const int value = *at >= '0' && *at <= '9' ? *at - '0' : *at >= 'a' && *at <= 'f' ? *at - 'a' + 10 : -1;
+    if (value < 0) continue;
+    out[digits / 2] = static_cast<unsigned char>(out[digits / 2] << 4 | value);
+    ++digits;
+  }
+}
+
+}  // namespace
+
+Identity own_identity() {
+  Identity self = {};
+  if (syscall(SYS_getrandom, &self.token, sizeof self.token, 1) != static_cast<long>(sizeof self.token))
+    self.token = now_ns() ^ static_cast<uint64_t>(getpid()) << 40;
+  self.token |= 1;
+  self.pid = getpid();
+  Status status;
+  // By the pid, so that a /proc of another pid namespace is noticed below.
+  if (read_status(self.pid, &status)) {
+    self.start = status.start;
+    self.stack = status.stack;
+  }
+  struct stat about;
+  if (stat("/proc/self/ns/pid", &about) == 0) self.pid_namespace = about.st_ino;
+  read_boot_id(self.boot);
+  return self;
+}
+
+Life life_of(const Identity& other, const Identity& self) {
+  if (other.token == self.token) return Life::kLives;
+  if (memcmp(other.boot, self.boot, sizeof self.boot) != 0) return Life::kGone;
+  if (other.pid_namespace != self.pid_namespace) return Life::kUnknown;
+  if (other.pid <= 0 || other.pid > std::numeric_limits<pid_t>::max()) return Life::kGone;
+  Status status;
+  if (!read_status(other.pid, &status)) {
+    // Without /proc the pid is all there is.
+    if (self.start != 0) return Life::kGone;
+    return kill(static_cast<pid_t>(other.pid), 0) == 0 || errno == EPERM ? Life::kLives : Life::kGone;
+  }
+  if (status.state == 'Z' || status.state == 'X') return Life::kGone;
+  if (other.start != 0 && status.start != other.start) return Life::kGone;
+  const bool replaced = other.stack != 0 && status.stack != 0 && status.stack != other.stack;
+  return replaced ? Life::kGone : Life::kLives;
+}
+
+}  // namespace cupool::neighbours

@@ -1,0 +1,72 @@
+// See figures.hpp.
+#include "report/figures.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "config/process.hpp"
+#include "report/facts.hpp"
+
+namespace cupool::report {
+namespace {
+
+// Two words, so that a reader needs no lock; a UUID never changes.
+struct Known {
+  std::atomic<uint64_t> words[2];
+};
+static_assert(sizeof(neighbours::DeviceId) == sizeof(uint64_t[2]));
+constinit Known known[stats::kMostDevices];
+
+neighbours::DeviceId device_id(int ordinal) {
+  uint64_t words[2];
+  for (int i = 0; i < 2; ++i) words[i] = known[ordinal].words[i].load(std::memory_order_relaxed);
+  neighbours::DeviceId id;
+  memcpy(&id, words, sizeof id);
+  return id;
+}
+
+}  // namespace
+
+void note_device(int ordinal, const neighbours::DeviceId& id) {
+  if (ordinal < 0 || ordinal >= stats::kMostDevices) return;
+  uint64_t words[2];
+  memcpy(words, &id, sizeof id);
+  for (int i = 0; i < 2; ++i) known[ordinal].words[i].store(words[i], std::memory_order_relaxed);
+}
+
+size_t read_figures(stats::Reading reading, neighbours::Figures* out, size_t most) {
+  size_t count = 0;
+  for (int i = 0; i < stats::kMostDevices && count < most; ++i) {
+    if (!stats::device(i).is_used()) continue;
+    const stats::DeviceSums sums = read_device(i, reading);
+    out[count++] = {device_id(i),
+                    i,
+                    sums.live_bytes,
+                    sums.cached_bytes,
+                    sums.reserved_bytes,
+                    sums.peak_reserved_bytes,
+                    sums.hits_at_once + sums.hits_after_wait,
+                    sums.misses,
+                    sums.waits_avoided};
+  }
+  return count;
+}
+
+size_t read_entries(stats::Reading reading, neighbours::Entry* out, size_t most) {
+  neighbours::Figures figures[neighbours::Board::kMostDevices];
+  const size_t count = read_figures(reading, figures, std::min(most, std::size(figures)));
+  for (size_t i = 0; i < count; ++i) {
+    out[i] = {};
+    out[i].pid = getpid();
+    out[i].same_namespace = true;
+    out[i].stamp = neighbours::board_time();
+    strncpy(out[i].program, config::program(), sizeof out[i].program - 1);
+    out[i].figures = figures[i];
+  }
+  return count;
+}
+
+}  // namespace cupool::report

@@ -1,0 +1,20 @@
+// The figures of this process for its neighbours: one entry for each device in use, read from the statistics.
+// Owns the devices' UUIDs, which only the layers above can ask the driver for.
+#pragma once
+
+#include <cstddef>
+
+#include "neighbours/board.hpp"
+#include "stats/counters.hpp"
+
+namespace cupool::report {
+
+// The device has this UUID. Before the first call its figures carry zeros.
+void note_device(int ordinal, const neighbours::DeviceId& id);
+
+// At most `most` devices; returns how many. Async-signal-safe with Reading::kNoLock.
+size_t read_figures(stats::Reading reading, neighbours::Figures* out, size_t most);
+// The same with the name and pid of this process.
+size_t read_entries(stats::Reading reading, neighbours::Entry* out, size_t most);
+
+}  // namespace cupool::report

@@ -1,0 +1,82 @@
+// See metrics.hpp. All samples of one metric stand together, as the format demands.
+#include "report/metrics.hpp"
+
+#include <cstring>
+
+namespace cupool::report {
+namespace {
+
+using neighbours::Entry;
+using neighbours::Figures;
+
+struct Metric {
+  const char* name;
+  const char* unit;
+  const char* suffix;  // of samples: counters have _total
+  const char* help;
+  uint64_t Figures::*value;
+};
+
+constexpr Metric kMetrics[] = {
+    {"cupool_live_bytes", "bytes", "", "Device memory that the program holds.", &Figures::live},
+    {"cupool_cached_bytes", "bytes", "", "Device memory that is kept for reuse.", &Figures::cached},
+    {"cupool_reserved_bytes", "bytes", "", "Device memory taken from the driver.", &Figures::reserved},
+    {"cupool_peak_reserved_bytes", "bytes", "", "The most of it at once.", &Figures::peak},
+    {"cupool_hits", "", "_total", "Allocations served from the pool.", &Figures::hits},
+    {"cupool_misses", "", "_total", "Allocations that needed new memory from the driver.", &Figures::misses},
+    {"cupool_waits_avoided", "", "_total", "Frees that did not stop the device.", &Figures::waits_avoided},
+};
+
+void write_head(Writer& out, const char* name, const char* type, const char* unit, const char* help) {
+  out.print("# TYPE {} {}\n", name, type);
+  if (*unit != '\0') out.print("# UNIT {} {}\n", name, unit);
+  out.print("# HELP {} {}\n", name, help);
+}
+
+void write_labels(Writer& out, const Entry& entry) {
+  out.print("{{pid=\"{}\",program=\"", entry.pid);
+  for (const char* at = entry.program; *at != '\0'; ++at) {
+    if (*at == '"' || *at == '\\') out.text("\\");
+    out.text(*at == '\n' ? std::string_view("\\n") : std::string_view(at, 1));
+  }
+  out.print("\",device=\"{}\",uuid=\"{}\"}}", entry.figures.ordinal, print_uuid(entry.figures.device));
+}
+
+}  // namespace
+
+UuidText print_uuid(const neighbours::DeviceId& id) {
+  UuidText out{};
+  size_t used = format_into(out.text, "GPU-");
+  for (size_t i = 0; i < sizeof id.bytes; ++i) {
+    const bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+    used += format_into({out.text + used, sizeof out.text - used}, "{}{:02x}", trusted(dash ? "-" : ""),
+                        id.bytes[i]);
+  }
+  return out;
+}
+
+double hit_ratio(const Figures& figures) {
+  const auto hits = static_cast<double>(figures.hits);
+  const double all = hits + static_cast<double>(figures.misses);
+  return all > 0 ? hits / all : 0;
+}
+
+void write_metrics(Writer& out, const Entry* entries, size_t count) {
+  for (const Metric& metric : kMetrics) {
+    write_head(out, metric.name, *metric.suffix == '\0' ? "gauge" : "counter", metric.unit, metric.help);
+    for (size_t i = 0; i < count; ++i) {
+      out.print("{}{}", metric.name, metric.suffix);
+      write_labels(out, entries[i]);
+      out.print(" {}\n", entries[i].figures.*metric.value);
+    }
+  }
+  write_head(out, "cupool_hit_ratio", "gauge", "ratio", "The share of allocations served from the pool.");
+  for (size_t i = 0; i < count; ++i) {
+    out.text("cupool_hit_ratio");
+    write_labels(out, entries[i]);
+    out.print(" {:.6f}\n", hit_ratio(entries[i].figures));
+  }
+  out.text("# EOF\n");
+}
+
+}  // namespace cupool::report

@@ -1,0 +1,26 @@
+// Figures as OpenMetrics text, which Prometheus' textfile collector reads too: for CUPOOL_METRICS_FILE and
+// `cupool top --openmetrics`. Allocates nothing; async-signal-safe.
+#pragma once
+
+#include <cstddef>
+
+#include "neighbours/board.hpp"
+#include "report/writer.hpp"
+
+namespace cupool::report {
+
+// With the closing # EOF.
+void write_metrics(Writer& out, const neighbours::Entry* entries, size_t count);
+
+// "GPU-5c5c5c5c-...", as nvidia-smi prints it.
+struct UuidText {
+  char text[48];
+  // NOLINTNEXTLINE(google-explicit-constructor): it is a text and prints as one
+  operator std::string_view() const { return text; }
+};
+UuidText print_uuid(const neighbours::DeviceId& id);
+
+// The share of allocations that were served from the pool; 0 without any.
+double hit_ratio(const neighbours::Figures& figures);
+
+}  // namespace cupool::report

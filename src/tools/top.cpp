@@ -1,0 +1,107 @@
+// `cupool top`: the processes on the board as a table that is refreshed each second, or once as a table, as
+// JSON or as OpenMetrics text.
+#include <time.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/say.hpp"
+#include "report/metrics.hpp"
+#include "tools/boards.hpp"
+#include "tools/commands.hpp"
+#include "tools/json.hpp"
+#include "tools/table.hpp"
+
+namespace cupool::tools {
+namespace {
+
+// How long processes are given to publish fresh figures.
+constexpr int kAnswerMs = 100;
+
+void ask_for_figures(Boards& boards) { boards.ask({{}, true, -1, 0, 0}, kAnswerMs); }
+
+void print_table(const std::vector<Neighbour>& all) {
+  Table table;
+  table.column("pid", Table::Align::kRight);
+  for (const char* title : {"user", "program"}) table.column(title, Table::Align::kLeft);
+  for (const char* title :
+       {"device", "live", "cached", "reserved", "peak reserved", "hit rate", "waits avoided"}) {
+    table.column(title, Table::Align::kRight);
+  }
+  for (const auto& [entry, user] : all) {
+    const neighbours::Figures& figures = entry.figures;
+    table.row({std::to_string(entry.pid), user, printable(entry.program), std::to_string(figures.ordinal),
+               print_bytes(figures.live).text, print_bytes(figures.cached).text,
+               print_bytes(figures.reserved).text, print_bytes(figures.peak).text,
+               make_text("{:.1f}%", 100 * report::hit_ratio(figures)),
+               std::to_string(figures.waits_avoided)});
+  }
+  table.print();
+}
+
+void print_json(const std::vector<Neighbour>& all) {
+  Answer answer = {{"processes", Answer::array()}};
+  for (const auto& [entry, user] : all) {
+    const neighbours::Figures& figures = entry.figures;
+    answer["processes"].push_back({{"pid", entry.pid},
+                                   {"user", user},
+                                   {"program", entry.program},
+                                   {"device", figures.ordinal},
+                                   {"uuid", report::print_uuid(figures.device).text},
+                                   {"live_bytes", figures.live},
+                                   {"cached_bytes", figures.cached},
+                                   {"reserved_bytes", figures.reserved},
+                                   {"peak_reserved_bytes", figures.peak},
+                                   {"hits", figures.hits},
+                                   {"misses", figures.misses},
+                                   {"hit_rate", std::round(report::hit_ratio(figures) * 1e4) / 1e4},
+                                   {"waits_avoided", figures.waits_avoided}});
+  }
+  print(answer);
+}
+
+void print_openmetrics(const std::vector<Neighbour>& all) {
+  std::vector<neighbours::Entry> entries;
+  entries.reserve(all.size());
+  for (const Neighbour& one : all) entries.push_back(one.entry);
+  char buffer[4096];
+  fflush(stdout);
+  report::Writer out(STDOUT_FILENO, buffer, sizeof buffer);
+  report::write_metrics(out, entries.data(), entries.size());
+  out.flush();
+}
+
+}  // namespace
+
+int top(const Arguments& arguments) {
+  Boards boards;
+  const bool as_json = arguments.has("--json");
+  const bool as_metrics = arguments.has("--openmetrics");
+  if (!boards.any()) boards.explain_none();
+  if (as_json || as_metrics) {
+    // An empty answer is an answer to a monitor.
+    if (boards.any()) ask_for_figures(boards);
+    (as_json ? print_json : print_openmetrics)(boards.read());
+    return 0;
+  }
+  if (!boards.any()) return 1;
+  const bool once = arguments.has("--once") || isatty(STDOUT_FILENO) == 0;
+  for (;;) {
+    ask_for_figures(boards);
+    const auto all = boards.read();
+    if (!once) say("\033[H\033[J");
+    print_table(all);
+    if (once) return 0;
+    fflush(stdout);
+    const timespec second{1, 0};
+    nanosleep(&second, nullptr);
+    // Users may have come or gone, and a board may have been made anew.
+    boards = Boards();
+  }
+}
+
+}  // namespace cupool::tools

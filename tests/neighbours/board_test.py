@@ -1,0 +1,177 @@
+"""Real processes on one board: what cupool top and cupool trim say of them, kills at random moments, a damaged board."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+
+import harness
+import sanitizer
+
+COMMAND = harness.BUILD / "cupool"
+NEIGHBOUR = harness.BUILD / "tests" / "neighbours" / "neighbour"
+MIB = 1 << 20
+
+
+class BoardTest(harness.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.need_native()
+        self.children = []
+        self.addCleanup(self.end_all)
+        self.board = self.scratch / f"cupool-{os.geteuid()}-1"
+
+    def end_all(self):
+        for child in self.children:
+            child.kill()
+            child.wait()
+            child.stdout.close()
+
+    def start(self, *words, ready=True):
+        """A process on the board of this test."""
+        child = subprocess.Popen([NEIGHBOUR, self.scratch, *map(str, words)], stdout=subprocess.PIPE, text=True)
+        self.children.append(child)
+        if ready:
+            self.assertEqual("ready\n", child.stdout.readline())
+        return child
+
+    def kill(self, *children):
+        for child in children:
+            child.send_signal(signal.SIGKILL)
+        for child in children:
+            child.wait()
+
+    def cupool(self, *words):
+        return harness.run([COMMAND, *words], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
+
+    def shown(self):
+        """The processes that cupool top shows."""
+        done = self.cupool("top", "--json")
+        self.assertEqual(0, done.code, done.err)
+        return json.loads(done.out)["processes"]
+
+    def test_top_shows_every_process_with_the_largest_first(self):
+        small, large = self.start(MIB), self.start(5 * MIB)
+        shown = self.shown()
+        self.assertEqual([large.pid, small.pid], [one["pid"] for one in shown])
+        self.assertEqual({"program": "neighbour", "device": 0, "live_bytes": 1000, "cached_bytes": 5 * MIB,
+                          "reserved_bytes": 5 * MIB + 1000, "peak_reserved_bytes": 2000, "hits": 3, "misses": 1,
+                          "hit_rate": 0.75, "waits_avoided": 4, "uuid": "GPU-5c010200-0000-0000-0000-000000000000"},
+                         {name: value for name, value in shown[0].items() if name not in ("pid", "user")})
+        table = self.cupool("top")
+        self.assertEqual(0, table.code)
+        lines = table.out.splitlines()
+        self.assertEqual(3, len(lines), table.out)
+        self.assertNotIn("\033", table.out)
+        self.assertIn("75.0%", lines[1])
+        self.assertRegex(lines[1], r" 5(\.0+)? MiB ")
+        self.assertEqual(str(small.pid), lines[2].split()[0])
+
+    def test_top_without_a_board_says_what_to_do(self):
+        for words, code, out in ((["top"], 1, ""), (["top", "--json"], 0, '{"processes":[]}\n'), (["trim", "all"], 1, "")):
+            done = self.cupool(*words)
+            self.assertEqual((code, out), (done.code, done.out))
+            self.assertEqual(1, done.err.count("\n"))
+            self.assertIn("CUPOOL_NEIGHBOURS", done.err)
+        self.assertTrue(self.cupool("top", "--openmetrics").out.endswith("# EOF\n"))
+        self.assertEqual([], list(self.scratch.iterdir()))
+
+    def test_trim_says_what_each_process_gave_back(self):
+        first, second = self.start(3 * MIB), self.start(7 * MIB)
+        done = self.cupool("trim", str(first.pid))
+        self.assertEqual((0, ""), (done.code, done.err))
+        self.assertRegex(done.out, rf"^neighbour\[{first.pid}\], device 0: 3(\.0+)? MiB given back, 0 .*still idle\n$")
+        self.assertEqual({first.pid: 0, second.pid: 7 * MIB}, {one["pid"]: one["cached_bytes"] for one in self.shown()})
+        done = self.cupool("trim", "all")
+        self.assertEqual(2, done.out.count("given back"), done.out)
+        self.assertEqual([0, 0], [one["cached_bytes"] for one in self.shown()])
+
+    def test_trim_refuses_what_is_no_process_on_the_board(self):
+        child = self.start(1)
+        for words, code in (([], 2), (["x"], 2), (["0"], 2), (["-1"], 2), ([str(child.pid), "2"], 2), ([str(os.getpid())], 1)):
+            done = self.cupool("trim", *words)
+            self.assertEqual(code, done.code, (words, done.err))
+            self.assertEqual(1, done.err.count("\n"), done.err)
+
+    def test_trim_does_not_wait_for_a_process_that_is_stopped(self):
+        child = self.start(MIB)
+        child.send_signal(signal.SIGSTOP)
+        done = self.cupool("trim", "all")
+        self.assertEqual(1, done.code)
+        self.assertIn("no answer within a second", done.out)
+
+    def test_processes_killed_at_random_moments_leave_no_entry(self):
+        for seed in range(sanitizer.fewer(4)):
+            chance = random.Random(seed)
+            children = [self.start("churn" if chance.random() < 0.3 else chance.randrange(MIB), ready=False) for _ in range(100)]
+            doomed = chance.sample(children, 70)
+            while doomed:
+                some = [doomed.pop() for _ in range(min(len(doomed), chance.randrange(1, 20)))]
+                self.kill(*some)
+                alive = {child.pid for child in children if child.poll() is None}
+                self.assertLessEqual({one["pid"] for one in self.shown()}, alive)
+            self.kill(*[child for child in children if child.poll() is None])
+            self.assertEqual([], self.shown())
+
+    def test_a_hundred_processes_are_all_shown(self):
+        children = {self.start(MIB).pid for _ in range(100)}
+        self.assertEqual(children, {one["pid"] for one in self.shown()})
+
+    def test_a_board_of_noise_shows_nothing_and_stops_nobody(self):
+        for seed in range(sanitizer.fewer(30)):
+            noise = random.Random(seed).randbytes(self.start(MIB) and self.board.stat().st_size)
+            with self.board.open("r+b") as board:
+                # In two of three worlds the mark at the beginning stays, so that the rest is read.
+                board.seek(0 if seed % 3 == 0 else 12)
+                board.write(noise[board.tell():])
+            done = self.cupool("top", "--json")
+            self.assertEqual(0, done.code)
+            self.assertLessEqual(len(json.loads(done.out)["processes"]), 1)
+            self.assertIn(self.cupool("trim", "all").code, (0, 1))
+            self.assertIsNone(self.children[-1].poll())
+            self.kill(*self.children)
+            self.board.unlink()
+
+    def test_a_board_that_is_truncated_kills_nobody(self):
+        waiting = [self.start(MIB, "lost") for _ in range(5)]
+        with self.board.open("r+b") as board:
+            board.truncate(0)
+        for child in waiting:
+            self.assertEqual(0, child.wait(timeout=60))
+
+    def test_what_stands_in_the_place_of_the_board_is_left_alone(self):
+        victim = self.scratch / "victim"
+        victim.write_text("precious")
+        for put in (lambda: self.board.symlink_to(victim), lambda: os.link(victim, self.board), lambda: os.mkfifo(self.board, 0o600)):
+            put()
+            child = self.start(MIB, ready=False)
+            self.assertEqual(2, child.wait(timeout=60))
+            self.assertEqual(1, self.cupool("top").code)
+            self.board.unlink()
+        self.board.mkdir()
+        self.assertEqual(2, self.start(MIB, ready=False).wait(timeout=60))
+        self.assertEqual("precious", victim.read_text())
+
+    def test_a_board_that_belongs_to_another_user_is_not_used(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make one")
+        self.kill(self.start(MIB))
+        os.chown(self.board, 12345, 0)
+        child = self.start(MIB, ready=False)
+        self.assertEqual(2, child.wait(timeout=60))
+        self.assertIn("belongs to another user", child.stdout.read())
+
+    def test_root_sees_the_boards_of_all_users(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can")
+        os.chmod(self.scratch, 0o777)
+        child = subprocess.Popen([NEIGHBOUR, self.scratch, "1"], stdout=subprocess.PIPE, text=True, user=12345, group=12345)
+        self.children.append(child)
+        self.assertEqual("ready\n", child.stdout.readline())
+        own = self.start(2)
+        self.assertEqual({child.pid: "12345", own.pid: "root"}, {one["pid"]: one["user"] for one in self.shown()})
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,90 @@
+"""Unmodified programs under cupool that meet at the board, on the simulated driver."""
+
+import json
+import os
+import subprocess
+import time
+
+import harness
+
+COMMAND = harness.BUILD / "cupool"
+PROGRAM = harness.BUILD / "tests" / "report" / "script"
+MIB = 1 << 20
+PATIENCE = 60
+
+
+class ProgramsTest(harness.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.need_native()
+        self.need_no_sanitizer("the runtime must come first in LD_PRELOAD")
+        self.children = []
+        self.addCleanup(self.end_all)
+
+    def end_all(self):
+        for child in self.children:
+            child.kill()
+            child.wait()
+
+    def start(self, *steps, **settings):
+        """A program that does these steps and then sleeps."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith("CUPOOL_")}
+        env.update({"LD_PRELOAD": str(harness.LIBRARY), "LD_LIBRARY_PATH": str(harness.BUILD / "sim"), "CUPOOL_STATS": "off",
+                    "CUPOOL_NEIGHBOURS_DIR": str(self.scratch), "CUPOOL_SIM_HANG_MS": "0", "CUPOOL_DECAY_MS": "0", **settings})
+        child = subprocess.Popen([PROGRAM, *steps, "n:600000"], env=env, stdout=subprocess.DEVNULL)
+        self.children.append(child)
+        return child
+
+    def cupool(self, *words):
+        return harness.run([COMMAND, *words], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
+
+    def shown(self):
+        return {one["pid"]: one for one in json.loads(self.cupool("top", "--json").out)["processes"]}
+
+    def until(self, is_so):
+        """The processes on the board once they are as wanted."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            shown = self.shown()
+            if is_so(shown):
+                return shown
+        raise AssertionError(f"not within {PATIENCE} s: {shown}")
+
+    def test_top_shows_what_programs_hold_and_keep(self):
+        child = self.start(f"a:x:{30 * MIB}", f"a:y:{50 * MIB}", "f:x", "s")
+        shown = self.until(lambda shown: child.pid in shown and shown[child.pid]["cached_bytes"] >= 30 * MIB)[child.pid]
+        self.assertEqual(("script", 0), (shown["program"], shown["device"]))
+        self.assertEqual(50 * MIB, shown["live_bytes"])
+        self.assertEqual(shown["reserved_bytes"], shown["live_bytes"] + shown["cached_bytes"])
+        self.assertEqual("GPU-" + "5c" * 4, shown["uuid"][:12])
+
+    def test_trim_makes_a_sleeping_program_give_idle_memory_back(self):
+        child, other = (self.start(f"a:x:{30 * MIB}", "f:x", "s") for _ in range(2))
+        self.until(lambda shown: all(one.pid in shown and shown[one.pid]["cached_bytes"] >= 30 * MIB for one in (child, other)))
+        done = self.cupool("trim", str(child.pid))
+        self.assertEqual(0, done.code, done.out + done.err)
+        self.assertIn("30 MiB given back", done.out)
+        shown = self.shown()
+        self.assertEqual(0, shown[child.pid]["cached_bytes"])
+        self.assertLessEqual(30 * MIB, shown[other.pid]["cached_bytes"])
+        self.assertEqual(0, self.cupool("trim", "all").code)
+        self.assertEqual({0}, {one["cached_bytes"] for one in self.shown().values()})
+
+    def test_a_program_that_ends_leaves_the_board(self):
+        done = harness.with_cupool([PROGRAM, "a:x:1000"], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
+        self.assertEqual(0, done.code)
+        self.assertEqual({}, self.shown())
+
+    def test_neighbours_no_makes_no_file(self):
+        env = {"CUPOOL_NEIGHBOURS_DIR": str(self.scratch), "CUPOOL_NEIGHBOURS": "no"}
+        self.assertEqual(0, harness.with_cupool([PROGRAM, "a:x:1000", "f:x"], env=env, driver="sim").code)
+        self.assertEqual([], list(self.scratch.iterdir()))
+
+    def test_a_program_without_device_memory_makes_no_board(self):
+        env = {"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}
+        self.assertEqual(0, harness.with_cupool([PROGRAM, "s"], env=env, driver="sim").code)
+        self.assertEqual([], list(self.scratch.iterdir()))
+
+
+if __name__ == "__main__":
+    harness.main()

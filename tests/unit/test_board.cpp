@@ -1,0 +1,436 @@
+// The neighbours' board, with several Board objects in one process standing for several processes.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "neighbours/board.hpp"
+#include "neighbours/layout.hpp"
+
+using namespace cupool;
+using namespace cupool::neighbours;
+
+namespace {
+
+class Place {
+ public:
+  Place() {
+    char name[] = "/tmp/cupool-board-XXXXXX";
+    directory_ = mkdtemp(name);
+  }
+  ~Place() { std::filesystem::remove_all(directory_); }
+  const char* directory() const { return directory_.c_str(); }
+  std::string file() const {
+    return directory_ + "/cupool-" + std::to_string(geteuid()) + "-" + std::to_string(kLayout);
+  }
+  void damage(uint64_t at, const void* bytes, size_t size) const {
+    const int file = open(this->file().c_str(), O_WRONLY);
+    REQUIRE(pwrite(file, bytes, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size));
+    close(file);
+  }
+
+ private:
+  std::string directory_;
+};
+
+constexpr DeviceId kFirst = {{1, 2, 3}};
+constexpr DeviceId kSecond = {{9, 8, 7}};
+constexpr uint64_t kLong = 10'000'000'000;
+
+Figures figures(uint64_t cached, const DeviceId& device = kFirst, int ordinal = 0) {
+  return {device, ordinal, 10, cached, 10 + cached, 99, 7, 3, 5};
+}
+
+std::vector<Entry> entries(Board& board) {
+  std::vector<Entry> out;
+  board.for_each([&](const Entry& entry) { out.push_back(entry); });
+  return out;
+}
+
+// Whether a thread of this process sleeps in the kernel.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t end = text.rfind(") ");
+  return end != std::string::npos && text[end + 2] == 'S';
+}
+
+Ask everyone(uint64_t bytes) { return {kFirst, false, -1, bytes, 0}; }
+
+}  // namespace
+
+TEST_CASE("processes see each other's figures on the board") {
+  const Place place;
+  Board one(place.directory());
+  Board two(place.directory());
+  REQUIRE(one.open());
+  REQUIRE(two.open());
+  const Figures both[] = {figures(100), figures(0, kSecond, 1)};
+  one.publish(both, 2);
+  const auto seen = entries(two);
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[0].pid == getpid());
+  CHECK(seen[0].same_namespace);
+  CHECK(seen[0].process == seen[1].process);
+  CHECK(std::string(seen[0].program) == program_invocation_short_name);
+  CHECK(seen[0].figures.cached == 100);
+  CHECK(seen[0].figures.reserved == 110);
+  CHECK(seen[1].figures.device == kSecond);
+  CHECK(seen[1].figures.ordinal == 1);
+  CHECK(two.has_others(kFirst));
+  CHECK_FALSE(two.has_others(kSecond));
+  CHECK_FALSE(one.has_others(kFirst));
+  one.publish(both, 1);
+  CHECK(entries(two).size() == 1);
+  one.leave();
+  CHECK(entries(two).empty());
+}
+
+TEST_CASE("the board is for its user alone and leaves no descriptor open") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  const Figures mine = figures(1);
+  board.publish(&mine, 1);
+  struct stat about;
+  REQUIRE(stat(place.file().c_str(), &about) == 0);
+  CHECK((about.st_mode & 07777) == 0600);
+  for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    CHECK(std::filesystem::read_symlink(one.path(), error) != place.file());
+  }
+}
+
+TEST_CASE("a request reaches the other processes once, and wakes a sleeping one") {
+  const Place place;
+  Board asking(place.directory());
+  Board asked(place.directory());
+  REQUIRE(asking.open());
+  REQUIRE(asked.open());
+  const uint32_t seen = asked.bell();
+  bool rung = false;
+  std::atomic<pid_t> number{0};
+  std::thread sleeper([&] {
+    number = static_cast<pid_t>(syscall(SYS_gettid));
+    rung = asked.wait(seen, kLong);
+  });
+  while (number == 0 || !sleeps(number)) std::this_thread::yield();
+  REQUIRE(asking.ask(everyone(1000)));
+  sleeper.join();
+  CHECK(rung);
+  CHECK(asked.bell() != seen);
+  uint64_t serial = 0;
+  Ask got[4];
+  REQUIRE(asked.asks_since(&serial, got, 4) == 1);
+  CHECK(got[0].bytes == 1000);
+  CHECK(got[0].device == kFirst);
+  CHECK(asked.asks_since(&serial, got, 4) == 0);
+  uint64_t own = 0;
+  CHECK(asking.asks_since(&own, got, 4) == 0);
+}
+
+TEST_CASE("a request for one process is not another's, and the newest come first") {
+  const Place place;
+  Board asking(place.directory());
+  Board asked(place.directory());
+  REQUIRE(asking.open());
+  REQUIRE(asked.open());
+  asking.ask({kFirst, true, getpid() + 1, 1, 0});
+  for (uint64_t i = 1; i <= 100; ++i) asking.ask({kFirst, true, i == 99 ? getpid() : -1, i, 0});
+  uint64_t serial = 0;
+  Ask got[3];
+  REQUIRE(asked.asks_since(&serial, got, 3) == 3);
+  CHECK(got[0].bytes == 100);
+  CHECK(got[1].bytes == 99);
+  CHECK(got[2].bytes == 98);
+  CHECK(asked.asks_since(&serial, got, 3) == 0);
+}
+
+TEST_CASE("a wait on the board ends with its time") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  CHECK_FALSE(board.wait(board.bell(), 1'000'000));
+  Board none("/nonexistent");
+  CHECK_FALSE(none.open());
+  CHECK_FALSE(none.wait(0, 1'000'000));
+}
+
+TEST_CASE("a bell that is rung for ever makes no thread spin") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  const uint32_t wrong = board.bell() + 1;
+  const uint64_t begin = now_ns();
+  int turns = 0;
+  while (now_ns() - begin < 500'000'000) turns += board.wait(wrong, kLong) ? 1 : 0;
+  CHECK(turns <= 8 + 11);
+}
+
+TEST_CASE("an entry of a process that was killed is not shown, and its place is used again") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  for (int round = 0; round < 3; ++round) {
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      Board own(place.directory());
+      std::vector<Figures> many(Board::kMostDevices, figures(1));
+      const bool good = own.open();
+      own.publish(many.data(), many.size());
+      const char word = good ? 'y' : 'n';
+      if (write(ready[1], &word, 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    char word = 0;
+    REQUIRE(read(ready[0], &word, 1) == 1);
+    CHECK(word == 'y');
+    CHECK(entries(board).size() == Board::kMostDevices);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    CHECK(entries(board).empty());
+    CHECK_FALSE(board.has_others(kFirst));
+    close(ready[0]);
+    close(ready[1]);
+  }
+}
+
+TEST_CASE("a board full of dead entries has room for the living") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  for (uint32_t slot = 0; slot < Board::kMostEntries; ++slot) {
+    SlotRecord record = {};
+    record.who = own_identity();
+    record.who.start += 1;
+    record.figures = figures(1);
+    seal(&record, slot_at(slot));
+    place.damage(slot_at(slot), &record, sizeof record);
+  }
+  const Figures mine[] = {figures(5), figures(6, kSecond)};
+  board.publish(mine, 2);
+  CHECK(entries(board).size() == 2);
+}
+
+TEST_CASE("a fork child leaves its parent's entries alone") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  const Figures mine = figures(5);
+  board.publish(&mine, 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    board.forget_after_fork();
+    board.leave();
+    board.publish(&mine, 1);
+    _exit(entries(board).size() == 2 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(entries(board).size() == 1);
+}
+
+TEST_CASE("entries of another pid namespace are believed for some seconds") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  SlotRecord record = {};
+  record.who = own_identity();
+  record.who.pid_namespace += 1;
+  record.figures = figures(1);
+  const auto put = [&](uint64_t stamp) {
+    record.stamp = stamp;
+    seal(&record, slot_at(7));
+    place.damage(slot_at(7), &record, sizeof record);
+  };
+  put(board_time());
+  REQUIRE(entries(board).size() == 1);
+  CHECK_FALSE(entries(board)[0].same_namespace);
+  put(board_time() + kLong);
+  CHECK(entries(board).empty());
+  put(board_time() - std::min(board_time(), kLong));
+  CHECK(entries(board).empty());
+}
+
+TEST_CASE("what other processes write is cut to size") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  SlotRecord record = {};
+  record.who = own_identity();
+  record.figures = figures(UINT64_MAX);
+  record.figures.hits = UINT64_MAX;
+  memset(record.program, '\033', sizeof record.program);
+  seal(&record, slot_at(3));
+  place.damage(slot_at(3), &record, sizeof record);
+  const auto seen = entries(board);
+  REQUIRE(seen.size() == 1);
+  CHECK(seen[0].figures.cached == uint64_t{1} << 48);
+  CHECK(seen[0].figures.hits == uint64_t{1} << 62);
+  CHECK(std::string(seen[0].program) == std::string(63, '?'));
+  record.figures.ordinal = -1;
+  seal(&record, slot_at(3));
+  place.damage(slot_at(3), &record, sizeof record);
+  CHECK(entries(board).empty());
+}
+
+TEST_CASE("a torn entry or request is skipped") {
+  const Place place;
+  Board one(place.directory());
+  Board two(place.directory());
+  REQUIRE(one.open());
+  REQUIRE(two.open());
+  const Figures mine = figures(5);
+  one.publish(&mine, 1);
+  one.ask(everyone(1));
+  place.damage(slot_at(0) + 100, "x", 1);
+  place.damage(ask_at(1) + 100, "x", 1);
+  CHECK(entries(two).empty());
+  uint64_t serial = 0;
+  Ask got[1];
+  CHECK(two.asks_since(&serial, got, 1) == 0);
+  one.publish(&mine, 1);
+  CHECK(entries(two).size() == 1);
+}
+
+TEST_CASE("a board full of noise costs nothing but the board") {
+  for (unsigned seed = 1; seed <= 200; ++seed) {
+    const Place place;
+    Board board(place.directory());
+    REQUIRE(board.open());
+    std::mt19937_64 random(seed);
+    std::vector<uint64_t> noise(kFileBytes / 8);
+    for (uint64_t& word : noise) word = random();
+    // With the beginning spared in half of the worlds, the rest is looked at.
+    const uint64_t from = seed % 2 == 0 ? kBellAt : 0;
+    place.damage(from, noise.data(), kFileBytes - from);
+    const Figures mine = figures(5);
+    board.publish(&mine, 1);
+    board.ask(everyone(1));
+    uint64_t serial = random();
+    Ask got[8];
+    CHECK(board.asks_since(&serial, got, 8) == 0);
+    CHECK_FALSE(board.has_others(kFirst));
+    CHECK(entries(board).size() <= 1);
+    board.wait(board.bell(), 1000);
+    Board later(place.directory());
+    CHECK(later.open() == (from != 0));
+    if (from != 0) {
+      later.ask(everyone(2));
+      uint64_t since = 0;
+      CHECK(board.asks_since(&since, got, 8) == 1);
+    }
+    board.leave();
+    CHECK(entries(board).empty());
+  }
+}
+
+TEST_CASE("a board that is truncated is lost, and begins anew") {
+  const Place place;
+  Board board(place.directory());
+  Board other(place.directory());
+  REQUIRE(board.open());
+  REQUIRE(other.open());
+  const Figures mine = figures(5);
+  board.publish(&mine, 1);
+  REQUIRE(truncate(place.file().c_str(), 0) == 0);
+  CHECK_FALSE(board.wait(1, kLong));
+  CHECK_FALSE(board.is_open());
+  board.publish(&mine, 1);
+  CHECK_FALSE(board.ask(everyone(1)));
+  CHECK(board.open());
+  board.publish(&mine, 1);
+  REQUIRE(other.open());
+  CHECK(entries(other).size() == 1);
+  REQUIRE(truncate(place.file().c_str(), 100) == 0);
+  CHECK(entries(other).empty());
+  CHECK_FALSE(other.open());
+}
+
+TEST_CASE("a board that was removed is made again") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  REQUIRE(unlink(place.file().c_str()) == 0);
+  Board other(place.directory());
+  CHECK_FALSE(other.join());
+  REQUIRE(other.open());
+  const Figures mine = figures(5);
+  board.publish(&mine, 1);
+  CHECK_FALSE(board.is_open());
+  REQUIRE(board.open());
+  board.publish(&mine, 1);
+  CHECK(entries(other).size() == 1);
+  const uint32_t seen = board.bell();
+  other.ask(everyone(1));
+  CHECK(board.wait(seen, kLong));
+}
+
+TEST_CASE("what is no board is not used") {
+  const Place place;
+  const std::string elsewhere = std::string(place.directory()) + "/elsewhere";
+  const auto refused = [&] {
+    Board board(place.directory());
+    const bool opened = board.open();
+    REQUIRE(unlink(place.file().c_str()) == 0);
+    return !opened;
+  };
+  close(open(elsewhere.c_str(), O_CREAT | O_WRONLY, 0600));
+  REQUIRE(symlink(elsewhere.c_str(), place.file().c_str()) == 0);
+  CHECK(refused());
+  REQUIRE(link(elsewhere.c_str(), place.file().c_str()) == 0);
+  CHECK(refused());
+  CHECK(std::filesystem::file_size(elsewhere) == 0);
+  REQUIRE(mkfifo(place.file().c_str(), 0600) == 0);
+  CHECK(refused());
+  close(open(place.file().c_str(), O_CREAT | O_WRONLY, 0600));
+  REQUIRE(chmod(place.file().c_str(), 0660) == 0);
+  CHECK(refused());
+  REQUIRE(mkdir(place.file().c_str(), 0700) == 0);
+  Board board(place.directory());
+  CHECK_FALSE(board.open());
+}
+
+TEST_CASE("a board of another user is not used") {
+  if (geteuid() != 0) return;
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  REQUIRE(chown(place.file().c_str(), 12345, 0) == 0);
+  const Figures mine = figures(5);
+  board.publish(&mine, 1);
+  CHECK_FALSE(board.is_open());
+  CHECK_FALSE(board.open());
+}
+
+TEST_CASE("a limit on the size of files costs the board alone") {
+  const Place place;
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit none = {4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &none);
+    Board board(place.directory());
+    _exit(board.open() ? 1 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
