@@ -8,9 +8,12 @@
 #include <algorithm>
 
 #include "base/after_fork.hpp"
+#include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "config/options.hpp"
+#include "hooks/neighbours.hpp"
 #include "hooks/serving.hpp"
+#include "report/report.hpp"
 
 namespace cupool::hooks {
 
@@ -35,15 +38,36 @@ void forget_keeper() {
 }
 CUPOOL_AFTER_FORK(forget_keeper_after_fork, &forget_keeper);
 
+bool is_wanted() {
+  const config::Options& options = config::options();
+  return options.decay_ms != 0 || options.neighbours || *options.metrics_file != '\0';
+}
+
 void* keep(void*) {
-  const uint64_t period_ms = std::max<uint64_t>(config::options().decay_ms / 4, 1);
-  const timespec period{static_cast<time_t>(period_ms / 1000),
-                        static_cast<long>(period_ms % 1000 * 1'000'000)};
+  constexpr uint64_t kSecond = 1'000'000'000;
+  constexpr uint64_t kBetweenMetrics = 10 * kSecond;
+  const uint64_t decay_ms = config::options().decay_ms;
+  const uint64_t period = decay_ms == 0 ? kSecond : std::max<uint64_t>(decay_ms / 4, 1) * 1'000'000;
+  uint64_t looked = 0;
+  uint64_t measured = 0;
   for (;;) {
-    nanosleep(&period, nullptr);
-    Guard hold(working);
-    if (is_stopped.load(std::memory_order_acquire)) return nullptr;
-    if (is_serving()) memory.decay_quiet();
+    {
+      Guard hold(working);
+      if (is_stopped.load(std::memory_order_acquire)) return nullptr;
+      const uint64_t now = now_ns();
+      meet_neighbours();
+      answer_neighbours();
+      if (decay_ms != 0 && now - looked >= period && is_serving()) {
+        looked = now;
+        memory.decay_quiet();
+      }
+      show_to_neighbours();
+      if (now - measured >= kBetweenMetrics) {
+        measured = now;
+        report::write_metrics_now();
+      }
+    }
+    wait_for_neighbours(period);
   }
 }
 
@@ -67,13 +91,15 @@ void start() {
 
 void detail::start_keeper() {
   Guard hold(starting);
-  if (!has_keeper.exchange(true) && config::options().decay_ms != 0) start();
+  if (!has_keeper.exchange(true) && is_wanted()) start();
 }
 
 void stop_keeper() {
   is_stopped.store(true, std::memory_order_release);
   // If it is held for longer, the driver does not answer, and there is nothing to be done about it here.
-  if (working.try_lock_for_a_moment()) working.unlock();
+  if (!working.try_lock_for_a_moment()) return;
+  leave_neighbours();
+  working.unlock();
 }
 
 }  // namespace cupool::hooks

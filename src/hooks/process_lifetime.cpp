@@ -24,6 +24,7 @@
 #include "hooks/keeper.hpp"
 #include "hooks/linked_names.hpp"
 #include "hooks/loads.hpp"
+#include "hooks/neighbours.hpp"
 #include "hooks/serving.hpp"
 #include "report/report.hpp"
 #include "stats/counters.hpp"
@@ -92,6 +93,7 @@ void start() {
   hooks::set_up_debug_fill();
   hooks::look_for_direct_access();
   hooks::look_for_unknown_names();
+  if (options.neighbours) hooks::memory.set_neighbours(&hooks::ask_neighbours);
   if (!options.split) hooks::memory.use_whole_allocations();
   const bool native_first = options.backend == config::Backend::kNative;
   if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);

@@ -1,6 +1,9 @@
 // See room.hpp.
 #include "hooks/room.hpp"
 
+#include <climits>
+
+#include "base/own_call.hpp"
 #include "hooks/serving.hpp"
 
 namespace cupool::hooks {
@@ -23,6 +26,15 @@ bool make_room(int where, driver::Context context) {
   if (where == cuda::kHere) device = device_of(context);
   if (where == cuda::kAnywhere) device = memory::kEveryDevice;
   return memory.make_room(device);
+}
+
+bool fits_multiprocessor(CUfunction function, uint64_t threads, size_t shared_bytes) {
+  const OwnCall guard;
+  int blocks = 0;
+  const int most = static_cast<int>(std::min<uint64_t>(threads, INT_MAX));
+  return cuda::real.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, most, shared_bytes) ==
+             CUDA_SUCCESS &&
+         blocks > 0;
 }
 
 }  // namespace cupool::hooks

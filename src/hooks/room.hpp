@@ -3,13 +3,14 @@
 // memory would have been there. A call that was refused had no effect, so it can be repeated; a second
 // refusal, or the first when nothing could be released, is the program's answer. Owns nothing, holds no lock.
 //
-// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES is left alone: it speaks of registers, shared memory and arguments,
-// which no release provides, and autotuners provoke it in loops. A launch whose stack does not fit on the
-// device is answered with OUT_OF_MEMORY.
+// A launch may also be answered with LAUNCH_OUT_OF_RESOURCES when the device heap or its stack does not fit.
+// Mostly that speaks of registers and shared memory, which no release provides, and autotuners provoke it in
+// loops: so the driver is asked first whether the kernel fits a multiprocessor.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <tuple>
 #include <type_traits>
 
@@ -97,6 +98,28 @@ int device_named(int room, const Args&... args) {
   int place = 0;
   ((place++ == room ? void(device = detail::device_in(args)) : void()), ...);
   return device >= 0 ? device : cuda::kAnywhere;
+}
+
+// Whether a kernel could run as launched if the device had memory for it.
+[[gnu::cold]] bool fits_multiprocessor(CUfunction function, uint64_t threads, size_t shared_bytes);
+
+// Whether a call failed for want of device memory.
+template <typename... Args>
+bool lacks_memory(CUresult result, const Args&...) {
+  return result == CUDA_ERROR_OUT_OF_MEMORY;
+}
+template <typename... Rest>
+bool lacks_memory(CUresult result, CUfunction function, unsigned, unsigned, unsigned, unsigned x, unsigned y,
+                  unsigned z, unsigned shared_bytes, const Rest&...) {
+  return result == CUDA_ERROR_OUT_OF_MEMORY ||
+         (result == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES &&
+          fits_multiprocessor(function, uint64_t{x} * y * z, shared_bytes));
+}
+template <typename... Rest>
+bool lacks_memory(CUresult result, const CUlaunchConfig* config, CUfunction function, const Rest&...) {
+  return config == nullptr ? result == CUDA_ERROR_OUT_OF_MEMORY
+                           : lacks_memory(result, function, 0, 0, 0, config->blockDimX, config->blockDimY,
+                                          config->blockDimZ, config->sharedMemBytes);
 }
 
 // The hook of a row that is hooked for this alone. It sets no re-entry guard: what the call leads to is

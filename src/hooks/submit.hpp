@@ -36,33 +36,14 @@ inline CUresult forbidden(const order::Timeline& order) {
 
 // A submission that does not concern the pool: it is switched off, or the call comes from inside the driver.
 template <typename Call>
-CUresult forward_counted(int room, Call&& call) {
+CUresult forward_counted(Call&& call) {
   if (!Reentry::inside()) stats::count(stats::Counter::submissions);
-  const CUresult result = call();
-  return result == CUDA_ERROR_OUT_OF_MEMORY && make_room(room) ? call() : result;
+  return call();
 }
 
-// A submission failed. If it was refused for want of memory and some could be released, it is made again; its
-// lane has already waited for all that the submission has to come after, and the release has taken the note
-// away.
+// Submits; all checks are done.
 template <typename Call>
-[[gnu::cold, gnu::noinline]] CUresult after_refusal(order::Timeline& order, order::Lane lane, int room,
-                                                    CUresult result, Call&& call) {
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(room, order.context())) {
-    {
-      const Reentry guard;
-      result = call();
-    }
-    order.after_submit(lane);
-  }
-  note_result(result);
-  return result;
-}
-
-// Submits; all checks are done. `room` is the row's mark, with the device that the arguments name.
-template <typename Call>
-[[gnu::always_inline]] inline CUresult submit_now(order::Timeline& order, order::Lane lane, int room,
-                                                  Call&& call) {
+[[gnu::always_inline]] inline CUresult submit_now(order::Timeline& order, order::Lane lane, Call&& call) {
   CUresult result;
   const order::SubmissionGate::Pass pass;
   {
@@ -72,32 +53,37 @@ template <typename Call>
   // A call that failed may still have submitted work, so the note is made in any case.
   order.after_submit(lane);
   stats::count(stats::Counter::submissions);
-  if (is_failure(result)) [[unlikely]]
-    return after_refusal(order, lane, room, result, call);
+  note_result(result);
   return result;
 }
 
 // pre: `stream` went through named(). `call` makes the real call.
 template <typename Call>
-inline CUresult submit(CUstream stream, int room, Call&& call) {
+inline CUresult submit(CUstream stream, Call&& call) {
   if (!is_serving()) [[unlikely]]
-    return forward_counted(room, call);
+    return forward_counted(call);
   order::Timeline* const order = timeline_of(stream);
   // No memory of ours in that context: no hazard is possible.
-  if (order == nullptr) return forward_counted(room, call);
+  if (order == nullptr) return forward_counted(call);
   if (!before_submit(*order, stream)) [[unlikely]]
     return forbidden(*order);
-  return submit_now(*order, lane_of(stream), room, call);
+  return submit_now(*order, lane_of(stream), call);
 }
-template <typename Call>
-inline CUresult submit(CUstream stream, Call&& call) {
-  return submit(stream, cuda::kNotRepeated, call);
+// A submission was refused for want of memory: releases some where the stream has its own, if the row's mark
+// says so. True: it is to be made again, with all that belongs to a submission.
+[[gnu::cold]] inline bool make_room_for(CUstream stream, int room) {
+  const order::Timeline* const order = room == cuda::kHere && is_serving() ? timeline_of(stream) : nullptr;
+  return make_room(room, order != nullptr ? order->context() : nullptr);
 }
-// The same for a body: the entry tells whether the call is repeated.
+// The same as submit() for a body: the entry tells whether the call is repeated.
 template <typename... Params, typename... Args>
 inline CUresult submit_to(CUstream stream, const cuda::Entry<CUresult (*)(Params...)>& entry,
                           const Args&... args) {
-  return submit(stream, device_named(entry.room(), args...), [&] { return entry(args...); });
+  const auto call = [&] { return entry(args...); };
+  const CUresult result = submit(stream, call);
+  const bool is_again =
+      result == CUDA_ERROR_OUT_OF_MEMORY && make_room_for(stream, device_named(entry.room(), args...));
+  return is_again ? submit(stream, call) : result;
 }
 
 // A launch configuration without the permission to start before its predecessor has ended (programmatic
@@ -149,23 +135,57 @@ template <cuda::Kind kind, int place, typename Self, typename... Args>
 struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   // Fast path, taken by nearly every submission: the arguments need not be saved, and the cost is a few
   // loads. Where hand-outs lean on work that is not over, the slow path asks whether this lane has waited.
-  static CUresult call(Args... args) {
+  // No canary: nothing here is written through a pointer.
+  [[gnu::no_stack_protector]] static CUresult call(Args... args) {
     const CUstream stream = stream_of(args...);
     order::Timeline* const order = memory.order().only();
     if (order != nullptr && is_serving() && stream != CU_STREAM_PER_THREAD && !is_special(*order, args...) &&
         for_each_operand<kShape>(is_plainly_good, args...)) [[likely]] {
       const order::Lane lane = order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
-      if (!order->is_leaning()) [[likely]]
-        return submit_now(*order, lane, Self::kRoom, [&] { return Self::entry()(args...); });
+      if (!order->is_leaning()) [[likely]] {
+        const Saved saved(args...);
+        return saved.answer(submit_now(*order, lane, [&] { return Self::entry()(args...); }));
+      }
     }
-    return call_with_care(args...);
+    return call_on_slow_path(args...);
   }
 
  private:
   static constexpr Shape kShape = shape_of(Self::kPlain);
   static_assert(Self::kRoom < 0, "the device of a submission is its stream's");
 
-  [[gnu::noinline]] static CUresult call_with_care(Args... args) {
+  // The arguments of a call that may have to be repeated. In memory: the compiler would rather keep them in
+  // registers across the call, and save as many registers of the caller's.
+  class SavedArguments {
+   public:
+    [[gnu::always_inline]] explicit SavedArguments(const Args&... args) : args_(args...) {
+      asm volatile("" : "+m"(args_));
+    }
+    [[gnu::always_inline]] CUresult answer(CUresult result) const {
+      if (result == CUDA_SUCCESS) [[likely]]
+        return result;
+      return std::apply([&](const Args&... args) { return call_again(result, args...); }, args_);
+    }
+
+   private:
+    std::tuple<Args...> args_;
+  };
+  struct NoArguments {
+    explicit NoArguments(const Args&...) {}
+    static CUresult answer(CUresult result) { return result; }
+  };
+  using Saved = std::conditional_t<Self::kRoom != cuda::kNotRepeated, SavedArguments, NoArguments>;
+
+  [[gnu::noinline]] static CUresult call_on_slow_path(Args... args) {
+    const CUresult result = call_with_care(args...);
+    return result == CUDA_SUCCESS || Self::kRoom == cuda::kNotRepeated ? result : call_again(result, args...);
+  }
+  [[gnu::cold, gnu::noinline]] static CUresult call_again(CUresult result, Args... args) {
+    if (!lacks_memory(result, args...) || !make_room_for(stream_of(args...), Self::kRoom)) return result;
+    return call_with_care(args...);
+  }
+
+  static CUresult call_with_care(Args... args) {
     if constexpr (kIsGate) memory.order().note_gate();
     if constexpr (kIsConfig) {
       return call_in_turn(args...);
@@ -179,7 +199,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
         tell_failed_copy((looked_at - 1) / 2, args...);
         return refuse_operand(stream_of(args...));
       }
-      return submit(stream_of(args...), Self::kRoom, [&] { return Self::entry()(args...); });
+      return submit(stream_of(args...), [&] { return Self::entry()(args...); });
     }
   }
 
@@ -192,7 +212,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     const bool leans = order != nullptr && order->is_leaning() && order::kDropOverlap &&
                        !(order->is_capturing() && is_capturing(stream));
     const InTurn in_turn(config, leans);
-    return submit(stream, Self::kRoom, [&] { return Self::entry()(in_turn.config(), rest...); });
+    return submit(stream, [&] { return Self::entry()(in_turn.config(), rest...); });
   }
 
   static constexpr bool kIsGate = kind == cuda::Kind::kGate || kind == cuda::Kind::kGatePerThread;

@@ -194,7 +194,9 @@ void Memory::set_max_cached(uint64_t bytes) {
 
 uint64_t Memory::release_idle(const allocator::Idle& which) {
   uint64_t released = 0;
-  for_each([&](Allocator& one) { released += one.release_idle(which); });
+  for_each([&](Allocator& one) {
+    if (released < which.enough) released += one.release_idle(which);
+  });
   return released;
 }
 
@@ -212,11 +214,11 @@ void Memory::decay_quiet() {
   release_idle({.for_ms = config::options().decay_ms, .only_quiet = true, .on_own_thread = true});
 }
 
-uint64_t Memory::release_for_others(int device) {
+uint64_t Memory::release_for_others(int device, uint64_t bytes) {
   order_.for_each([](order::Timeline& timeline) {
     if (!timeline.is_idle()) timeline.expect_completion();
   });
-  return release_idle({.device = device, .on_own_thread = true});
+  return release_idle({.enough = bytes, .device = device, .on_own_thread = true});
 }
 
 uint64_t Memory::largest_free(int device, bool wait) {

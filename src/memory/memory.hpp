@@ -110,8 +110,9 @@ class Memory {
   void decay();
   // The same, called now and then by a thread of ours, for a program that makes no call any more.
   void decay_quiet();
-  // Releases what it can of a device without making anybody wait, because another process needs it.
-  uint64_t release_for_others(int device);
+  // Releases what it can of a device without making anybody wait, because another process needs `bytes`;
+  // returns the bytes released.
+  uint64_t release_for_others(int device, uint64_t bytes);
   // Idle managed memory may occupy an unknown part of the device: before a question about free memory, keep
   // little of it.
   void release_idle_managed(driver::Context context);

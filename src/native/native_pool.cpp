@@ -7,6 +7,7 @@
 #include <new>
 
 #include "allocator/settings.hpp"
+#include "base/clock.hpp"
 #include "base/host_memory.hpp"
 #include "base/log.hpp"
 #include "config/options.hpp"
@@ -317,6 +318,29 @@ uint64_t NativePool::trim(uint64_t keep, int device) {
     native_.synchronize_stream(source.frees);
     native_.trim(source.pool, keep);
     native_.usage(source.pool, &after);
+    released += before.reserved - std::min(before.reserved, after.reserved);
+  });
+  return released;
+}
+
+// Unlike trim(), waits for no free that is still to come in stream order: a later look finds its memory.
+uint64_t NativePool::release_idle(const allocator::Idle& which) {
+  if (order_.is_capturing()) return 0;
+  const uint64_t now = now_ns() / 1'000'000;
+  uint64_t released = 0;
+  for_each_source([&](Source& source, bool is_open) {
+    if (!is_open || (which.device != allocator::kEveryDevice && which.device != source.device)) return;
+    const uint64_t frees = source.frees_made.load(std::memory_order_relaxed);
+    if (source.frees_seen.exchange(frees, std::memory_order_relaxed) != frees)
+      source.same_since_ms.store(now, std::memory_order_relaxed);
+    if (now - source.same_since_ms.load(std::memory_order_relaxed) < which.for_ms || !order_.gate().enter())
+      return;
+    driver::NativeUsage before;
+    driver::NativeUsage after;
+    native_.usage(source.pool, &before);
+    if (before.reserved > before.used) native_.trim(source.pool, 0);
+    native_.usage(source.pool, &after);
+    order_.gate().leave();
     released += before.reserved - std::min(before.reserved, after.reserved);
   });
   return released;

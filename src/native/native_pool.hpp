@@ -58,10 +58,7 @@ class NativePool final : public allocator::Allocator {
 
   uint64_t trim(uint64_t keep) override { return trim(keep, allocator::kEveryDevice); }
   uint64_t release_everything(int device) override { return trim(0, device); }
-  // The driver's trim waits for nothing.
-  uint64_t release_idle(const allocator::Idle& which) override {
-    return which.only_quiet ? trim(0, which.device) : 0;
-  }
+  uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t) override {}
   uint64_t releasable_bytes(driver::Context) override { return 0; }
   uint64_t largest_free(int, bool) override { return 0; }
@@ -103,6 +100,9 @@ class NativePool final : public allocator::Allocator {
     bool free_waits = false;
     stats::ThreadTally* tally = nullptr;
     driver::NativeUsage seen;  // the driver's last answer
+    // At the last look for idle memory: how many frees there had been, and since when.
+    std::atomic<uint64_t> frees_seen{0};
+    std::atomic<uint64_t> same_since_ms{0};
   };
   struct Block {
     Source* source;

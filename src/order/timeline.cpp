@@ -203,9 +203,12 @@ bool Timeline::is_all_before_last_free() {
 }
 
 void Timeline::expect_completion() {
-  if (driver_.may_be_capturing() || !lock_.try_lock()) return;
-  if (noted_.load(std::memory_order_relaxed) != Lane::kNone) seal_locked(Kind::kForCompletion);
-  poll_locked();
+  if (!lock_.try_lock()) return;
+  // Where work may be submitted unseen, a capture may begin unseen, too, at any moment of the program's.
+  if (!blind_) {
+    if (noted_.load(std::memory_order_relaxed) != Lane::kNone) seal_locked(Kind::kForCompletion);
+    poll_locked();
+  }
   lock_.unlock();
 }
 

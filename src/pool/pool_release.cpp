@@ -88,7 +88,7 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
   const uint64_t now = now_ns() / 1'000'000;
   empty_thread_caches();
   uint64_t released = 0;
-  for (uint64_t bytes = 1; bytes != 0; released += bytes) {
+  for (uint64_t bytes = 1; bytes != 0 && released < which.enough; released += bytes) {
     bytes = 0;
     const order::IdleMoment moment(order(), which.on_own_thread);
     if (!moment.has_come()) break;

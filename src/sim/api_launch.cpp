@@ -40,7 +40,8 @@ CUresult launch(Site& site, CUfunction handle, const Shape& shape, CUstream stre
     const bool foreign = function->context_id != 0 && function->context_id != stream->context->id;
     if (foreign) return CUDA_ERROR_INVALID_HANDLE;
     if (!sound(shape) || extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!prepare_launch(function->kernel, *stream->context)) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult prepared = prepare_launch(function->kernel, *stream->context);
+    if (prepared != CUDA_SUCCESS) return prepared;
     auto work = kernel_work(function->kernel, parameters, *stream->context);
     if (work == nullptr) return CUDA_ERROR_INVALID_VALUE;
     work->overlaps = overlapping;

@@ -187,9 +187,10 @@ CUresult cuFuncGetName(const char** name, CUfunction handle) {
   });
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, size_t) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int, size_t) {
   return in_context(SIM_SITE(cuOccupancyMaxActiveBlocksPerMultiprocessor), [&](Context&) -> CUresult {
     if (blocks == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (state().functions.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     *blocks = 8;
     return CUDA_SUCCESS;
   });

@@ -122,7 +122,7 @@ std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Cont
   return work;
 }
 
-bool prepare_launch(KernelKind kind, Context& context) {
+CUresult prepare_launch(KernelKind kind, Context& context) {
   constexpr std::uint64_t kStacks = 64 << 20;
   if (kind == KernelKind::kDeep && !context.has_stacks)
     context.has_stacks = reserve_for_driver(context, kStacks) != 0;
@@ -131,7 +131,10 @@ bool prepare_launch(KernelKind kind, Context& context) {
     const std::uint64_t bytes = limit != context.limits.end() ? limit->second : 8 << 20;
     context.has_heap = reserve_for_driver(context, bytes) != 0;
   }
-  return (kind != KernelKind::kDeep || context.has_stacks) && (kind != KernelKind::kHeap || context.has_heap);
+  if (kind == KernelKind::kDeep && !context.has_stacks) return CUDA_ERROR_OUT_OF_MEMORY;
+  // As the real driver says it, though no register is missing.
+  if (kind == KernelKind::kHeap && !context.has_heap) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  return CUDA_SUCCESS;
 }
 
 std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id) {

@@ -25,7 +25,7 @@ const char* kernel_name(KernelKind kind);
 std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Context& context);
 
 // Takes the memory that the driver itself needs for the kernel; false: the device is full.
-bool prepare_launch(KernelKind kind, Context& context);
+CUresult prepare_launch(KernelKind kind, Context& context);
 
 // Device memory an operation may touch, or null: then the access is illegal. For kernels and copies alike.
 std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id);

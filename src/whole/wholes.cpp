@@ -432,7 +432,10 @@ uint64_t Wholes::release(const Choice& choice) {
     newest = ages_;
   }
   int device = allocator::kEveryDevice;
-  while (const driver::Context context = context_of_oldest(choice, &device)) {
+  const uint64_t enough = choice.only_idle != nullptr ? choice.only_idle->enough : ~uint64_t{0};
+  while (released < enough) {
+    const driver::Context context = context_of_oldest(choice, &device);
+    if (context == nullptr) break;
     const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease, device);
     if (!call.is_open()) continue;
     // A block that is not ready would wait for work, which only a free may do.

@@ -198,9 +198,9 @@ TEST_CASE_METHOD(QuietWorld, "nothing goes back by itself between a program's la
 }
 
 TEST_CASE_METHOD(QuietWorld, "another process gets what is idle at once, and nothing that work still uses") {
-  CHECK(memory.release_for_others(0) == 0);
+  CHECK(memory.release_for_others(0, kMiB) == 0);
   finish();
-  CHECK(memory.release_for_others(1) == 0);
-  CHECK(memory.release_for_others(0) != 0);
+  CHECK(memory.release_for_others(1, kMiB) == 0);
+  CHECK(memory.release_for_others(0, kMiB) != 0);
   CHECK(driver.reserved == 0);
 }

@@ -315,11 +315,11 @@ int late_destructors() {
   // After any key of a library: its destructor comes last in every turn.
   pthread_key_create(&late_key, late_destructor);
   long before = 0;
-  for (int i = 0; i < 600; ++i) {
+  for (int i = 0; i < 1100; ++i) {
     pthread_t thread;
     if (pthread_create(&thread, nullptr, end_late, nullptr) != 0) return 1;
     pthread_join(thread, nullptr);
-    if (i == 100) before = pages_of_data();
+    if (i == 600) before = pages_of_data();
   }
   // Half a KiB a thread at most.
   if ((pages_of_data() - before) * sysconf(_SC_PAGESIZE) > 250 * 1024) say("the host's memory grew");

@@ -1,0 +1,176 @@
+// See neighbours.hpp. The board has a lock of its own; the words here are the keeper's, except
+// `silent_until`.
+#include "hooks/neighbours.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "base/after_fork.hpp"
+#include "base/clock.hpp"
+#include "base/own_call.hpp"
+#include "config/options.hpp"
+#include "cuda/real.hpp"
+#include "hooks/serving.hpp"
+#include "neighbours/board.hpp"
+#include "report/figures.hpp"
+
+namespace cupool::hooks {
+namespace {
+
+using neighbours::Ask;
+using neighbours::Board;
+using neighbours::DeviceId;
+using neighbours::Figures;
+
+constexpr uint64_t kMillisecond = 1'000'000;
+// For work that is about to be over. A neighbour waits a little longer than that for the first sign.
+constexpr int kTries = 8;
+constexpr uint64_t kBetweenTries = 5 * kMillisecond;
+constexpr uint64_t kPatience = 60 * kMillisecond;
+constexpr uint64_t kMostPatience = 1000 * kMillisecond;
+
+constinit std::atomic<Board*> the_board{nullptr};
+constinit std::atomic<uint64_t> silent_until{0};
+constinit uint64_t answered = 0;  // serial of the last request
+constinit Figures shown[Board::kMostDevices] = {};
+constinit size_t shown_count = 0;
+
+void forget_neighbours() {
+  if (Board* const board = the_board.load(std::memory_order_relaxed)) board->forget_after_fork();
+  silent_until.store(0, std::memory_order_relaxed);
+  answered = 0;
+  shown_count = 0;
+}
+CUPOOL_AFTER_FORK(forget_neighbours_after_fork, &forget_neighbours);
+
+Board* find_board() {
+  if (!config::options().neighbours) return nullptr;
+  Board* board = the_board.load(std::memory_order_acquire);
+  if (board != nullptr) return board;
+  auto* const made = new (std::nothrow) Board(config::options().neighbours_dir);
+  if (the_board.compare_exchange_strong(board, made)) return made;
+  delete made;
+  return board;
+}
+
+void sleep_for(uint64_t ns) {
+  const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  nanosleep(&time, nullptr);
+}
+
+bool find_id(int device, DeviceId* out) {
+  const OwnCall guard;
+  CUuuid uuid;
+  CUdevice handle = 0;
+  if (cuda::real.cuDeviceGet(&handle, device) != CUDA_SUCCESS ||
+      cuda::real.cuDeviceGetUuid_v2(&uuid, handle) != CUDA_SUCCESS) {
+    return false;
+  }
+  static_assert(sizeof *out == sizeof uuid);
+  memcpy(out, &uuid, sizeof *out);
+  return true;
+}
+
+bool has_pending_work() {
+  bool any = false;
+  memory.order().for_each([&](const order::Timeline& timeline) { any = any || !timeline.is_idle(); });
+  return any;
+}
+
+void release_for(int device, uint64_t bytes) {
+  uint64_t released = 0;
+  for (int i = 0; i < kTries; ++i) {
+    released += memory.release_for_others(device, bytes - released);
+    if (released >= bytes || !has_pending_work()) return;
+    sleep_for(kBetweenTries);
+  }
+}
+
+}  // namespace
+
+void meet_neighbours() {
+  Board* const board = find_board();
+  if (board != nullptr && !board->is_open()) board->open();
+}
+
+void wait_for_neighbours(uint64_t ns) {
+  Board* const board = find_board();
+  if (board == nullptr || !board->is_open()) {
+    sleep_for(ns);
+    return;
+  }
+  // Read before the requests are: one that comes after it ends the next wait.
+  static constinit uint32_t heard = 0;
+  board->wait(heard, static_cast<int64_t>(ns));
+  heard = board->bell();
+}
+
+void answer_neighbours() {
+  Board* const board = find_board();
+  if (board == nullptr || !board->is_open()) return;
+  Ask asks[16];
+  const size_t count = board->asks_since(&answered, asks, std::size(asks));
+  if (count == 0) return;
+  for (int device = 0; device < stats::kMostDevices; ++device) {
+    if (!stats::device(device).is_used()) continue;
+    DeviceId id;
+    if (!find_id(device, &id)) continue;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; ++i) {
+      if (asks[i].every_device || asks[i].device == id) bytes = std::max(bytes, asks[i].bytes);
+    }
+    if (bytes != 0) release_for(device, bytes);
+  }
+  // Who asked looks at the stamp.
+  shown_count = 0;
+}
+
+void show_to_neighbours() {
+  Board* const board = find_board();
+  if (board == nullptr || !board->is_open()) return;
+  Figures now[Board::kMostDevices];
+  for (int device = 0; device < stats::kMostDevices; ++device) {
+    DeviceId id;
+    if (stats::device(device).is_used() && find_id(device, &id)) report::note_device(device, id);
+  }
+  const size_t count = report::read_figures(stats::Reading::kLocked, now, std::size(now));
+  if (count == shown_count && memcmp(now, shown, count * sizeof *now) == 0) return;
+  board->publish(now, count);
+  memcpy(shown, now, count * sizeof *now);
+  shown_count = count;
+}
+
+void leave_neighbours() {
+  if (Board* const board = the_board.load(std::memory_order_acquire)) board->leave();
+}
+
+bool ask_neighbours(int device, uint64_t bytes) {
+  // Who has just been told that there is nothing is not told faster by asking again.
+  const uint64_t begin = now_ns();
+  if (begin < silent_until.load(std::memory_order_relaxed) || memory.order().is_capturing()) return false;
+  Board* const board = find_board();
+  DeviceId id;
+  if (board == nullptr || !board->join() || !find_id(device, &id) || !board->has_others(id)) return false;
+  size_t before = 0;
+  size_t total = 0;
+  if (memory.driver().memory(&before, &total) != driver::kSuccess) return false;
+  const uint64_t wanted = bytes == 0 ? neighbours::kEverythingIdle : bytes;
+  if (!board->ask({id, false, -1, wanted, 0})) return false;
+  size_t free = before;
+  for (uint64_t now = begin, changed = begin; free < wanted; now = now_ns()) {
+    if (now - changed >= kPatience || now - begin >= kMostPatience) break;
+    sleep_for(2 * kMillisecond);
+    size_t seen = 0;
+    if (memory.driver().memory(&seen, &total) != driver::kSuccess) break;
+    if (seen > free) changed = now_ns();
+    free = seen;
+  }
+  if (free <= before) silent_until.store(now_ns() + kMostPatience, std::memory_order_relaxed);
+  return free > before;
+}
+
+}  // namespace cupool::hooks
