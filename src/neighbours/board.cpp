@@ -30,15 +30,17 @@ constexpr uint64_t kTurn = kSecond / 20;
 constexpr uint64_t kBurst = 8;
 constexpr uint32_t kSlotsAtOnce = 16;  // read on the stack
 
-class SavedErrno {
+// The caller's errno stays, and a thread is not cancelled while it holds the lock.
+class Unnoticed {
  public:
-  SavedErrno() = default;
-  ~SavedErrno() { errno = value_; }
-  SavedErrno(const SavedErrno&) = delete;
-  SavedErrno& operator=(const SavedErrno&) = delete;
+  Unnoticed() = default;
+  ~Unnoticed() { errno = value_; }
+  Unnoticed(const Unnoticed&) = delete;
+  Unnoticed& operator=(const Unnoticed&) = delete;
 
  private:
   int value_ = errno;
+  CancelShield shield_;
 };
 
 void sleep_for(uint64_t ns) {
@@ -91,13 +93,13 @@ bool Board::open_checked(bool create) {
 }
 
 bool Board::open() {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   return open_checked(true);
 }
 
 bool Board::join() {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   return open_checked(false);
 }
@@ -138,7 +140,7 @@ void Board::drop_slot(const OpenFile& file, size_t index) {
 }
 
 void Board::publish(const Figures* figures, size_t count) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return;
@@ -166,7 +168,7 @@ void Board::publish(const Figures* figures, size_t count) {
 }
 
 void Board::leave() {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (file) {
@@ -176,7 +178,7 @@ void Board::leave() {
 }
 
 uint32_t Board::bell() {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   uint32_t value = 0;
@@ -192,7 +194,7 @@ void Board::spend_turn() {
 }
 
 bool Board::wait(uint32_t seen, int64_t timeout_ns) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   const uint64_t begin = now_ns();
   const uint64_t timeout = timeout_ns < 0 ? UINT64_MAX : static_cast<uint64_t>(timeout_ns);
   if (!is_open()) {
@@ -225,13 +227,14 @@ bool Board::wait(uint32_t seen, int64_t timeout_ns) {
 }
 
 size_t Board::asks_since(uint64_t* serial, Ask* out, size_t most) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
+  if (!file) return 0;
+  learn_identity();
   Header header;
   AskRecord records[kAsks];
-  if (!file || !file.read(0, &header, sizeof header) || !file.read(kAsksAt, records, sizeof records))
-    return 0;
+  if (!file.read(0, &header, sizeof header) || !file.read(kAsksAt, records, sizeof records)) return 0;
   // The board began anew, or its number is damaged.
   if (header.serial < *serial) *serial = 0;
   size_t found = 0;
@@ -255,10 +258,11 @@ size_t Board::asks_since(uint64_t* serial, Ask* out, size_t most) {
 }
 
 bool Board::ask(const Ask& ask) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return false;
+  learn_identity();
   // Without the lock two requests may get one place, and one of them is lost: better than none.
   file.try_exclusive();
   Header header;
@@ -285,11 +289,12 @@ bool Board::ask(const Ask& ask) {
 }
 
 bool Board::has_others(const DeviceId& device) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   bool found = false;
   if (!file) return false;
+  learn_identity();
   const Identity self = self_;
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
@@ -301,10 +306,11 @@ bool Board::has_others(const DeviceId& device) {
 }
 
 void Board::visit(Visit visit, void* argument) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return;
+  learn_identity();
   const Identity self = self_;
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
@@ -316,6 +322,7 @@ void Board::visit(Visit visit, void* argument) {
 void Board::forget_after_fork() {
   lock_.reset_after_fork();
   Guard hold(lock_);
+  file_.forget_after_fork();
   self_ = {};
   held_ = 0;
 }

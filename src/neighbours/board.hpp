@@ -99,7 +99,7 @@ class Board {
     visit([](const Entry& entry, void* argument) { (*static_cast<F*>(argument))(entry); }, &f);
   }
 
-  // In a fork child: the entries and the lock are the parent's.
+  // In a fork child, before any other call: the entries, the lock and an open file are the parent's.
   void forget_after_fork();
 
  private:
