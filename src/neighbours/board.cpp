@@ -85,10 +85,11 @@ uint64_t board_time() {
 }
 
 bool Board::open_checked(bool create) {
-  const bool was_open = file_.is_connected();
   const bool is_open = file_.connect(create);
-  if (!is_open && was_open) log::detail("the neighbours' board is lost: {}", file_.refusal());
   if (is_open) learn_identity();
+  if (!is_open && create && !is_refusal_said_)
+    log::detail("the neighbours' board cannot be used: {}", file_.refusal());
+  is_refusal_said_ = !is_open && (create || is_refusal_said_);
   return is_open;
 }
 
@@ -139,11 +140,11 @@ void Board::drop_slot(const OpenFile& file, size_t index) {
   if (is_own_slot(file, slots_[index])) file.write(slot_at(slots_[index]), &nothing, sizeof nothing);
 }
 
-void Board::publish(const Figures* figures, size_t count) {
+bool Board::publish(const Figures* figures, size_t count) {
   const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
-  if (!file) return;
+  if (!file) return false;
   learn_identity();
   count = std::min(count, kMostDevices);
   for (; held_ > count; --held_) drop_slot(file, held_ - 1);
@@ -156,15 +157,16 @@ void Board::publish(const Figures* figures, size_t count) {
     strncpy(record.program, config::program(), sizeof record.program - 1);
     if (i >= held_ || !is_own_slot(file, slots_[i])) {
       locked = locked || file.try_exclusive();
-      if (!locked) return;
+      if (!locked) return false;
       const uint32_t slot = claim_slot(file);
-      if (slot == kNoSlot) return;
+      if (slot == kNoSlot) return false;
       slots_[i] = slot;
       held_ = std::max(held_, i + 1);
     }
     seal(&record, slot_at(slots_[i]));
-    if (!file.write(slot_at(slots_[i]), &record, sizeof record)) return;
+    if (!file.write(slot_at(slots_[i]), &record, sizeof record)) return false;
   }
+  return true;
 }
 
 void Board::leave() {

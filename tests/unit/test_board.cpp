@@ -22,6 +22,7 @@
 #include "base/clock.hpp"
 #include "neighbours/board.hpp"
 #include "neighbours/layout.hpp"
+#include "written.hpp"
 
 using namespace cupool;
 using namespace cupool::neighbours;
@@ -261,6 +262,48 @@ TEST_CASE("a board full of dead entries has room for the living") {
   const Figures mine[] = {figures(5), figures(6, kSecond)};
   board.publish(mine, 2);
   CHECK(entries(board).size() == 2);
+}
+
+TEST_CASE("a process learns whether its figures are on the board") {
+  const Place place;
+  Board board(place.directory());
+  const Figures mine = figures(5);
+  CHECK_FALSE(board.publish(&mine, 1));
+  REQUIRE(board.open());
+  SlotRecord other = {};
+  other.who = own_identity();
+  other.figures = figures(1);
+  for (uint32_t slot = 0; slot < Board::kMostEntries; ++slot) {
+    seal(&other, slot_at(slot));
+    place.damage(slot_at(slot), &other, sizeof other);
+  }
+  CHECK_FALSE(board.publish(&mine, 1));
+  const SlotRecord nothing = {};
+  place.damage(slot_at(77), &nothing, sizeof nothing);
+  CHECK(board.publish(&mine, 1));
+  CHECK(board.publish(&mine, 1));
+  REQUIRE(truncate(place.file().c_str(), 0) == 0);
+  CHECK_FALSE(board.publish(&mine, 1));
+}
+
+TEST_CASE("a board that cannot be used is logged once until it is open again") {
+  const test::RestoreLevel restore;
+  log::set_level(log::Level::kVerbose);
+  const Place place;
+  Board board(place.directory());
+  const auto log_of = [&](bool expected) {
+    return test::written_by([&] {
+      board.join();
+      for (int i = 0; i < 3; ++i) CHECK(board.open() == expected);
+    });
+  };
+  REQUIRE(mkdir(place.file().c_str(), 0700) == 0);
+  CHECK(log_of(false) == "cupool: the neighbours' board cannot be used: it cannot be opened\n");
+  CHECK(log_of(false).empty());
+  REQUIRE(rmdir(place.file().c_str()) == 0);
+  CHECK(log_of(true).empty());
+  REQUIRE(truncate(place.file().c_str(), 100) == 0);
+  CHECK(log_of(false) == "cupool: the neighbours' board cannot be used: it has another size\n");
 }
 
 TEST_CASE("a fork child leaves its parent's entries alone") {
