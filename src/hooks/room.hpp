@@ -30,6 +30,9 @@ inline int device_in(CUdevice device) { return device; }
 inline int device_in(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : cuda::kAnywhere;
 }
+inline int device_in(const CUmemLocation* location) {
+  return location != nullptr ? device_in(*location) : cuda::kAnywhere;
+}
 inline int device_in(const CUmemAllocationProp* properties) {
   return properties != nullptr ? device_in(properties->location) : cuda::kAnywhere;
 }
@@ -39,6 +42,7 @@ inline int device_in(const CUmemPoolProps* properties) {
 // Every other type names no device; api.def does not point at it.
 template <typename Other>
 requires(!std::is_convertible_v<Other, int> && !std::is_same_v<Other, CUmemLocation> &&
+         !std::is_convertible_v<Other, const CUmemLocation*> &&
          !std::is_convertible_v<Other, const CUmemAllocationProp*> &&
          !std::is_convertible_v<Other, const CUmemPoolProps*>) int device_in(const Other&) {
   return cuda::kAnywhere;

@@ -30,15 +30,17 @@ constexpr uint64_t kTurn = kSecond / 20;
 constexpr uint64_t kBurst = 8;
 constexpr uint32_t kSlotsAtOnce = 16;  // read on the stack
 
-class SavedErrno {
+// The caller's errno stays, and a thread is not cancelled while it holds the lock.
+class Unnoticed {
  public:
-  SavedErrno() = default;
-  ~SavedErrno() { errno = value_; }
-  SavedErrno(const SavedErrno&) = delete;
-  SavedErrno& operator=(const SavedErrno&) = delete;
+  Unnoticed() = default;
+  ~Unnoticed() { errno = value_; }
+  Unnoticed(const Unnoticed&) = delete;
+  Unnoticed& operator=(const Unnoticed&) = delete;
 
  private:
   int value_ = errno;
+  CancelShield shield_;
 };
 
 void sleep_for(uint64_t ns) {
@@ -83,21 +85,22 @@ uint64_t board_time() {
 }
 
 bool Board::open_checked(bool create) {
-  const bool was_open = file_.is_connected();
   const bool is_open = file_.connect(create);
-  if (!is_open && was_open) log::detail("the neighbours' board is lost: {}", file_.refusal());
   if (is_open) learn_identity();
+  if (!is_open && create && !is_refusal_said_)
+    log::detail("the neighbours' board cannot be used: {}", file_.refusal());
+  is_refusal_said_ = !is_open && (create || is_refusal_said_);
   return is_open;
 }
 
 bool Board::open() {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   return open_checked(true);
 }
 
 bool Board::join() {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   return open_checked(false);
 }
@@ -137,11 +140,11 @@ void Board::drop_slot(const OpenFile& file, size_t index) {
   if (is_own_slot(file, slots_[index])) file.write(slot_at(slots_[index]), &nothing, sizeof nothing);
 }
 
-void Board::publish(const Figures* figures, size_t count) {
-  const SavedErrno saved;
+bool Board::publish(const Figures* figures, size_t count) {
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
-  if (!file) return;
+  if (!file) return false;
   learn_identity();
   count = std::min(count, kMostDevices);
   for (; held_ > count; --held_) drop_slot(file, held_ - 1);
@@ -154,19 +157,20 @@ void Board::publish(const Figures* figures, size_t count) {
     strncpy(record.program, config::program(), sizeof record.program - 1);
     if (i >= held_ || !is_own_slot(file, slots_[i])) {
       locked = locked || file.try_exclusive();
-      if (!locked) return;
+      if (!locked) return false;
       const uint32_t slot = claim_slot(file);
-      if (slot == kNoSlot) return;
+      if (slot == kNoSlot) return false;
       slots_[i] = slot;
       held_ = std::max(held_, i + 1);
     }
     seal(&record, slot_at(slots_[i]));
-    if (!file.write(slot_at(slots_[i]), &record, sizeof record)) return;
+    if (!file.write(slot_at(slots_[i]), &record, sizeof record)) return false;
   }
+  return true;
 }
 
 void Board::leave() {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (file) {
@@ -176,7 +180,7 @@ void Board::leave() {
 }
 
 uint32_t Board::bell() {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   uint32_t value = 0;
@@ -192,7 +196,7 @@ void Board::spend_turn() {
 }
 
 bool Board::wait(uint32_t seen, int64_t timeout_ns) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   const uint64_t begin = now_ns();
   const uint64_t timeout = timeout_ns < 0 ? UINT64_MAX : static_cast<uint64_t>(timeout_ns);
   if (!is_open()) {
@@ -225,13 +229,14 @@ bool Board::wait(uint32_t seen, int64_t timeout_ns) {
 }
 
 size_t Board::asks_since(uint64_t* serial, Ask* out, size_t most) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
+  if (!file) return 0;
+  learn_identity();
   Header header;
   AskRecord records[kAsks];
-  if (!file || !file.read(0, &header, sizeof header) || !file.read(kAsksAt, records, sizeof records))
-    return 0;
+  if (!file.read(0, &header, sizeof header) || !file.read(kAsksAt, records, sizeof records)) return 0;
   // The board began anew, or its number is damaged.
   if (header.serial < *serial) *serial = 0;
   size_t found = 0;
@@ -255,10 +260,11 @@ size_t Board::asks_since(uint64_t* serial, Ask* out, size_t most) {
 }
 
 bool Board::ask(const Ask& ask) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return false;
+  learn_identity();
   // Without the lock two requests may get one place, and one of them is lost: better than none.
   file.try_exclusive();
   Header header;
@@ -285,11 +291,12 @@ bool Board::ask(const Ask& ask) {
 }
 
 bool Board::has_others(const DeviceId& device) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   bool found = false;
   if (!file) return false;
+  learn_identity();
   const Identity self = self_;
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
@@ -301,10 +308,11 @@ bool Board::has_others(const DeviceId& device) {
 }
 
 void Board::visit(Visit visit, void* argument) {
-  const SavedErrno saved;
+  const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return;
+  learn_identity();
   const Identity self = self_;
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
@@ -316,6 +324,7 @@ void Board::visit(Visit visit, void* argument) {
 void Board::forget_after_fork() {
   lock_.reset_after_fork();
   Guard hold(lock_);
+  file_.forget_after_fork();
   self_ = {};
   held_ = 0;
 }

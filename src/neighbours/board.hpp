@@ -64,6 +64,7 @@ class Board {
   Board& operator=(const Board&) = delete;
 
   // Creates or joins the board. False: there is none, or not one that can be used; may be called again later.
+  // The first refusal is logged, then the first one after each success: callers try again and again.
   bool open();
   // Joins only a board that exists already.
   bool join();
@@ -71,8 +72,8 @@ class Board {
   // Why the last open() or join() failed; a constant text.
   const char* refusal() const { return file_.refusal(); }
 
-  // Replaces this process's entries.
-  void publish(const Figures* figures, size_t count);
+  // Replaces this process's entries. False: not all of them are on the board now.
+  bool publish(const Figures* figures, size_t count);
   // Removes this process's entries.
   void leave();
 
@@ -99,7 +100,7 @@ class Board {
     visit([](const Entry& entry, void* argument) { (*static_cast<F*>(argument))(entry); }, &f);
   }
 
-  // In a fork child: the entries and the lock are the parent's.
+  // In a fork child, before any other call: the entries, the lock and an open file are the parent's.
   void forget_after_fork();
 
  private:
@@ -118,6 +119,7 @@ class Board {
   Identity self_ CUPOOL_GUARDED_BY(lock_){};  // token 0: not known yet
   uint32_t slots_[kMostDevices] CUPOOL_GUARDED_BY(lock_){};
   size_t held_ CUPOOL_GUARDED_BY(lock_) = 0;  // of slots_
+  bool is_refusal_said_ CUPOOL_GUARDED_BY(lock_) = false;
   // Of the one thread that waits.
   uint64_t turns_spent_until_ = 0;
 };

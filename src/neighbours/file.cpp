@@ -40,6 +40,15 @@ bool write_at(int file, const void* from, size_t size, uint64_t at) {
   return pwrite(file, from, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size);
 }
 
+// Of the open file, not of the process: closing the file elsewhere must not release it.
+bool set_lock(int file, short type) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_len = 1;
+  return fcntl(file, F_OFD_SETLK, &lock) == 0;
+}
+
 // A new file, or one that was truncated. Several processes may be here at once: they write the same.
 bool prepare(int file) {
   Header header = {};
@@ -129,7 +138,12 @@ void BoardFile::wake_all() const {
   if (bell != nullptr) syscall(SYS_futex, bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-OpenFile::OpenFile(BoardFile& file) : number_(-1) {
+void BoardFile::forget_after_fork() {
+  const int number = open_number_.exchange(-1, std::memory_order_relaxed);
+  if (number >= 0) close(number);
+}
+
+OpenFile::OpenFile(BoardFile& file) : file_(file), number_(-1) {
   if (!file.is_connected()) return;
   number_ = file.open_checked(false);
   struct stat about;
@@ -140,10 +154,15 @@ OpenFile::OpenFile(BoardFile& file) : number_(-1) {
     number_ = file.refuse(number_, "it was replaced");
     file.disconnect();
   }
+  file.open_number_.store(number_, std::memory_order_relaxed);
 }
 
 OpenFile::~OpenFile() {
-  if (number_ >= 0) close(number_);
+  if (number_ < 0) return;
+  // A child that was forked meanwhile has the file open too, and would keep the lock.
+  if (locked_) set_lock(number_, F_UNLCK);
+  file_.open_number_.store(-1, std::memory_order_relaxed);
+  close(number_);
 }
 
 bool OpenFile::read(uint64_t at, void* out, size_t size) const {
@@ -158,13 +177,9 @@ bool OpenFile::write(uint64_t at, const void* from, size_t size) const {
 
 bool OpenFile::try_exclusive() const {
   constexpr int kTries = 200;
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_len = 1;
   for (int i = 0; i < kTries; ++i) {
-    // Of the open file, not of the process: closing it anywhere else must not release it.
-    if (fcntl(number_, F_OFD_SETLK, &lock) == 0) return true;
+    locked_ = set_lock(number_, F_WRLCK);
+    if (locked_) return true;
     if (errno != EAGAIN && errno != EACCES && errno != EINTR) return false;
     sched_yield();
   }

@@ -32,6 +32,8 @@ class BoardFile {
   // 0, or the errno of futex(2): EAGAIN: the bell is not at `seen`; EFAULT: the file is too short.
   int sleep(uint32_t seen, uint64_t ns) const;
   void wake_all() const;
+  // Closes what another thread of the parent had open.
+  void forget_after_fork();
 
  private:
   friend class OpenFile;
@@ -45,6 +47,7 @@ class BoardFile {
   std::atomic<uint32_t*> bell_{nullptr};  // one page; replaced in place when the file is another
   uint64_t device_ = 0;
   std::atomic<uint64_t> inode_{0};
+  std::atomic<int> open_number_{-1};
 };
 
 // The file, open for one operation. A file that is gone, or is another one than the bell's, is not open.
@@ -65,7 +68,9 @@ class OpenFile {
  private:
   CancelShield shield_;
   mutable NoSignals quiet_;
+  BoardFile& file_;
   int number_;
+  mutable bool locked_ = false;
 };
 
 }  // namespace cupool::neighbours

@@ -31,6 +31,7 @@ bool read_text(const char* path, char* out, size_t room) {
 
 struct Status {
   char state;
+  uint64_t threads;
   uint64_t start;
   uint64_t stack;
 };
@@ -38,6 +39,7 @@ struct Status {
 // Of /proc/<pid>/stat, whose second field is a name in brackets that may hold anything.
 bool read_status(int64_t pid, Status* out) {
   constexpr int kState = 3;
+  constexpr int kThreads = 20;
   constexpr int kStart = 22;
   constexpr int kStack = 28;
   char path[48];
@@ -50,6 +52,7 @@ bool read_status(int64_t pid, Status* out) {
   int field = kState;
   for (at += 2; *at != '\0' && field <= kStack; ++field) {
     if (field == kState) out->state = *at;
+    if (field == kThreads) out->threads = strtoull(at, nullptr, 10);
     if (field == kStart) out->start = strtoull(at, nullptr, 10);
     if (field == kStack) out->stack = strtoull(at, nullptr, 10);
     at = strchr(at, ' ');
@@ -104,7 +107,8 @@ Life life_of(const Identity& other, const Identity& self) {
     if (self.start != 0) return Life::kGone;
     return kill(static_cast<pid_t>(other.pid), 0) == 0 || errno == EPERM ? Life::kLives : Life::kGone;
   }
-  if (status.state == 'Z' || status.state == 'X') return Life::kGone;
+  // The first thread of a process may be over while others run.
+  if ((status.state == 'Z' || status.state == 'X') && status.threads <= 1) return Life::kGone;
   if (other.start != 0 && status.start != other.start) return Life::kGone;
   const bool replaced = other.stack != 0 && status.stack != 0 && status.stack != other.stack;
   return replaced ? Life::kGone : Life::kLives;

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 
@@ -171,6 +172,14 @@ class BoardTest(harness.TestCase):
         self.assertEqual("ready\n", child.stdout.readline())
         own = self.start(2)
         self.assertEqual({child.pid: "12345", own.pid: "root"}, {one["pid"]: one["user"] for one in self.shown()})
+
+    def test_programs_of_other_tests_do_not_meet_at_the_board(self):
+        self.assertIn("CUPOOL_NEIGHBOURS=no\n", harness.run(["env"], driver="sim").out)
+        alone = harness.run(["env"], env=self.own_board(), driver="sim").out
+        self.assertNotIn("CUPOOL_NEIGHBOURS=", alone)
+        on_a_gpu = [harness.run(["env"], driver="gpu").out for _ in range(2)]
+        places = {re.search(r"^CUPOOL_NEIGHBOURS_DIR=(.+)$", out, re.MULTILINE).group(1) for out in on_a_gpu}
+        self.assertEqual(2, len(places))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import sanitizer
-from harness import BUILD, EMULATOR, LIBRARY, preloaded, victim
+from harness import ALONE, BUILD, EMULATOR, LIBRARY, preloaded, victim
 
 OBSERVER = BUILD / "sim" / "libcupool_observer.so"
 WITHOUT = BUILD / "tests" / "seeds" / "without" / "libcupool.so"
@@ -111,7 +111,7 @@ class Job:
 
     def settings(self):
         """All of the environment that matters."""
-        settings = {"CUPOOL_SIM_SEED": str(self.seed), **sanitizer.options(), **self.environment}
+        settings = {"CUPOOL_SIM_SEED": str(self.seed), **ALONE, **sanitizer.options(), **self.environment}
         if self.preload:
             settings["LD_PRELOAD"] = preloaded(*self.preload)
         settings["LD_LIBRARY_PATH"] = str(BUILD / "sim")

@@ -1,7 +1,8 @@
 """What every Python test shares: where things are, how a victim is run, and how one method becomes one ctest test.
 
-A test runs programs only through Lab, which gives each a clean environment (no CUPOOL_* from outside) and,
-in a cross build, puts the emulator in front. It never writes outside its own temporary directory.
+A test runs programs through run(), which gives each a clean environment (no CUPOOL_* from outside) and, in a cross build,
+puts the emulator in front. It never writes outside its own temporary directory; tests run side by side, so their programs must
+not meet at the neighbours' board either.
 """
 
 import json
@@ -25,6 +26,8 @@ SANITIZE = sanitizer.SANITIZE
 EMULATOR = os.environ.get("CUPOOL_TEST_EMULATOR", "").split()
 DRIVER = os.environ.get("CUPOOL_TEST_DRIVER", "unit")
 LIBRARY = BUILD / "libcupool.so"
+# For programs that are not about neighbours.
+ALONE = {"CUPOOL_NEIGHBOURS": "no"}
 SKIPPED = 77
 
 
@@ -86,6 +89,8 @@ def run(command, *, preload=(), env=None, driver=None, cwd=None, stdin=None):
             loader[key] = extra.pop(key)
     if preload:
         environment["CUPOOL_STATS"] = "off"  # the summary at exit is one of the things a test asks for
+    if driver != "gpu" and "CUPOOL_NEIGHBOURS_DIR" not in extra:
+        environment.update(ALONE)
     environment.update(extra)
     command = [str(word) for word in command]
     if EMULATOR:
@@ -98,6 +103,9 @@ def run(command, *, preload=(), env=None, driver=None, cwd=None, stdin=None):
         report = Path(scratch) / "device.json"
         if driver == "sim":
             environment.setdefault("CUPOOL_SIM_REPORT", str(report))
+        if driver == "gpu":
+            # There the default settings are tested, on a board that no other program has.
+            environment.setdefault("CUPOOL_NEIGHBOURS_DIR", scratch)
         done = subprocess.run(command, env=environment, cwd=cwd, input=stdin, capture_output=True, text=True,
                               errors="replace", timeout=240, check=False)
         device = json.loads(report.read_text()) if report.exists() else {}
@@ -128,6 +136,12 @@ class TestCase(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.scratch)
         if DRIVER == "gpu" and not gpu_present():
             self.skipTest("no GPU here")
+
+    def own_board(self):
+        """Settings for programs that meet nobody but each other."""
+        place = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, place)
+        return {"CUPOOL_NEIGHBOURS_DIR": place}
 
     def need_native(self):
         """For tests that preload into programs of this machine, or that need ptrace or /proc of the guest."""

@@ -1,5 +1,6 @@
 // The neighbours' board, with several Board objects in one process standing for several processes.
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -21,6 +22,7 @@
 #include "base/clock.hpp"
 #include "neighbours/board.hpp"
 #include "neighbours/layout.hpp"
+#include "written.hpp"
 
 using namespace cupool;
 using namespace cupool::neighbours;
@@ -62,12 +64,48 @@ std::vector<Entry> entries(Board& board) {
   return out;
 }
 
-// Whether a thread of this process sleeps in the kernel.
-bool sleeps(pid_t thread) {
+// The kernel's letter for the state of a thread of this process: S sleeps, Z is over.
+char state_of(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const size_t end = text.rfind(") ");
-  return end != std::string::npos && text[end + 2] == 'S';
+  return end == std::string::npos ? '?' : text[end + 2];
+}
+bool sleeps(pid_t thread) { return state_of(thread) == 'S'; }
+
+// Lets one process wait for another. For use in a child too: a failure there ends the process.
+class Signal {
+ public:
+  Signal() { REQUIRE(pipe(ends_) == 0); }
+  ~Signal() {
+    close(ends_[0]);
+    close(ends_[1]);
+  }
+  void send() const {
+    if (write(ends_[1], "x", 1) != 1) _exit(1);
+  }
+  void wait() const {
+    char word;
+    if (read(ends_[0], &word, 1) != 1) _exit(1);
+  }
+
+ private:
+  int ends_[2];
+};
+
+// Whether this process has the file open.
+bool has_open(const std::string& path) {
+  for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    if (std::filesystem::read_symlink(one.path(), error) == path) return true;
+  }
+  return false;
+}
+
+int status_of(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
 }
 
 Ask everyone(uint64_t bytes) { return {kFirst, false, -1, bytes, 0}; }
@@ -110,10 +148,7 @@ TEST_CASE("the board is for its user alone and leaves no descriptor open") {
   struct stat about;
   REQUIRE(stat(place.file().c_str(), &about) == 0);
   CHECK((about.st_mode & 07777) == 0600);
-  for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code error;
-    CHECK(std::filesystem::read_symlink(one.path(), error) != place.file());
-  }
+  CHECK_FALSE(has_open(place.file()));
 }
 
 TEST_CASE("a request reaches the other processes once, and wakes a sleeping one") {
@@ -229,6 +264,48 @@ TEST_CASE("a board full of dead entries has room for the living") {
   CHECK(entries(board).size() == 2);
 }
 
+TEST_CASE("a process learns whether its figures are on the board") {
+  const Place place;
+  Board board(place.directory());
+  const Figures mine = figures(5);
+  CHECK_FALSE(board.publish(&mine, 1));
+  REQUIRE(board.open());
+  SlotRecord other = {};
+  other.who = own_identity();
+  other.figures = figures(1);
+  for (uint32_t slot = 0; slot < Board::kMostEntries; ++slot) {
+    seal(&other, slot_at(slot));
+    place.damage(slot_at(slot), &other, sizeof other);
+  }
+  CHECK_FALSE(board.publish(&mine, 1));
+  const SlotRecord nothing = {};
+  place.damage(slot_at(77), &nothing, sizeof nothing);
+  CHECK(board.publish(&mine, 1));
+  CHECK(board.publish(&mine, 1));
+  REQUIRE(truncate(place.file().c_str(), 0) == 0);
+  CHECK_FALSE(board.publish(&mine, 1));
+}
+
+TEST_CASE("a board that cannot be used is logged once until it is open again") {
+  const test::RestoreLevel restore;
+  log::set_level(log::Level::kVerbose);
+  const Place place;
+  Board board(place.directory());
+  const auto log_of = [&](bool expected) {
+    return test::written_by([&] {
+      board.join();
+      for (int i = 0; i < 3; ++i) CHECK(board.open() == expected);
+    });
+  };
+  REQUIRE(mkdir(place.file().c_str(), 0700) == 0);
+  CHECK(log_of(false) == "cupool: the neighbours' board cannot be used: it cannot be opened\n");
+  CHECK(log_of(false).empty());
+  REQUIRE(rmdir(place.file().c_str()) == 0);
+  CHECK(log_of(true).empty());
+  REQUIRE(truncate(place.file().c_str(), 100) == 0);
+  CHECK(log_of(false) == "cupool: the neighbours' board cannot be used: it has another size\n");
+}
+
 TEST_CASE("a fork child leaves its parent's entries alone") {
   const Place place;
   Board board(place.directory());
@@ -242,10 +319,107 @@ TEST_CASE("a fork child leaves its parent's entries alone") {
     board.publish(&mine, 1);
     _exit(entries(board).size() == 2 ? 0 : 1);
   }
-  int status = 0;
-  waitpid(child, &status, 0);
-  CHECK(status == 0);
+  CHECK(status_of(child) == 0);
   CHECK(entries(board).size() == 1);
+}
+
+TEST_CASE("a fork child does not keep the board's lock") {
+  const Place place;
+  BoardFile file(place.directory());
+  REQUIRE(file.connect(true));
+  const Signal over;
+  pid_t child = 0;
+  {
+    const OpenFile open(file);
+    REQUIRE(open.try_exclusive());
+    child = fork();
+    if (child == 0) {
+      over.wait();
+      _exit(0);
+    }
+  }
+  {
+    const OpenFile again(file);
+    CHECK(again.try_exclusive());
+  }
+  over.send();
+  CHECK(status_of(child) == 0);
+}
+
+TEST_CASE("a fork child closes the board that another thread of its parent had open") {
+  const Place place;
+  BoardFile file(place.directory());
+  REQUIRE(file.connect(true));
+  const OpenFile open(file);
+  REQUIRE(open);
+  const pid_t child = fork();
+  if (child == 0) {
+    file.forget_after_fork();
+    _exit(has_open(place.file()) ? 1 : 0);
+  }
+  CHECK(status_of(child) == 0);
+  CHECK(has_open(place.file()));
+}
+
+TEST_CASE("a fork child knows itself before it opens the board again") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  const Figures mine = figures(5);
+  board.publish(&mine, 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    board.forget_after_fork();
+    _exit(entries(board).size() == 1 && board.has_others(kFirst) ? 0 : 1);
+  }
+  CHECK(status_of(child) == 0);
+}
+
+TEST_CASE("a process whose first thread is over is still on the board") {
+  const Place place;
+  const Signal first_is_over;
+  const Signal over;
+  const pid_t child = fork();
+  if (child == 0) {
+    static Board own(place.directory());
+    own.open();
+    const Figures mine = figures(5);
+    own.publish(&mine, 1);
+    std::thread([&] {
+      while (state_of(getpid()) != 'Z') std::this_thread::yield();
+      first_is_over.send();
+      over.wait();
+      _exit(0);
+    }).detach();
+    // Of this thread alone: pthread_exit would unwind through the test's frames.
+    syscall(SYS_exit, 0);
+  }
+  Board board(place.directory());
+  REQUIRE(board.open());
+  first_is_over.wait();
+  CHECK(entries(board).size() == 1);
+  over.send();
+  CHECK(status_of(child) == 0);
+}
+
+TEST_CASE("a thread that is cancelled inside open leaves the board's lock free") {
+  const Place place;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    Board board(place.directory());
+    const auto open_cancelled = [](void* argument) -> void* {
+      pthread_cancel(pthread_self());
+      static_cast<Board*>(argument)->open();
+      return nullptr;
+    };
+    pthread_t thread;
+    pthread_create(&thread, nullptr, open_cancelled, &board);
+    pthread_join(thread, nullptr);
+    board.leave();
+    _exit(0);
+  }
+  CHECK(status_of(child) == 0);
 }
 
 TEST_CASE("entries of another pid namespace are believed for some seconds") {
@@ -430,7 +604,5 @@ TEST_CASE("a limit on the size of files costs the board alone") {
     Board board(place.directory());
     _exit(board.open() ? 1 : 0);
   }
-  int status = 0;
-  waitpid(child, &status, 0);
-  CHECK(status == 0);
+  CHECK(status_of(child) == 0);
 }
