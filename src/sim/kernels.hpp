@@ -24,7 +24,7 @@ const char* kernel_name(KernelKind kind);
 // Null when parameters are missing.
 std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Context& context);
 
-// Takes the memory that the driver itself needs for the kernel; false: the device is full.
+// Takes the memory that the driver itself needs for the kernel, or tells why there is none.
 CUresult prepare_launch(KernelKind kind, Context& context);
 
 // Device memory an operation may touch, or null: then the access is illegal. For kernels and copies alike.
