@@ -35,10 +35,10 @@ class SubmissionGate {
     Slot& slot_;
   };
 
-  // Tries to close the gate for as long as this exists.
+  // Tries to close the gate for as long as this exists; with `tries` false, does nothing.
   class Closing {
    public:
-    Closing() : is_closed_(close()) {}
+    explicit Closing(bool tries = true) : is_closed_(tries && close()) {}
     ~Closing() {
       if (is_closed_) open();
     }
