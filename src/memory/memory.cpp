@@ -200,13 +200,15 @@ uint64_t Memory::release_idle(const allocator::Idle& which) {
   return released;
 }
 
-// At most a quarter of the period late, and rare enough to cost nothing.
+// At most a quarter of the period late, and rare enough to cost nothing; so little at a time that the
+// program's wait takes a millisecond longer at most.
 void Memory::decay() {
+  constexpr uint64_t kLittle = 1 << 30;
   const uint64_t period = config::options().decay_ms;
   const uint64_t now = now_ns() / 1'000'000;
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);
   if (now - last < period / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
-  release_idle({.for_ms = period});
+  release_idle({.for_ms = period, .enough = kLittle});
 }
 
 void Memory::decay_quiet() {

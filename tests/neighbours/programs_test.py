@@ -70,6 +70,12 @@ class ProgramsTest(harness.TestCase):
         self.assertEqual(0, self.cupool("trim", "all").code)
         self.assertEqual({0}, {one["cached_bytes"] for one in self.shown().values()})
 
+    def test_what_a_program_freed_before_it_fell_silent_goes_back_by_itself(self):
+        child = self.start(f"a:x:{30 * MIB}", "m:x:1", "f:x", CUPOOL_DECAY_MS="20")
+        kept = self.start(f"a:x:{30 * MIB}", "m:x:1", "f:x")
+        shown = self.until(lambda shown: {child.pid, kept.pid} <= shown.keys() and shown[child.pid]["reserved_bytes"] == 0)
+        self.assertLessEqual(30 * MIB, shown[kept.pid]["cached_bytes"])
+
     def test_a_program_that_ends_leaves_the_board(self):
         done = harness.with_cupool([PROGRAM, "a:x:1000"], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
         self.assertEqual(0, done.code)
