@@ -88,6 +88,13 @@ void check_pattern(const char* name, const char* pattern, const Reader& reader) 
   }
 }
 
+template <typename Value>
+void set_default(const char* text, Value& value) {
+  parse(text, value);
+}
+// Not copied as the user's texts are: a report asks for the defaults, perhaps in a signal handler.
+void set_default(const char* text, Text& value) { value = text; }
+
 // Resolves options that are valid one by one but not together.
 void settle_contradictions(Options& options, const Reader& reader) {
   const Options plain = defaults();
@@ -146,7 +153,7 @@ bool matches(std::string_view pattern, std::string_view text) {
 
 Options defaults() {
   Options options;
-#define CUPOOL_OPTION(type, field, name, fallback, low, high, doc) parse(fallback, options.field);
+#define CUPOOL_OPTION(type, field, name, fallback, low, high, doc) set_default(fallback, options.field);
 #include "config/options.def"
   return options;
 }
