@@ -70,6 +70,29 @@ class ProgramsTest(harness.TestCase):
         self.assertEqual(0, self.cupool("trim", "all").code)
         self.assertEqual({0}, {one["cached_bytes"] for one in self.shown().values()})
 
+    def start_idle(self, *blocks):
+        """A sleeping program that keeps blocks of 30 MiB, as the board shows."""
+        allocate = [f"a:{name}:{30 * MIB}" for name in blocks]
+        child = self.start(*allocate, *(f"f:{name}" for name in blocks), "s")
+        bytes_kept = 30 * MIB * len(blocks)
+        self.until(lambda shown: child.pid in shown and shown[child.pid]["cached_bytes"] >= bytes_kept)
+        return child
+
+    def refuse(self, program, *words, faults):
+        env = {"CUPOOL_NEIGHBOURS_DIR": str(self.scratch), "CUPOOL_SIM_FAULTS": faults}
+        return harness.with_cupool([program, *words], env=env, driver="sim")
+
+    def test_a_program_that_gets_no_context_asks_its_neighbours(self):
+        child = self.start_idle("x")
+        done = self.refuse(PROGRAM, "a:x:1000", faults="cuDevicePrimaryCtxRetain@1=2")
+        self.assertEqual((0, ""), (done.code, done.out), done.err)
+        self.assertEqual(0, self.shown()[child.pid]["cached_bytes"])
+
+    def test_a_refused_call_that_names_no_device_asks_on_all_of_them(self):
+        child = self.start_idle("x")
+        self.refuse(harness.victim("room_table"), "cuLibraryLoadData", faults="cuLibraryLoadData@*=2")
+        self.assertEqual(0, self.shown()[child.pid]["cached_bytes"])
+
     def test_a_program_that_ends_leaves_the_board(self):
         done = harness.with_cupool([PROGRAM, "a:x:1000"], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
         self.assertEqual(0, done.code)
