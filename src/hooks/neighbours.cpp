@@ -86,6 +86,11 @@ bool has_pending_work() {
   return any;
 }
 
+// Processes that ask at the same time need all of it together.
+uint64_t add(uint64_t one, uint64_t other) {
+  return one + std::min(other, neighbours::kEverythingIdle - one);
+}
+
 void release_for(int device, uint64_t bytes) {
   uint64_t released = 0;
   for (int i = 0; i < kTries; ++i) {
@@ -155,7 +160,7 @@ void answer_neighbours() {
     if (!find_id(device, &id)) continue;
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; ++i) {
-      if (asks[i].every_device || asks[i].device == id) bytes = std::max(bytes, asks[i].bytes);
+      if (asks[i].every_device || asks[i].device == id) bytes = add(bytes, asks[i].bytes);
     }
     if (bytes != 0) release_for(device, bytes);
   }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -92,6 +93,15 @@ class ProgramsTest(harness.TestCase):
         child = self.start_idle("x")
         self.refuse(harness.victim("room_table"), "cuLibraryLoadData", faults="cuLibraryLoadData@*=2")
         self.assertEqual(0, self.shown()[child.pid]["cached_bytes"])
+
+    def test_programs_that_ask_at_once_get_what_all_of_them_need(self):
+        child = self.start_idle("x", "y")
+        # While it cannot answer, the requests gather.
+        child.send_signal(signal.SIGSTOP)
+        for _ in range(2):
+            self.refuse(PROGRAM, f"a:x:{30 * MIB}", faults="cuMemAlloc_v2@*=2")
+        child.send_signal(signal.SIGCONT)
+        self.until(lambda shown: shown[child.pid]["cached_bytes"] == 0)
 
     def test_a_program_that_ends_leaves_the_board(self):
         done = harness.with_cupool([PROGRAM, "a:x:1000"], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
