@@ -67,7 +67,8 @@ void* keep(void*) {
         report::write_metrics_now();
       }
     }
-    wait_for_neighbours(period);
+    // The figures are to be fresh however rarely memory goes back.
+    wait_for_neighbours(std::min(period, kSecond));
   }
 }
 
