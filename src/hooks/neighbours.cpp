@@ -204,7 +204,8 @@ bool ask_neighbours(int device, uint64_t bytes) {
   size_t free = before;
   size_t waiting = count_waiting();
   if (waiting != 0 && !board->ask({id, everywhere, -1, wanted, 0})) waiting = 0;
-  for (uint64_t now = begin, changed = begin; waiting != 0 && (free <= before || free < wanted); now = now_ns()) {
+  for (uint64_t now = begin, changed = begin; waiting != 0 && (free <= before || free < wanted);
+       now = now_ns()) {
     if (now - changed >= kPatience || now - begin >= kMostPatience) break;
     sleep_for(2 * kMillisecond);
     // First who has answered: what they gave back is then seen.

@@ -43,7 +43,8 @@ class Timelines {
   // Work is submitted to a context without memory of ours, and thus without a timeline: those to come begin
   // with pending work.
   void note_early_work() {
-    if (!has_early_work_.load(std::memory_order_relaxed)) has_early_work_.store(true, std::memory_order_relaxed);
+    if (!has_early_work_.load(std::memory_order_relaxed))
+      has_early_work_.store(true, std::memory_order_relaxed);
   }
   // Why reuse does not follow lanes; null: it does.
   const char* reason() const;
