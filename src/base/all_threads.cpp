@@ -17,10 +17,10 @@ void AllThreads::prepare() {
 #endif
 }
 
-void AllThreads::order() {
+bool AllThreads::order() {
   // Another thread's fence does not order our stores before our loads.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (can_be_ordered_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  return can_be_ordered_ && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
 
 }  // namespace cupool

@@ -11,8 +11,9 @@ class AllThreads {
   static void prepare();
   // False: each thread has to issue a fence of its own.
   static bool can_be_ordered() { return can_be_ordered_; }
-  // Orders this thread's stores before its loads and, if it can, the same in all other threads.
-  static void order();
+  // Orders this thread's stores before its loads and the same in all other threads. False: in this thread
+  // alone; a filter of system calls may have come since.
+  static bool order();
 
  private:
   static inline constinit bool can_be_ordered_ = false;

@@ -15,6 +15,7 @@
 #include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/imports.hpp"
+#include "hooks/keeper.hpp"
 #include "hooks/process_lifetime.hpp"
 
 using cupool::cuda::live;
@@ -154,6 +155,7 @@ CUresult releases(CUdevice device, Call&& call) {
   CUcontext const context = primary(device);
   // Read now: after the release the driver may have dropped its pool.
   if (cupool::native::NativePool* const native = memory.native()) native->usage(device);
+  const cupool::hooks::KeeperPause pause;
   // Until our record is dropped, the driver may already reuse the context's addresses.
   const cupool::memory::ContextEnding ending;
   const auto taken = live.take(context);

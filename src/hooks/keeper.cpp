@@ -1,4 +1,5 @@
-// See keeper.hpp. `starting` guards the start of the thread; `working` is held while it may call the driver.
+// See keeper.hpp. `starting` guards the start of the thread; `working` is held while it may call the driver,
+// and by a thread that ends a context (KeeperPause).
 #include "hooks/keeper.hpp"
 
 #include <pthread.h>
@@ -67,7 +68,8 @@ void* keep(void*) {
         report::write_metrics_now();
       }
     }
-    wait_for_neighbours(period);
+    // The figures are to be fresh however rarely memory goes back.
+    wait_for_neighbours(std::min(period, kSecond));
   }
 }
 
@@ -100,6 +102,12 @@ void stop_keeper() {
   if (!working.try_lock_for_a_moment()) return;
   leave_neighbours();
   working.unlock();
+}
+
+KeeperPause::KeeperPause() CUPOOL_NO_THREAD_SAFETY_ANALYSIS : is_held_(working.try_lock_for_a_moment()) {}
+
+KeeperPause::~KeeperPause() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  if (is_held_) working.unlock();
 }
 
 }  // namespace cupool::hooks

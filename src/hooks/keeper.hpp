@@ -21,4 +21,17 @@ inline void note_device_memory() {
 // The driver is about to shut down: the thread makes no call any more.
 void stop_keeper();
 
+// While one of these exists the thread makes no call: a context may end, and its events with it, before our
+// records of it are dropped. A call of the thread that takes longer than a moment is not waited for.
+class KeeperPause {
+ public:
+  KeeperPause();
+  ~KeeperPause();
+  KeeperPause(const KeeperPause&) = delete;
+  KeeperPause& operator=(const KeeperPause&) = delete;
+
+ private:
+  const bool is_held_;
+};
+
 }  // namespace cupool::hooks

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <new>
 
@@ -32,9 +33,12 @@ constexpr int kTries = 8;
 constexpr uint64_t kBetweenTries = 5 * kMillisecond;
 constexpr uint64_t kPatience = 60 * kMillisecond;
 constexpr uint64_t kMostPatience = 1000 * kMillisecond;
+// Who got nothing does not ask for so many times as long as it took: another process may free at any time.
+constexpr uint64_t kSilence = 8;
 
 constinit std::atomic<Board*> the_board{nullptr};
 constinit std::atomic<uint64_t> silent_until{0};
+constinit std::atomic<uint64_t> came_back_at{0};
 constinit uint64_t answered = 0;  // serial of the last request
 constinit Figures shown[Board::kMostDevices] = {};
 constinit size_t shown_count = 0;
@@ -42,6 +46,7 @@ constinit size_t shown_count = 0;
 void forget_neighbours() {
   if (Board* const board = the_board.load(std::memory_order_relaxed)) board->forget_after_fork();
   silent_until.store(0, std::memory_order_relaxed);
+  came_back_at.store(0, std::memory_order_relaxed);
   answered = 0;
   shown_count = 0;
 }
@@ -81,6 +86,11 @@ bool has_pending_work() {
   return any;
 }
 
+// Processes that ask at the same time need all of it together.
+uint64_t add(uint64_t one, uint64_t other) {
+  return one + std::min(other, neighbours::kEverythingIdle - one);
+}
+
 void release_for(int device, uint64_t bytes) {
   uint64_t released = 0;
   for (int i = 0; i < kTries; ++i) {
@@ -90,11 +100,43 @@ void release_for(int device, uint64_t bytes) {
   }
 }
 
+// A thread of the program is not cancelled here, and keeps its errno.
+class Unnoticed {
+ public:
+  Unnoticed() = default;
+  ~Unnoticed() { errno = value_; }
+  Unnoticed(const Unnoticed&) = delete;
+  Unnoticed& operator=(const Unnoticed&) = delete;
+
+ private:
+  int value_ = errno;
+  CancelShield shield_;
+};
+
+// What the driver has on a device. False: nobody knows, because the driver tells it of the current context's
+// device alone.
+bool read_free(int device, size_t* out) {
+  int current = 0;
+  size_t total = 0;
+  if (memory.driver().device(&current) != driver::kSuccess) return false;
+  return (device == memory::kEveryDevice || device == current) &&
+         memory.driver().memory(out, &total) == driver::kSuccess;
+}
+
+// Whether another thread got something while this one was on its way here.
+bool came_back_lately(uint64_t now) {
+  const uint64_t at = came_back_at.load(std::memory_order_relaxed);
+  return at != 0 && (at > now || now - at < kMostPatience);
+}
+
 }  // namespace
 
 void meet_neighbours() {
   Board* const board = find_board();
-  if (board != nullptr && !board->is_open()) board->open();
+  if (board == nullptr || board->is_open() || !board->open()) return;
+  // What was asked before this process came does not concern it.
+  Ask old;
+  board->asks_since(&answered, &old, 1);
 }
 
 void wait_for_neighbours(uint64_t ns) {
@@ -121,7 +163,7 @@ void answer_neighbours() {
     if (!find_id(device, &id)) continue;
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; ++i) {
-      if (asks[i].every_device || asks[i].device == id) bytes = std::max(bytes, asks[i].bytes);
+      if (asks[i].every_device || asks[i].device == id) bytes = add(bytes, asks[i].bytes);
     }
     if (bytes != 0) release_for(device, bytes);
   }
@@ -152,25 +194,37 @@ bool ask_neighbours(int device, uint64_t bytes) {
   // Who has just been told that there is nothing is not told faster by asking again.
   const uint64_t begin = now_ns();
   if (begin < silent_until.load(std::memory_order_relaxed) || memory.order().is_capturing()) return false;
+  const Unnoticed unnoticed;
   Board* const board = find_board();
-  DeviceId id;
-  if (board == nullptr || !board->join() || !find_id(device, &id) || !board->has_others(id)) return false;
-  size_t before = 0;
-  size_t total = 0;
-  if (memory.driver().memory(&before, &total) != driver::kSuccess) return false;
+  const bool everywhere = device == memory::kEveryDevice;
   const uint64_t wanted = bytes == 0 ? neighbours::kEverythingIdle : bytes;
-  if (!board->ask({id, false, -1, wanted, 0})) return false;
+  DeviceId id = {};
+  if (board == nullptr || !board->join() || !(everywhere || find_id(device, &id))) return false;
+  const uint64_t asked = neighbours::board_time();
+  const auto count_waiting = [&] { return board->count_others(everywhere ? nullptr : &id, asked); };
+  size_t before = 0;
+  const bool is_known = read_free(device, &before);
   size_t free = before;
-  for (uint64_t now = begin, changed = begin; free < wanted; now = now_ns()) {
+  size_t waiting = count_waiting();
+  if (waiting != 0 && !board->ask({id, everywhere, -1, wanted, 0})) waiting = 0;
+  for (uint64_t now = begin, changed = begin; waiting != 0 && (free <= before || free < wanted);
+       now = now_ns()) {
     if (now - changed >= kPatience || now - begin >= kMostPatience) break;
     sleep_for(2 * kMillisecond);
-    size_t seen = 0;
-    if (memory.driver().memory(&seen, &total) != driver::kSuccess) break;
-    if (seen > free) changed = now_ns();
+    // First who has answered: what they gave back is then seen.
+    const size_t still = count_waiting();
+    size_t seen = free;
+    if (is_known && !read_free(device, &seen)) break;
+    if (seen > free || still < waiting) changed = now_ns();
     free = seen;
+    waiting = still;
   }
-  if (free <= before) silent_until.store(now_ns() + kMostPatience, std::memory_order_relaxed);
-  return free > before;
+  const uint64_t end = now_ns();
+  if (free > before) came_back_at.store(end, std::memory_order_relaxed);
+  // Where nobody knows, or others have got it meanwhile, the driver is asked once more.
+  if (!is_known || free > before || free >= wanted || came_back_lately(begin)) return true;
+  silent_until.store(end + kSilence * (end - begin), std::memory_order_relaxed);
+  return false;
 }
 
 }  // namespace cupool::hooks

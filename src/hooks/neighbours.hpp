@@ -19,7 +19,7 @@ void show_to_neighbours();
 void leave_neighbours();
 
 // The driver has refused memory of a device; `bytes` 0: nobody knows how much. True: neighbours gave some
-// back. Costs nothing if none has any; else waits while more is coming, for a second at most.
+// back, or may have. Costs nothing without neighbours; else waits for their answers, for a second at most.
 bool ask_neighbours(int device, uint64_t bytes);
 
 }  // namespace cupool::hooks

@@ -64,7 +64,10 @@ inline CUresult submit(CUstream stream, Call&& call) {
     return forward_counted(call);
   order::Timeline* const order = timeline_of(stream);
   // No memory of ours in that context: no hazard is possible.
-  if (order == nullptr) return forward_counted(call);
+  if (order == nullptr) {
+    memory.order().note_early_work();
+    return forward_counted(call);
+  }
   if (!before_submit(*order, stream)) [[unlikely]]
     return forbidden(*order);
   return submit_now(*order, lane_of(stream), call);
@@ -265,6 +268,7 @@ struct SubmitHook<cuda::Kind::kList, place, Self, decltype(&cuLaunchCooperativeK
     for (unsigned i = 0; i < count; ++i) {
       const CUstream stream = stream_of(launches[i]);
       order::Timeline* const order = timeline_of(stream);
+      if (order == nullptr) memory.order().note_early_work();
       if (order != nullptr && !before_submit(*order, stream)) return forbidden(*order);
     }
     const order::SubmissionGate::Pass pass;

@@ -290,21 +290,22 @@ bool Board::ask(const Ask& ask) {
   return posted;
 }
 
-bool Board::has_others(const DeviceId& device) {
+size_t Board::count_others(const DeviceId* device, uint64_t since) {
   const Unnoticed unnoticed;
   Guard hold(lock_);
   const OpenFile file(file_);
-  bool found = false;
-  if (!file) return false;
+  size_t count = 0;
+  if (!file) return 0;
   learn_identity();
   const Identity self = self_;
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
-    found = record.who.token != self.token && record.figures.device == device &&
-            to_entry(record, self, &entry) && entry.figures.cached > 0 && is_alive(record, self, kAskedFor);
-    return !found;
+    const bool is_meant = record.who.token != self.token && record.stamp <= since &&
+                          (device == nullptr || record.figures.device == *device);
+    if (is_meant && to_entry(record, self, &entry) && is_alive(record, self, kAskedFor)) ++count;
+    return true;
   });
-  return found;
+  return count;
 }
 
 void Board::visit(Visit visit, void* argument) {

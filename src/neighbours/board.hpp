@@ -90,8 +90,9 @@ class Board {
   // Posts a request and rings the bell. False: it was not posted.
   bool ask(const Ask& ask);
 
-  // Whether another living process has idle memory on the device.
-  bool has_others(const DeviceId& device);
+  // How many entries other living processes have on a device, null: on any, that they have not renewed since
+  // a moment of board_time(). What those show may be old: they may have freed everything just now.
+  size_t count_others(const DeviceId* device, uint64_t since);
 
   // Calls f(const Entry&) for the entries of all living processes, this one too, in no order. f must not call
   // the board.

@@ -83,8 +83,8 @@ bool SubmissionGate::close() {
   const bool can = AllThreads::can_be_ordered() || kFencesItself;
   if (!can || is_overfull_.load(std::memory_order_relaxed) || !closing_.try_lock()) return false;
   is_closed_.store(true, std::memory_order_seq_cst);
-  AllThreads::order();
-  if (!is_overfull_.load(std::memory_order_seq_cst) && is_empty()) return true;
+  const bool is_ordered = AllThreads::order() || kFencesItself;
+  if (is_ordered && !is_overfull_.load(std::memory_order_seq_cst) && is_empty()) return true;
   open();
   return false;
 }

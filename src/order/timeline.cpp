@@ -452,10 +452,11 @@ void Timeline::order_everywhere() {
 
 // ---- The life of a context.
 
-void Timeline::begin(driver::Context context) {
+void Timeline::begin(driver::Context context, bool has_work) {
   Guard hold(lock_);
   failed_ = false;
   thread_ = nullptr;
+  if (has_work) add_noted_locked(Lane::kMany);
   life_.store(next_life(), std::memory_order_relaxed);
   context_.store(context, std::memory_order_release);
 }

@@ -179,7 +179,8 @@ class Timeline {
 
   // The context it serves; null between two contexts. Stamps keep rising across them.
   driver::Context context() const { return context_.load(std::memory_order_acquire); }
-  void begin(driver::Context context);
+  // `has_work`: some may be pending there that was not noted.
+  void begin(driver::Context context, bool has_work = false);
   void end();
   // Only in a fork child: there is no work and no other thread.
   void forget_after_fork();

@@ -34,7 +34,7 @@ Timeline* Timelines::of(driver::Context context) {
     if (blind_.load(std::memory_order_relaxed)) timeline->distrust();
     if (completed_only_.load(std::memory_order_relaxed)) timeline->use_completed_only();
     if (direct_.load(std::memory_order_relaxed)) timeline->expect_direct_access();
-    timeline->begin(context);
+    timeline->begin(context, has_early_work_.load(std::memory_order_relaxed));
     slot.store(timeline, std::memory_order_release);
     refresh_locked();
     return timeline;

@@ -40,6 +40,12 @@ class Timelines {
   // The program uses waits that only a later submission ends. With several threads, one may have to release
   // what another's free would have waited for: from then on cupool makes nothing wait.
   void note_gate();
+  // Work is submitted to a context without memory of ours, and thus without a timeline: those to come begin
+  // with pending work.
+  void note_early_work() {
+    if (!has_early_work_.load(std::memory_order_relaxed))
+      has_early_work_.store(true, std::memory_order_relaxed);
+  }
   // Why reuse does not follow lanes; null: it does.
   const char* reason() const;
   // The kind of reuse in force, or the one that the first timeline will have.
@@ -67,6 +73,7 @@ class Timelines {
   std::atomic<bool> blind_{false};
   std::atomic<bool> completed_only_{false};
   std::atomic<bool> direct_{false};
+  std::atomic<bool> has_early_work_{false};
   Lock lock_;
   std::array<std::atomic<Timeline*>, Contexts::kMost> all_{};
 };

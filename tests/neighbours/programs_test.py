@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -75,6 +76,38 @@ class ProgramsTest(harness.TestCase):
         kept = self.start(f"a:x:{30 * MIB}", "m:x:1", "f:x")
         shown = self.until(lambda shown: {child.pid, kept.pid} <= shown.keys() and shown[child.pid]["reserved_bytes"] == 0)
         self.assertLessEqual(30 * MIB, shown[kept.pid]["cached_bytes"])
+
+    def start_idle(self, *blocks):
+        """A sleeping program that keeps blocks of 30 MiB, as the board shows."""
+        allocate = [f"a:{name}:{30 * MIB}" for name in blocks]
+        child = self.start(*allocate, *(f"f:{name}" for name in blocks), "s")
+        bytes_kept = 30 * MIB * len(blocks)
+        self.until(lambda shown: child.pid in shown and shown[child.pid]["cached_bytes"] >= bytes_kept)
+        return child
+
+    def refuse(self, program, *words, faults):
+        env = {"CUPOOL_NEIGHBOURS_DIR": str(self.scratch), "CUPOOL_SIM_FAULTS": faults}
+        return harness.with_cupool([program, *words], env=env, driver="sim")
+
+    def test_a_program_that_gets_no_context_asks_its_neighbours(self):
+        child = self.start_idle("x")
+        done = self.refuse(PROGRAM, "a:x:1000", faults="cuDevicePrimaryCtxRetain@1=2")
+        self.assertEqual((0, ""), (done.code, done.out), done.err)
+        self.assertEqual(0, self.shown()[child.pid]["cached_bytes"])
+
+    def test_a_refused_call_that_names_no_device_asks_on_all_of_them(self):
+        child = self.start_idle("x")
+        self.refuse(harness.victim("room_table"), "cuLibraryLoadData", faults="cuLibraryLoadData@*=2")
+        self.assertEqual(0, self.shown()[child.pid]["cached_bytes"])
+
+    def test_programs_that_ask_at_once_get_what_all_of_them_need(self):
+        child = self.start_idle("x", "y")
+        # While it cannot answer, the requests gather.
+        child.send_signal(signal.SIGSTOP)
+        for _ in range(2):
+            self.refuse(PROGRAM, f"a:x:{30 * MIB}", faults="cuMemAlloc_v2@*=2")
+        child.send_signal(signal.SIGCONT)
+        self.until(lambda shown: shown[child.pid]["cached_bytes"] == 0)
 
     def test_a_program_that_ends_leaves_the_board(self):
         done = harness.with_cupool([PROGRAM, "a:x:1000"], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")

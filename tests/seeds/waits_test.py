@@ -36,6 +36,9 @@ class Waits(harness.TestCase):
     def test_new_memory_is_handed_out_while_a_stream_waits(self):
         self.assert_ends(*(f"new-{size}" for size in SIZES))
 
+    def test_work_that_is_older_than_the_first_memory_is_not_waited_for(self):
+        self.assert_ends("older-than-memory")
+
     def test_memory_of_the_waiting_stream_is_used_again_while_it_waits(self):
         self.assert_ends(*(f"reused-waiting-{size}" for size in SIZES))
 

@@ -112,6 +112,23 @@ Ask everyone(uint64_t bytes) { return {kFirst, false, -1, bytes, 0}; }
 
 }  // namespace
 
+TEST_CASE("a process is worth asking whatever it shows, until it has answered") {
+  const Place place;
+  Board one(place.directory());
+  Board two(place.directory());
+  REQUIRE(one.open());
+  REQUIRE(two.open());
+  // It may have freed everything since.
+  const Figures both[] = {figures(0), figures(0, kSecond, 1)};
+  one.publish(both, 2);
+  const uint64_t asked = board_time();
+  CHECK(two.count_others(&kFirst, asked) == 1);
+  CHECK(two.count_others(&kSecond, asked) == 1);
+  CHECK(two.count_others(nullptr, asked) == 2);
+  one.publish(both, 1);
+  CHECK(two.count_others(&kFirst, asked) == 0);
+}
+
 TEST_CASE("processes see each other's figures on the board") {
   const Place place;
   Board one(place.directory());
@@ -130,9 +147,7 @@ TEST_CASE("processes see each other's figures on the board") {
   CHECK(seen[0].figures.reserved == 110);
   CHECK(seen[1].figures.device == kSecond);
   CHECK(seen[1].figures.ordinal == 1);
-  CHECK(two.has_others(kFirst));
-  CHECK_FALSE(two.has_others(kSecond));
-  CHECK_FALSE(one.has_others(kFirst));
+  CHECK(one.count_others(nullptr, board_time()) == 0);
   one.publish(both, 1);
   CHECK(entries(two).size() == 1);
   one.leave();
@@ -241,7 +256,7 @@ TEST_CASE("an entry of a process that was killed is not shown, and its place is 
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     CHECK(entries(board).empty());
-    CHECK_FALSE(board.has_others(kFirst));
+    CHECK(board.count_others(&kFirst, board_time()) == 0);
     close(ready[0]);
     close(ready[1]);
   }
@@ -370,7 +385,7 @@ TEST_CASE("a fork child knows itself before it opens the board again") {
   const pid_t child = fork();
   if (child == 0) {
     board.forget_after_fork();
-    _exit(entries(board).size() == 1 && board.has_others(kFirst) ? 0 : 1);
+    _exit(entries(board).size() == 1 && board.count_others(&kFirst, board_time()) == 1 ? 0 : 1);
   }
   CHECK(status_of(child) == 0);
 }
@@ -502,7 +517,7 @@ TEST_CASE("a board full of noise costs nothing but the board") {
     uint64_t serial = random();
     Ask got[8];
     CHECK(board.asks_since(&serial, got, 8) == 0);
-    CHECK_FALSE(board.has_others(kFirst));
+    CHECK(board.count_others(&kFirst, board_time()) == 0);
     CHECK(entries(board).size() <= 1);
     board.wait(board.bell(), 1000);
     Board later(place.directory());

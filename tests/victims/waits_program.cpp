@@ -43,6 +43,32 @@ int host_kernel(bool old) {
   return d.finish();
 }
 
+// The same with work that is older than the program's first memory, which then goes in the order of S2: no
+// free of this program waits.
+int older_than_memory() {
+  MUST(cuInit(0));
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  MUST(cuDeviceGet(&device, 0));
+  MUST(cuDevicePrimaryCtxRetain(&context, device));
+  MUST(cuCtxSetCurrent(context));
+  CUstream s1 = nullptr, s2 = nullptr;
+  MUST(cuStreamCreate(&s1, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate(&s2, CU_STREAM_NON_BLOCKING));
+  static sem_t answer;
+  sem_init(&answer, 0, 0);
+  const CUhostFn wait = [](void* semaphore) { sem_wait(static_cast<sem_t*>(semaphore)); };
+  MUST(cuLaunchHostFunc(s1, wait, &answer));
+  CUdeviceptr p = 0;
+  MUST(cuMemAlloc(&p, 32 * kMiB));
+  MUST(cuMemFreeAsync(p, s2));
+  MUST(cuMemAlloc(&p, 64 * kMiB));
+  MUST(cuMemsetD8Async(p, 7, 64 * kMiB, s2));
+  sem_post(&answer);
+  MUST(cuCtxSynchronize());
+  return 0;
+}
+
 // The host asks again and again instead of waiting.
 int host_polls() {
   MUST(cuInit(0));
@@ -205,6 +231,7 @@ Cases program_cases() {
           {"host-kernel", [] { return host_kernel(false); }},
           {"host-kernel-reused", [] { return host_kernel(true); }},
           {"host-polls", host_polls},
+          {"older-than-memory", older_than_memory},
           {"both-ways", both_ways},
           {"batch", batch},
           {"events", events},
