@@ -7,25 +7,47 @@
 #include <cstdint>
 
 #include "cuda/real.hpp"
-#include "hooks/submit.hpp"
+
+// Where submit.cpp keeps the hooks that it makes: to make them here as well would take as long again to
+// compile.
+#define CUPOOL_DECLARE(symbol, like) \
+  extern "C" [[gnu::visibility("hidden")]] const decltype(&like) cupool_slot_##symbol;
+#define CUPOOL_DECLARE_kBody(symbol, like)
+#define CUPOOL_DECLARE_kStream CUPOOL_DECLARE
+#define CUPOOL_DECLARE_kStreamPerThread CUPOOL_DECLARE
+#define CUPOOL_DECLARE_kGate CUPOOL_DECLARE
+#define CUPOOL_DECLARE_kGatePerThread CUPOOL_DECLARE
+#define CUPOOL_DECLARE_kDefault CUPOOL_DECLARE
+#define CUPOOL_DECLARE_kDefaultPerThread CUPOOL_DECLARE
+#define CUPOOL_DECLARE_kConfig CUPOOL_DECLARE
+#define CUPOOL_DECLARE_kConfigPerThread CUPOOL_DECLARE
+#define CUPOOL_DECLARE_kList CUPOOL_DECLARE
+#define CUPOOL_DECLARE_kRoomOnly CUPOOL_DECLARE
+#define CUPOOL_REAL(name)
+#define CUPOOL_LATE(name, version)
+#define CUPOOL_DOUBT(name)
+#define CUPOOL_ROW(kind, symbol, like, place) CUPOOL_DECLARE_##kind(symbol, like)
+#include "cuda/api.def"
+
+// The hook itself: the body or trampoline under the C name, or what the trampoline jumps to.
+#define CUPOOL_HOOK_kBody(symbol) address(&::symbol)
+#define CUPOOL_HOOK_kDoubt CUPOOL_HOOK_kBody
+#define CUPOOL_HOOK(symbol) address(cupool_slot_##symbol)
+#define CUPOOL_HOOK_kStream CUPOOL_HOOK
+#define CUPOOL_HOOK_kStreamPerThread CUPOOL_HOOK
+#define CUPOOL_HOOK_kGate CUPOOL_HOOK
+#define CUPOOL_HOOK_kGatePerThread CUPOOL_HOOK
+#define CUPOOL_HOOK_kDefault CUPOOL_HOOK
+#define CUPOOL_HOOK_kDefaultPerThread CUPOOL_HOOK
+#define CUPOOL_HOOK_kConfig CUPOOL_HOOK
+#define CUPOOL_HOOK_kConfigPerThread CUPOOL_HOOK
+#define CUPOOL_HOOK_kList CUPOOL_HOOK
+#define CUPOOL_HOOK_kRoomOnly CUPOOL_HOOK
 
 namespace cupool::hooks {
 namespace {
 
 using cuda::Kind;
-
-// The hook itself: the body or trampoline under the C name, or the template instantiation directly, which
-// saves a jump.
-template <Kind kind, int place, typename Self, typename Function>
-constexpr Function hook_of(Function exported) {
-  if constexpr (kind == Kind::kBody || kind == Kind::kDoubt) {
-    return exported;
-  } else if constexpr (kind == Kind::kRoomOnly) {
-    return &RoomHook<Self, Function>::call;
-  } else {
-    return &SubmitHook<kind, place, Self, Function>::call;
-  }
-}
 
 template <typename Function>
 void* address(Function function) {
@@ -34,13 +56,9 @@ void* address(Function function) {
 
 #define CUPOOL_REAL(name)
 #define CUPOOL_LATE(name, version)
-#define CUPOOL_ROW(kind, symbol, like, place)                                                            \
-  Row{#symbol,                                                                                           \
-      [] {                                                                                               \
-        return address(hook_of<Kind::kind, place, cuda::entries::symbol, decltype(&::like)>(&::symbol)); \
-      },                                                                                                 \
-      [] { return address(&::symbol); }, [] { return cuda::real.symbol.address(); },                     \
-      Kind::kind != Kind::kRoomOnly},
+#define CUPOOL_ROW(kind, symbol, like, place)                                                \
+  Row{#symbol, [] { return CUPOOL_HOOK_##kind(symbol); }, [] { return address(&::symbol); }, \
+      [] { return cuda::real.symbol.address(); }, Kind::kind != Kind::kRoomOnly},
 constexpr Row kRows[] = {
 #include "cuda/api.def"
 };
