@@ -3,6 +3,8 @@
 // all. Asked for once; not every system has it.
 #pragma once
 
+#include <atomic>
+
 namespace cupool {
 
 class AllThreads {
@@ -10,13 +12,13 @@ class AllThreads {
   // Before the first use of the two below; may be called again.
   static void prepare();
   // False: each thread has to issue a fence of its own.
-  static bool can_be_ordered() { return can_be_ordered_; }
+  static bool can_be_ordered() { return can_be_ordered_.load(std::memory_order_relaxed); }
   // Orders this thread's stores before its loads and the same in all other threads. False: in this thread
   // alone; a filter of system calls may have come since.
   static bool order();
 
  private:
-  static inline constinit bool can_be_ordered_ = false;
+  static inline constinit std::atomic<bool> can_be_ordered_{false};
 };
 
 }  // namespace cupool

@@ -119,7 +119,8 @@ CUresult free_elsewhere(CUdeviceptr pointer) {
   const CUresult result =
       cupool::hooks::to_result(memory.allocate_slow(context, bytes, &address, Kept::kNone));
   *pointer = address;
-  cupool::hooks::note_device_memory();
+  if (result == CUDA_SUCCESS) [[likely]]
+    cupool::hooks::note_device_memory();
   count_failure(result, Counter::failed_allocations);
   return result;
 }

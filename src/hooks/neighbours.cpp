@@ -2,17 +2,15 @@
 // `silent_until`.
 #include "hooks/neighbours.hpp"
 
-#include <time.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <new>
 
 #include "base/after_fork.hpp"
 #include "base/clock.hpp"
 #include "base/own_call.hpp"
+#include "base/unnoticed.hpp"
 #include "config/options.hpp"
 #include "cuda/real.hpp"
 #include "hooks/serving.hpp"
@@ -40,6 +38,11 @@ constinit std::atomic<Board*> the_board{nullptr};
 constinit std::atomic<uint64_t> silent_until{0};
 constinit std::atomic<uint64_t> came_back_at{0};
 constinit uint64_t answered = 0;  // serial of the last request
+struct Known {
+  bool is_known;
+  DeviceId id;
+};
+constinit Known known[stats::kMostDevices] = {};
 constinit Figures shown[Board::kMostDevices] = {};
 constinit size_t shown_count = 0;
 
@@ -62,11 +65,6 @@ Board* find_board() {
   return board;
 }
 
-void sleep_for(uint64_t ns) {
-  const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-  nanosleep(&time, nullptr);
-}
-
 bool find_id(int device, DeviceId* out) {
   const OwnCall guard;
   CUuuid uuid;
@@ -78,6 +76,17 @@ bool find_id(int device, DeviceId* out) {
   static_assert(sizeof *out == sizeof uuid);
   memcpy(out, &uuid, sizeof *out);
   return true;
+}
+
+// Calls f(number, id) for the devices in use, whose ids never change.
+template <typename F>
+void for_each_device(F&& f) {
+  for (int device = 0; device < stats::kMostDevices; ++device) {
+    Known& one = known[device];
+    if (!stats::device(device).is_used()) continue;
+    if (!one.is_known) one.is_known = find_id(device, &one.id);
+    if (one.is_known) f(device, one.id);
+  }
 }
 
 bool has_pending_work() {
@@ -99,19 +108,6 @@ void release_for(int device, uint64_t bytes) {
     sleep_for(kBetweenTries);
   }
 }
-
-// A thread of the program is not cancelled here, and keeps its errno.
-class Unnoticed {
- public:
-  Unnoticed() = default;
-  ~Unnoticed() { errno = value_; }
-  Unnoticed(const Unnoticed&) = delete;
-  Unnoticed& operator=(const Unnoticed&) = delete;
-
- private:
-  int value_ = errno;
-  CancelShield shield_;
-};
 
 // What the driver has on a device. False: nobody knows, because the driver tells it of the current context's
 // device alone.
@@ -157,28 +153,23 @@ void answer_neighbours() {
   Ask asks[16];
   const size_t count = board->asks_since(&answered, asks, std::size(asks));
   if (count == 0) return;
-  for (int device = 0; device < stats::kMostDevices; ++device) {
-    if (!stats::device(device).is_used()) continue;
-    DeviceId id;
-    if (!find_id(device, &id)) continue;
+  for_each_device([&](int device, const DeviceId& id) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; ++i) {
       if (asks[i].every_device || asks[i].device == id) bytes = add(bytes, asks[i].bytes);
     }
     if (bytes != 0) release_for(device, bytes);
-  }
+  });
   // Who asked looks at the stamp.
   shown_count = 0;
 }
 
 void show_to_neighbours() {
+  // Also without a board: the file of metrics names the devices too.
+  for_each_device([](int device, const DeviceId& id) { report::note_device(device, id); });
   Board* const board = find_board();
   if (board == nullptr || !board->is_open()) return;
   Figures now[Board::kMostDevices];
-  for (int device = 0; device < stats::kMostDevices; ++device) {
-    DeviceId id;
-    if (stats::device(device).is_used() && find_id(device, &id)) report::note_device(device, id);
-  }
   const size_t count = report::read_figures(stats::Reading::kLocked, now, std::size(now));
   if (count == shown_count && memcmp(now, shown, count * sizeof *now) == 0) return;
   board->publish(now, count);

@@ -139,7 +139,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   // Fast path, taken by nearly every submission: the arguments need not be saved, and the cost is a few
   // loads. Where hand-outs lean on work that is not over, the slow path asks whether this lane has waited.
   // No canary: nothing here is written through a pointer.
-  [[gnu::no_stack_protector]] static CUresult call(Args... args) {
+  __attribute__((no_stack_protector)) static CUresult call(Args... args) {
     const CUstream stream = stream_of(args...);
     order::Timeline* const order = memory.order().only();
     if (order != nullptr && is_serving() && stream != CU_STREAM_PER_THREAD && !is_special(*order, args...) &&

@@ -200,8 +200,8 @@ uint64_t Memory::release_idle(const allocator::Idle& which) {
   return released;
 }
 
-// At most a quarter of the period late, and rare enough to cost nothing; so little at a time that the
-// program's wait takes a millisecond longer at most.
+// At most a quarter of the period late, and rare enough to cost nothing; a little at a time, because the
+// program's wait takes that much longer.
 void Memory::decay() {
   constexpr uint64_t kLittle = 1 << 30;
   const uint64_t period = config::options().decay_ms;

@@ -94,6 +94,7 @@ NativePool::Source* NativePool::open(driver::Context context) {
   auto* made = new (std::nothrow) Source;
   if (made == nullptr) return nullptr;
   made->context = context;
+  made->same_since_ms = now_ns() / 1'000'000;
   if (!fill(made)) {
     if (once.first()) log::line("the driver would not make a stream-ordered pool; the caching pool serves");
     if (made->pool != nullptr) native_.destroy_pool(made->pool);

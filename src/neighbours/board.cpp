@@ -12,6 +12,7 @@
 #include "base/clock.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/unnoticed.hpp"
 #include "config/process.hpp"
 #include "neighbours/layout.hpp"
 
@@ -29,26 +30,6 @@ constexpr uint64_t kLongestSleep = 60 * kSecond;
 constexpr uint64_t kTurn = kSecond / 20;
 constexpr uint64_t kBurst = 8;
 constexpr uint32_t kSlotsAtOnce = 16;  // read on the stack
-
-// The caller's errno stays, and a thread is not cancelled while it holds the lock.
-class Unnoticed {
- public:
-  Unnoticed() = default;
-  ~Unnoticed() { errno = value_; }
-  Unnoticed(const Unnoticed&) = delete;
-  Unnoticed& operator=(const Unnoticed&) = delete;
-
- private:
-  int value_ = errno;
-  CancelShield shield_;
-};
-
-void sleep_for(uint64_t ns) {
-  // The raw system call: the C library's nanosleep is a cancellation point.
-  timespec left{static_cast<time_t>(ns / kSecond), static_cast<long>(ns % kSecond)};
-  while (syscall(SYS_nanosleep, &left, &left) != 0 && errno == EINTR) {
-  }
-}
 
 uint64_t age(uint64_t stamp) {
   const uint64_t now = board_time();

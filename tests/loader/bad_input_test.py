@@ -57,11 +57,11 @@ class BadInputTest(harness.TestCase):
         self.assertGreater(len(names), 30)
         for name in names:
             with self.subTest(option=name):
-                junk = "/no/such/directory/%q" if name.endswith("_FILE") else "\x01junk value"
-                # A report that could not be switched off says its five lines besides; a file of metrics that cannot be
-                # written one more, beside that of its name.
-                lines = {"CUPOOL_STATS": 6, "CUPOOL_METRICS_FILE": 2}.get(name, 1)
-                self.assert_runs_on([harness.victim("dlsym")], env={name: junk}, lines=lines)
+                # The report is off, so its file is not written; a file of metrics is.
+                junk = {"CUPOOL_STATS_FILE": "/no/such/directory/%q", "CUPOOL_METRICS_FILE": "/no/such/directory/x"}.get(
+                    name, "\x01junk value")
+                # A report that could not be switched off says its five lines besides.
+                self.assert_runs_on([harness.victim("dlsym")], env={name: junk}, lines=6 if name == "CUPOOL_STATS" else 1)
 
     def test_an_unknown_option_costs_one_line_and_nothing_else(self):
         result = self.assert_runs_on([harness.victim("dlsym")], env={"CUPOOL_BACKENDS": "off"})

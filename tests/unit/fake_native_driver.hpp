@@ -15,7 +15,8 @@ class FakeNativeDriver final : public driver::NativeDriver {
   std::map<driver::Address, driver::MemoryPool> blocks;
   uint64_t pools = 0, destroyed = 0;
   uint64_t trims = 0;
-  uint64_t strays = 0;  // calls that name a pool that was destroyed
+  uint64_t idle_bytes = 0;  // in each pool
+  uint64_t strays = 0;      // calls that name a pool that was destroyed
   std::function<void()> on_free = [] {};
   std::function<void()> on_question = [] {};
   std::function<driver::Status()> on_allocate = [] { return driver::kSuccess; };
@@ -58,8 +59,9 @@ class FakeNativeDriver final : public driver::NativeDriver {
     strays += gone_.count(pool);
     return driver::kSuccess;
   }
-  driver::Status usage(driver::MemoryPool pool, driver::NativeUsage*) override {
+  driver::Status usage(driver::MemoryPool pool, driver::NativeUsage* out) override {
     strays += gone_.count(pool);
+    out->reserved = idle_bytes;
     on_question();
     return driver::kSuccess;
   }

@@ -173,6 +173,17 @@ TEMPLATE_TEST_CASE("memory idle for CUPOOL_DECAY_MS goes back when the program w
   CHECK(taken(world) == 0);
 }
 
+TEST_CASE("the native pool's memory is not idle before its first free") {
+  Native world;
+  const driver::Address block = get(world, 10 * kMiB);
+  world.native_driver.idle_bytes = 10 * kMiB;
+  const allocator::Idle for_ages{.for_ms = now_ns() / 1'000'000 - 1};
+  world.memory.native()->release_idle(for_ages);
+  world.free(block);
+  world.memory.native()->release_idle(for_ages);
+  CHECK(world.native_driver.trims == 0);
+}
+
 TEMPLATE_TEST_CASE("nothing goes back to the driver while a stream captures", "", EVERY_ALLOCATOR) {
   TestType world;
   const driver::Address kept = get(world, 10 * kMiB);
