@@ -44,6 +44,7 @@ CUresult make(CUmemGenericAllocationHandle* out, size_t bytes, const CUmemAlloca
   if (out == nullptr || p == nullptr || !whole(bytes)) return CUDA_ERROR_INVALID_VALUE;
   const CUresult checked = check_properties(*p);
   if (checked != CUDA_SUCCESS) return checked;
+  collect_lingering_chunks();
   PhysicalMemory memory;
   memory.device = p->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? p->location.id : CU_DEVICE_CPU;
   Arena& arena = state().chunk_arena(memory.device);
@@ -206,6 +207,7 @@ CUresult cuMemMap(CUdeviceptr p, size_t bytes, size_t offset, CUmemGenericAlloca
 }
 
 CUresult cuMemUnmap(CUdeviceptr p, size_t bytes) {
+  const Asked asked("cuMemUnmap", key_of(p));
   return in_driver(SIM_SITE(cuMemUnmap), [&] {
     ++state().counters.unmap_calls;
     return unmap(p, bytes);

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "sim/chunk_files.hpp"
 #include "sim/lives.hpp"
 #include "sim/options.hpp"
 #include "sim/origin.hpp"
@@ -25,6 +26,10 @@ int protection_of(CUmemAccess_flags flags) {
     default:
       return PROT_NONE;
   }
+}
+
+void give_back(const PhysicalMemory& memory) {
+  state().chunk_arena(memory.device).give_physical(memory.offset, granules_for(memory.bytes));
 }
 
 }  // namespace
@@ -56,10 +61,21 @@ void drop_physical_if_unused(CUmemGenericAllocationHandle handle) {
   if (memory.references > 0 || memory.mappings > 0) return;
   if (memory.imported) {
     close(memory.fd);
+  } else if (memory.exported) {
+    mapped_memory().lingering.push_back(memory);
+    collect_lingering_chunks();
   } else {
-    state().chunk_arena(memory.device).give_physical(memory.offset, granules_for(memory.bytes));
+    give_back(memory);
   }
   all.erase(found);
+}
+
+void collect_lingering_chunks() {
+  std::erase_if(mapped_memory().lingering, [](const PhysicalMemory& memory) {
+    if (exported_elsewhere(memory.fd, memory.offset, memory.bytes)) return false;
+    give_back(memory);
+    return true;
+  });
 }
 
 Reservation reservation_of(CUdeviceptr p, std::uint64_t bytes) {

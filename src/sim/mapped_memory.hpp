@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <vector>
 
 namespace cupool::sim {
 
@@ -19,6 +20,7 @@ struct PhysicalMemory {
   std::uint64_t offset = 0;
   int fd = -1;  // the memory file it lies in; a descriptor of its own for imported memory
   bool imported = false;
+  bool exported = false;
   unsigned references = 1;  // the program's own
   unsigned mappings = 0;
   std::uint64_t block_id = 0;
@@ -27,6 +29,7 @@ struct PhysicalMemory {
 
 struct MappedMemory {
   std::map<CUmemGenericAllocationHandle, PhysicalMemory> physical;
+  std::vector<PhysicalMemory> lingering;          // let go here, still held by another process
   std::map<CUdeviceptr, std::uint64_t> reserved;  // base -> bytes
   CUmemGenericAllocationHandle next_handle = 0x6c0000000001;
   std::uint64_t next_block_id = 1ull << 32;  // apart from the numbers of other allocations
@@ -37,8 +40,10 @@ MappedMemory& mapped_memory();
 // The chunk a handle names while the program holds it; null: it does not (any more).
 PhysicalMemory* find_physical(CUmemGenericAllocationHandle handle);
 CUmemGenericAllocationHandle adopt_physical(PhysicalMemory memory);
-// Frees the memory once neither a handle nor a mapping holds it.
+// Frees the memory once neither a handle nor a mapping holds it, here or in another process.
 void drop_physical_if_unused(CUmemGenericAllocationHandle handle);
+// Takes back chunks that other processes held on to. Called before memory is looked for or counted.
+void collect_lingering_chunks();
 
 struct Reservation {
   CUdeviceptr base = 0;
