@@ -25,6 +25,7 @@ MODES = {
     "exact": {"CUPOOL_STREAMS": "exact", "CUPOOL_SIM_WAITS": "exact"},
     "waiting frees": {"CUPOOL_FREE": "sync"},
     "whole segments": {"CUPOOL_SPLIT": "no"},
+    "mapped": {"CUPOOL_SEGMENTS": "mapped", "CUPOOL_DECAY_MS": "1"},
     "native": {"CUPOOL_BACKEND": "native"},
     "old driver": {"CUPOOL_SIM_DRIVER_VERSION": "12040"},
 }
