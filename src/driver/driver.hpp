@@ -46,6 +46,11 @@ class Driver {
 
   // Whether the host or another device may touch this memory outside stream order.
   virtual bool is_host_visible() const { return false; }
+  // Whether it takes memory of the device, and is counted as such.
+  virtual bool is_on_device() const { return !is_host_visible(); }
+  // Whether it is made of chunks (mapping.hpp), which do not end with their context: drop() must follow.
+  virtual bool is_mapped() const { return false; }
+  virtual void drop(Address) {}
 
   // Whether record() and order_after() exist (CUDA 12.5). Without them order/ can only synchronise.
   virtual bool has_context_events() const = 0;

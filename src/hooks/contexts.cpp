@@ -211,7 +211,7 @@ CUresult resets(CUdevice device, Call&& call) {
 void let_in(CUcontext peer, bool allowed) {
   int device = 0;
   if (is_serving() && memory.driver().device(&device) == cupool::driver::kSuccess)
-    memory.pools().set_access(ours(peer), device, allowed);
+    memory.set_access(ours(peer), device, allowed);
 }
 
 }  // namespace

@@ -50,6 +50,13 @@ bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& bloc
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       put<unsigned long long>(data, 0);
       return true;
+    // Also where it has spilled to the host's.
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      put<unsigned>(data, CU_MEMORYTYPE_DEVICE);
+      return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      if (int device = 0; memory.device_of(block.context, &device)) put<int>(data, device);
+      return true;
     default:
       return false;
   }

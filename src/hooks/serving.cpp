@@ -15,6 +15,7 @@
 #include "hooks/debug_fill.hpp"
 #include "hooks/loads.hpp"
 #include "hooks/process_lifetime.hpp"
+#include "mapped/spill.hpp"
 
 namespace cupool::hooks {
 
@@ -112,9 +113,11 @@ void start_native(bool first) {
   memory.use_native(native, first ? memory::Memory::NativeUse::kFirst : memory::Memory::NativeUse::kLast);
 }
 
-void start_mapping() {
+void start_mapping(bool segments, Size spill) {
   static constinit cuda::CudaMapping mapping;
-  memory.pools().use_mapped(&mapping);
+  if (segments) memory.pools().use_mapped(&mapping);
+  if (spill.of(kUnlimited) == 0) return;
+  memory.use_spill(new (std::nothrow) mapped::Spill(cuda_driver, mapping, spill));
 }
 
 void note_failure(CUresult result) {

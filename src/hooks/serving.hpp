@@ -63,8 +63,8 @@ bool is_capturing(CUstream stream);
 // From now on the driver's stream-ordered pool serves: first, or only when the pool has nothing left.
 void start_native(bool first);
 
-// From now on segments are mapped, where the device can do that.
-void start_mapping();
+// From now on segments are mapped, where the device can do that; and blocks may take `spill` of host memory.
+void start_mapping(bool segments, Size spill);
 
 // After a sticky error the pool steps aside for the failed context, and the driver answers from then on.
 void note_failure(CUresult result);

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "config/options.hpp"
 #include "memory/hot_path.hpp"
 #include "stats/counters.hpp"
@@ -67,7 +68,7 @@ Status Memory::finish_allocation(Allocator& first, driver::Driver& source, drive
 }
 
 // The last resorts: `first` has already released what it could, so all other allocators do; then the driver's
-// own pool is tried if the user enabled that; then the failure is reported.
+// own pool and then host memory are tried if the user enabled that; then the failure is reported.
 Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, driver::Context context,
                                    uint64_t bytes, Address* out) {
   const bool may_take = first.may_take(context, bytes);
@@ -85,8 +86,25 @@ Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, dri
     if (status == kOutOfMemory) last = fallback;
     if (status == kNotSupported || status == kDeclined) status = kOutOfMemory;
   }
+  if (status == kOutOfMemory && &source == driver_) status = allocate_spilled(context, bytes, device, out);
   if (status == kOutOfMemory) last->note_failure(context, bytes);
   return status;
+}
+
+Status Memory::allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out) {
+  mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
+  Wholes* const wholes = spill == nullptr || order_.is_capturing() ? nullptr : wholes_of(*spill);
+  if (wholes == nullptr || wholes->allocate(context, bytes, out) != kSuccess) return kOutOfMemory;
+  stats::device(device).count(stats::DeviceCounter::spilled_allocations);
+  stats::device(device).count(stats::DeviceCounter::spilled_bytes, bytes);
+  static constinit log::Once once;
+  if (once.first())
+    log::line(
+        "device {} has no memory left: blocks go to host memory now (CUPOOL_SPILL), where work on them runs "
+        "at "
+        "the speed of the bus",
+        device);
+  return kSuccess;
 }
 
 Status Memory::allocate_from_driver(driver::Driver& source, uint64_t bytes, Address* out) {
@@ -120,6 +138,13 @@ Wholes* Memory::wholes_of(driver::Driver& source) {
 void Memory::use_native(NativePool* native, NativeUse use) {
   native_.store(native, std::memory_order_release);
   native_first_.store(native != nullptr && use == NativeUse::kFirst, std::memory_order_relaxed);
+}
+
+// The driver's own allocations follow by themselves.
+void Memory::set_access(driver::Context owner, int device, bool allowed) {
+  pools_.set_access(owner, device, allowed);
+  mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
+  if (spill != nullptr && allowed) spill->let_in(device);
 }
 
 // ---- Free.
@@ -273,6 +298,7 @@ void Memory::forget_after_fork() {
   pools_.forget_after_fork();
   for (auto& slot : wholes_) slot.store(nullptr, std::memory_order_relaxed);
   use_native(nullptr, NativeUse::kLast);
+  use_spill(nullptr);
   order_.forget_after_fork();
 }
 

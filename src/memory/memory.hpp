@@ -8,6 +8,7 @@
 
 #include "allocator/allocator.hpp"
 #include "driver/driver.hpp"
+#include "mapped/spill.hpp"
 #include "native/native_pool.hpp"
 #include "order/timelines.hpp"
 #include "pool/pools.hpp"
@@ -61,6 +62,11 @@ class Memory {
   bool serves_native() const { return native_first_.load(std::memory_order_relaxed); }
   // Null when it is not in use.
   NativePool* native() const { return native_.load(std::memory_order_acquire); }
+
+  // Where blocks go when a device has no memory left.
+  void use_spill(mapped::Spill* source) { spill_.store(source, std::memory_order_release); }
+  // Whether another device may access the memory of a context.
+  void set_access(driver::Context owner, int device, bool allowed);
 
   // The block that contains an address; false: not ours, or not live.
   bool find(Address address, Held* out);
@@ -130,8 +136,8 @@ class Memory {
   void forget_after_fork();
 
  private:
-  // Device memory that is not cut, and managed memory by how it is attached.
-  static constexpr size_t kMostWholes = 4;
+  // Device memory that is not cut, managed memory by how it is attached, and what spilled.
+  static constexpr size_t kMostWholes = 5;
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
   template <typename F>
@@ -155,6 +161,7 @@ class Memory {
   Status allocate_from_driver(driver::Driver& source, uint64_t bytes, Address* out);
   Status allocate_when_short(allocator::Allocator& first, driver::Driver& source, driver::Context context,
                              uint64_t bytes, Address* out);
+  Status allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out);
   Status finish_allocation(allocator::Allocator& first, driver::Driver& source, driver::Context context,
                            uint64_t bytes, Address* out, Status status);
 
@@ -166,6 +173,7 @@ class Memory {
   std::atomic<bool> whole_only_{false};
   std::atomic<bool> native_first_{false};
   std::atomic<NativePool*> native_{nullptr};
+  std::atomic<mapped::Spill*> spill_{nullptr};
   // Each is made for its first block, in this order, and never destroyed.
   std::array<std::atomic<whole::Wholes*>, kMostWholes> wholes_{};
   std::atomic<uint64_t> max_cached_{kFromOptions};

@@ -124,6 +124,12 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
     write_memory(out, all, count_devices());
     write_driver_calls(out, all);
   }
+  if (all.spilled_allocations != 0) {
+    out.text("cupool: ");
+    write_count(out, all.spilled_allocations, "allocation");
+    out.print(" of {} in all went to host memory because the device was full (CUPOOL_SPILL)\n",
+              print_bytes(all.spilled_bytes));
+  }
   if (all.out_of_memory == 0) return;
   out.text("cupool: ");
   write_count(out, all.out_of_memory, "allocation");

@@ -49,7 +49,7 @@ class Upstream {
   driver::Driver& driver() const { return driver_; }
   int device() const { return device_; }
   uint64_t limit() const { return limit_; }
-  bool is_counted() const { return !driver_.is_host_visible(); }
+  bool is_counted() const { return driver_.is_on_device(); }
   // By how much `bytes` more would exceed the limit.
   uint64_t excess(uint64_t bytes) const;
 

@@ -257,7 +257,8 @@ bool Wholes::find(Address address, Held* out) {
   Guard hold(lock_);
   const auto found = containing(address);
   if (found == table_.end() || address - found->first >= found->second.asked) return false;
-  *out = {found->first, found->second.asked, true, found->first, 0, found->second.context};
+  const bool mapped = source_.is_mapped();
+  *out = {found->first, found->second.asked, !mapped, found->first, 0, found->second.context, mapped};
   return true;
 }
 
@@ -293,13 +294,13 @@ bool Wholes::device_of(driver::Context context, int* device) {
   return true;
 }
 
-// Managed memory is not counted as the device's.
+// Memory that is not the device's is not counted as such.
 uint64_t Wholes::releasable_bytes(driver::Context context) {
-  return context == nullptr || is_host_visible() ? 0 : idle_bytes({.context = context});
+  return context == nullptr || !is_on_device() ? 0 : idle_bytes({.context = context});
 }
 
 uint64_t Wholes::largest_free(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
-  if (is_host_visible() || !(wait ? lock_.try_lock_for_a_moment() : lock_.try_lock())) return 0;
+  if (!is_on_device() || !(wait ? lock_.try_lock_for_a_moment() : lock_.try_lock())) return 0;
   uint64_t largest = 0;
   for (const auto& [context, account] : accounts_) {
     if (account.upstream.device() != device) continue;
@@ -483,7 +484,10 @@ uint64_t Wholes::release_of(driver::Context context, uint64_t keep) {
   return release({.context = context, .keep = keep});
 }
 
-uint64_t Wholes::release_everything(int device) { return release({.device = device}); }
+// What spilled makes no room on a device. (Managed memory may.)
+uint64_t Wholes::release_everything(int device) {
+  return is_on_device() || is_host_visible() ? release({.device = device}) : 0;
+}
 
 uint64_t Wholes::trim(uint64_t keep) {
   std::vector<driver::Context> all;
@@ -518,13 +522,27 @@ void Wholes::forget_range(Address start, uint64_t bytes) {
   while (at != table_.end() && at->first < start + bytes) at = forget(at);
 }
 
-void Wholes::begin_end(driver::Context context, uint64_t) {
+void Wholes::begin_end(driver::Context context, uint64_t ending) {
   Guard hold(lock_);
   for (auto at = table_.begin(); at != table_.end();) {
-    at = at->second.context == context ? forget(at) : std::next(at);
+    const bool is_meant = at->second.context == context;
+    if (is_meant && source_.is_mapped()) left_.emplace(ending, at->first);
+    at = is_meant ? forget(at) : std::next(at);
   }
   std::erase_if(idle_, [&](const auto& entry) { return entry.first.first == context; });
   accounts_.erase(context);
+}
+
+// If the context lives on after all, the program may still use its blocks: they stay.
+void Wholes::ended(uint64_t ending, bool gone) {
+  std::vector<Address> left;
+  {
+    Guard hold(lock_);
+    const auto [begin, end] = left_.equal_range(ending);
+    for (auto at = begin; at != end; ++at) left.push_back(at->second);
+    left_.erase(begin, end);
+  }
+  for (size_t i = 0; gone && i < left.size(); ++i) source_.drop(left[i]);
 }
 
 // ---- The report of a failed allocation.

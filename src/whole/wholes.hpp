@@ -1,7 +1,8 @@
 // Whole allocations of one source, cached and never cut: managed memory, where advice on one block's pages
-// must not affect a neighbour, and all device memory with CUPOOL_SPLIT=no. A block is one driver allocation,
-// reused only for the same size in the same context. One table, ordered by address, under one lock that is
-// never held across a call of the driver: cheap beside the driver's microseconds.
+// must not affect a neighbour, all device memory with CUPOOL_SPLIT=no, and what spills to host memory. A
+// block is one driver allocation, reused only for the same size in the same context. One table, ordered by
+// address, under one lock that is never held across a call of the driver: cheap beside the driver's
+// microseconds.
 #pragma once
 
 #include <atomic>
@@ -37,6 +38,7 @@ class Wholes final : public allocator::Allocator {
 
   const driver::Driver& source() const { return source_; }
   bool is_host_visible() const { return source_.is_host_visible(); }
+  bool is_on_device() const { return source_.is_on_device(); }
 
   Status allocate(driver::Context context, uint64_t bytes, Address* out) override;
   bool may_take(driver::Context context, uint64_t bytes) override;
@@ -53,7 +55,7 @@ class Wholes final : public allocator::Allocator {
   uint64_t releasable_bytes(driver::Context context) override;
   uint64_t largest_free(int device, bool wait) override;
   void begin_end(driver::Context context, uint64_t ending) override;
-  void ended(uint64_t, bool) override {}
+  void ended(uint64_t ending, bool gone) override;
 
   // The driver has reused these addresses: drops the stale entries.
   void forget(Address start, uint64_t bytes) {
@@ -148,6 +150,8 @@ class Wholes final : public allocator::Allocator {
   std::map<int, stats::ThreadTally*> tally_ CUPOOL_GUARDED_BY(lock_);
   std::map<driver::Context, Account> accounts_ CUPOOL_GUARDED_BY(lock_);  // until the context ends
   std::map<Key, std::deque<Address>> idle_ CUPOOL_GUARDED_BY(lock_);      // oldest first
+  // Blocks of ending contexts that do not end with them, by the number of the end.
+  std::multimap<uint64_t, Address> left_ CUPOOL_GUARDED_BY(lock_);
   uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;
   std::atomic<uint64_t> gone_{0};  // blocks released to the driver
   std::atomic<uint64_t> max_cached_{kFromOptions};

@@ -159,6 +159,12 @@ class OptionsTest(harness.TestCase):
         self.assertIn("error 2", play("a:x:1000", driver_env=faults).out)
         self.assertEqual("", play("a:x:1000", fallback="native", driver_env=faults).out)
 
+    def test_option_spill_adds_host_memory_behind_the_devices(self):
+        steps = fill(3, 40 * MIB)
+        self.assertEqual(1, play(*steps, limit="100M", oom_reports=0).out.count("error 2"))
+        self.assertEqual("", play(*steps, limit="100M", spill="40M").out)
+        self.assertEqual(1, play(*steps, limit="100M", spill="39M", oom_reports=0).out.count("error 2"))
+
     def test_option_native_max_bounds_the_native_pool(self):
         steps = fill(3, 40 * MIB)
         self.assertEqual("", play(*steps, backend="native").out)

@@ -1,0 +1,76 @@
+// Host memory that the device reaches through the bus, for when its own is used up (CUPOOL_SPILL): a source
+// of whole blocks, each one chunk at addresses of its own. The table is under `lock_`, a leaf: never held
+// across a call of the driver. Does not decide when to spill: memory/ does.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/lock.hpp"
+#include "driver/driver.hpp"
+#include "driver/mapping.hpp"
+
+namespace cupool::mapped {
+
+using driver::Address;
+using driver::Status;
+
+class Spill final : public driver::Driver {
+ public:
+  // `most`: host memory in all, a share is one of the device's memory. Everything but the memory is
+  // `device`'s.
+  Spill(driver::Driver& device, driver::Mapping& mapping, Size most)
+      : device_(device), mapping_(mapping), most_(most) {}
+
+  Status allocate(size_t bytes, Address* out) override;
+  Status release(Address start) override;
+  Status release_in(driver::Context context, Address start) override;
+  // Lets another device access all blocks, now and in future: it may use memory of some context.
+  void let_in(int device);
+  // The context has ended, and its work with it.
+  void drop(Address start) override;
+  bool is_on_device() const override { return false; }
+  bool is_mapped() const override { return true; }
+
+  Status memory(size_t* free, size_t* total) override { return device_.memory(free, total); }
+  Status device(int* number) override { return device_.device(number); }
+  bool has_context_events() const override { return device_.has_context_events(); }
+  Status create_event(driver::Context context, driver::Event* out) override {
+    return device_.create_event(context, out);
+  }
+  Status record(driver::Context context, driver::Event event) override {
+    return device_.record(context, event);
+  }
+  Status query(driver::Event event) override { return device_.query(event); }
+  Status order_after(driver::Context context, driver::Event event) override {
+    return device_.order_after(context, event);
+  }
+  Status wait_on(driver::Stream stream, driver::Event event) override {
+    return device_.wait_on(stream, event);
+  }
+  bool is_capturing(driver::Stream stream) override { return device_.is_capturing(stream); }
+  Status synchronize(driver::Context context) override { return device_.synchronize(context); }
+
+ private:
+  struct Block {
+    driver::Chunk chunk = driver::Chunk::kNone;
+    uint64_t bytes = 0;
+    int device = 0;
+  };
+
+  bool book(uint64_t bytes, uint64_t most);
+  Status fill(Block* block, Address* out);
+  Status take_away(Address start);
+
+  driver::Driver& device_;
+  driver::Mapping& mapping_;
+  const Size most_;
+  std::atomic<uint64_t> taken_{0};
+  Lock lock_;
+  std::map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
+  std::vector<int> guests_ CUPOOL_GUARDED_BY(lock_);
+};
+
+}  // namespace cupool::mapped

@@ -1,0 +1,59 @@
+"""Memory that no longer fits the device goes to the host's, if the user allows it (CUPOOL_SPILL)."""
+
+import harness
+from lab import MIB, drain, fill, play
+
+LIMIT = {"limit": "100M", "spill": "200M"}
+
+
+class SpillTest(harness.TestCase):
+    def test_a_program_that_needs_more_than_its_limit_finishes(self):
+        for segments in ("driver", "mapped"):
+            with self.subTest(segments=segments):
+                played = play(*fill(13, 10 * MIB), *[f"m:b{i}:1" for i in range(13)], "s", "c:b12", *drain(13),
+                              segments=segments, **LIMIT)
+                self.assertEqual("byte 1\n", played.out)
+                c = played.counters
+                self.assertLessEqual(played.device["peak_bytes"], 100 * MIB)
+                self.assertEqual(13, c["allocations"])
+                self.assertGreaterEqual(c["spilled_allocations"], 3)
+                self.assertEqual(c["spilled_allocations"] * 10 * MIB, c["spilled_bytes"])
+                self.assertEqual(0, c["out_of_memory"])
+                self.assertGreaterEqual(c["peak_reserved_bytes"], c["peak_live_bytes"])
+                self.assertEqual(1, played.err.count("blocks go to host memory now"))
+
+    def test_without_it_or_above_it_memory_runs_out_as_before(self):
+        for spill, count in (("0", 0), ("20M", 2)):
+            with self.subTest(spill=spill):
+                played = play(*fill(14, 10 * MIB), limit="100M", spill=spill)
+                self.assertEqual(count, played.counters["spilled_allocations"])
+                self.assertEqual(4 - count, played.counters["out_of_memory"])
+                self.assertIn(f"a:b13:{10 * MIB} error 2\n", played.out)
+
+    def test_what_spilled_is_used_again_while_the_device_is_full(self):
+        played = play(*fill(11, 10 * MIB), "s", "f:b10", f"a:x:{10 * MIB}", "f:x", f"a:y:{10 * MIB}", **LIMIT)
+        self.assertEqual("", played.out)
+        self.assertEqual(3, played.counters["spilled_allocations"])
+        self.assertEqual(10 * MIB, played.device["peak_host_chunk_bytes"])
+
+    def test_device_memory_serves_again_as_soon_as_there_is_some(self):
+        played = play(*fill(11, 10 * MIB), "f:b10", "f:b3", f"a:x:{10 * MIB}", **LIMIT)
+        self.assertEqual(1, played.counters["spilled_allocations"])
+
+    def test_the_end_of_a_context_gives_the_hosts_memory_back(self):
+        played = play(*fill(12, 10 * MIB), "f:b11", "R", f"a:x:{MIB}", **LIMIT)
+        self.assertEqual("", played.out)
+        self.assertEqual(0, played.device["host_chunk_bytes"])
+
+    def test_the_summary_says_how_much_spilled(self):
+        played = play(*fill(12, 10 * MIB), stats="summary", stats_file="", **LIMIT)
+        self.assertIn("cupool: 2 allocations of 20 MiB in all went to host memory because the device was full", played.err)
+
+    def test_a_small_block_may_spill_too(self):
+        played = play(*fill(10, 10 * MIB), "a:x:1000", "m:x:1", "s", "c:x", limit="100M", spill="2M")
+        self.assertEqual("byte 1\n", played.out)
+        self.assertEqual(1, played.counters["spilled_allocations"])
+
+
+if __name__ == "__main__":
+    harness.main()
