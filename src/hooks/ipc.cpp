@@ -72,6 +72,7 @@ SegmentHandles* segment_handles() {
 
 // The driver has no handle of this kind for mapped memory.
 CUresult refuse_mapped() {
+  cupool::stats::count(Event::refused_for_mapping);
   static constinit cupool::log::Once once;
   if (once.first()) {
     cupool::log::line(

@@ -333,8 +333,8 @@ class Watched : public MappedWorld {
       // Out of memory the pool waits for everything.
       if (driver.synchronisations != synchronised) unfinished.clear();
       synchronised = driver.synchronisations;
-      if (touches(live, start, bytes)) FAIL("live memory was unmapped");
-      if (touches(unfinished, start, bytes)) FAIL("memory with unfinished work was unmapped");
+      if (touches(live, start, bytes)) FAIL_CHECK("live memory was unmapped");
+      if (touches(unfinished, start, bytes)) FAIL_CHECK("memory with unfinished work was unmapped");
     };
   }
 
