@@ -346,6 +346,7 @@ uint64_t Pool::largest_split(uint64_t need) const {
 uint64_t Pool::segment_bytes(uint64_t need) const {
   constexpr uint64_t kLarge = 10 << 20;
   constexpr uint64_t kFewBlocks = 3;
+  constexpr uint64_t kRow = 2;
   const uint64_t exact = round_up(need, kPageBytes);
   if (need >= settings_.segment_exact) return exact;
   const uint64_t reserved = ranges_.reserved();
@@ -353,12 +354,24 @@ uint64_t Pool::segment_bytes(uint64_t need) const {
   uint64_t wanted = std::max(settings_.segment_min, static_cast<uint64_t>(root));
   if (is_small(need)) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
   wanted = std::min({wanted, settings_.segment_max, largest_split(need)}) & ~(kPageBytes - 1);
-  // A segment for several large blocks holds a whole number of them: the rest would serve none. Where streams
-  // take turns, existing blocks may soon be free again, so make room for a few only.
+  // A segment for several large blocks holds a whole number of them, and so does every segment when blocks of
+  // one size come in a row: the rest would serve none. Where streams take turns, existing blocks may soon be
+  // free again, so make room for a few only.
   if (need >= kLarge && wanted >= kFewBlocks * exact) {
     wanted = order().turns().now() != 0 ? kFewBlocks * exact : wanted - wanted % exact;
+  } else if (need >= kLarge && equal_segments_.load(std::memory_order_relaxed) >= kRow &&
+             last_need_.load(std::memory_order_relaxed) == exact) {
+    wanted -= wanted % exact;
   }
   return std::max(exact, wanted);
+}
+
+// Remembers how many segments in a row were taken for blocks of one size.
+void Pool::note_need(uint64_t need) {
+  const uint64_t exact = round_up(need, kPageBytes);
+  const bool is_equal = last_need_.exchange(exact, std::memory_order_relaxed) == exact;
+  equal_segments_.store(is_equal ? equal_segments_.load(std::memory_order_relaxed) + 1 : 1,
+                        std::memory_order_relaxed);
 }
 
 Range* Pool::grow(uint64_t bytes, Search* search) {
@@ -411,6 +424,7 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   search->status = upstream_.allocate(bytes, &start);
   if (search->status != kSuccess) return nullptr;
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
+  note_need(taken);
   if ((start & (kPageBytes - 1)) == 0 && enter_pages(start, bytes)) {
     if (Range* range = ranges_.add(start, bytes, taken)) return range;
     page_map.remove(start, bytes);
