@@ -20,12 +20,12 @@ from compare_training import RAW, program_of
 HERE = Path(__file__).resolve().parent
 
 
-def start(task, rounds, library, settings):
+def start(command, rounds, library, settings):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("CUPOOL_", "PYTORCH_")) and k != "LD_PRELOAD"}
     if library:
         env |= RAW | {"LD_PRELOAD": str(Path(library).resolve()), "CUPOOL_STATS": "no"}
     env |= dict(setting.split("=", 1) for setting in settings)
-    return subprocess.Popen([*program_of(task), "--json", "--turns", "--warm-up", "0", "--rounds", str(rounds)], env=env,
+    return subprocess.Popen([*command, "--json", "--turns", "--warm-up", "0", "--rounds", str(rounds)], env=env,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -45,13 +45,15 @@ def main():
     parser.add_argument("modes", nargs="+")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--warm-up", type=int, default=6)
+    parser.add_argument("--times", type=int, default=1, help="so many times larger batches, so that the device sets the pace")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     processes = {}
+    command = [*program_of(options.task), *(["--times", str(options.times)] if options.times > 1 else [])]
     for mode in options.modes:
         name, _, how = mode.partition("=")
         library, *settings = how.split(",")
-        processes[name] = start(options.task, options.rounds, library, settings)
+        processes[name] = start(command, options.rounds, library, settings)
     times = {name: [] for name in processes}
     for number in range(options.rounds):
         names = list(processes)

@@ -137,6 +137,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--warm-up", type=int, default=4, help="rounds that are not timed")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--times", type=int, default=1, help="so many times larger batches, so that the device sets the pace")
     parser.add_argument("--turns", action="store_true", help="begin a round when a line comes in")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes; without a GPU on the processor")
     options = parser.parse_args()
@@ -145,6 +146,8 @@ def main():
         options.copies = False
     make_deterministic(seed=0)
     task = TASKS[options.task](small=options.smoke)
+    if options.times > 1:
+        task.count *= options.times
     times, loss, steps, model = train(task, device, options.rounds, options.warm_up, options.copies,
                                      Turns(options.turns))
     tell(options.json, times, model, task=options.task, copies=options.copies, steps=steps, loss=repr(loss))
