@@ -1,5 +1,6 @@
 // Slow path of an allocation that the thread's cache could not serve: slabs, ranges, waiting, the driver,
-// cheapest first. Each part takes its own lock; no pool lock is held across a call of the driver.
+// cheapest first; and how large the next segment is (segment_bytes). Each part takes its own lock; no pool
+// lock is held across a call of the driver.
 #include "pool/pool.hpp"
 
 #include <sched.h>
