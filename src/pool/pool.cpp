@@ -316,11 +316,13 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
 
 // Where streams overlap, more memory may be taken while blocks with unfinished work lie idle, so that streams
 // need not wait for each other. Streams that take turns get about what a cache per stream would take: for
-// small blocks a segment of 2 MiB each, for larger ones a block each and one in transit. With more streams,
-// which run side by side far ahead of the device, small blocks get all that the user allows.
+// small blocks a segment of 2 MiB each, for larger ones a block each and, unless they are very large, one in
+// transit. With more streams, which run side by side far ahead of the device, small blocks get all that the
+// user allows.
 bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
+  constexpr uint64_t kVeryLarge = 48 << 20;
   constexpr uint64_t kPart = 3;
   constexpr size_t kTurns = 2;  // up to this many lanes take turns; more run side by side
   const size_t lanes = order().lanes_in_turns();
@@ -331,7 +333,8 @@ bool Pool::may_spread(uint64_t bytes) {
   } else {
     const uint64_t reserved = ranges_.reserved();
     const uint64_t needed = reserved - std::min(reserved, spread);
-    const uint64_t blocks = lanes == 0 ? 0 : std::max(bytes, kShare) * (lanes + 1);
+    const uint64_t in_transit = bytes < kVeryLarge ? 1 : 0;
+    const uint64_t blocks = lanes == 0 ? 0 : std::max(bytes, kShare) * (lanes + in_transit);
     most = std::min({most, blocks, std::max(needed / kPart, kShare * lanes)});
   }
   return spread + bytes <= most;
