@@ -1,5 +1,6 @@
 // Slow path of an allocation that the thread's cache could not serve: slabs, ranges, waiting, the driver,
-// cheapest first. Each part takes its own lock; no pool lock is held across a call of the driver.
+// cheapest first; and how large the next segment is (segment_bytes). Each part takes its own lock; no pool
+// lock is held across a call of the driver.
 #include "pool/pool.hpp"
 
 #include <sched.h>
@@ -317,11 +318,13 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
 
 // Where streams overlap, more memory may be taken while blocks with unfinished work lie idle, so that streams
 // need not wait for each other. Streams that take turns get about what a cache per stream would take: for
-// small blocks a segment of 2 MiB each, for larger ones a block each and one in transit. With more streams,
-// which run side by side far ahead of the device, small blocks get all that the user allows.
+// small blocks a segment of 2 MiB each, for larger ones a block each and, unless they are very large, one in
+// transit. With more streams, which run side by side far ahead of the device, small blocks get all that the
+// user allows.
 bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
+  constexpr uint64_t kVeryLarge = 48 << 20;
   constexpr uint64_t kPart = 3;
   constexpr size_t kTurns = 2;  // up to this many lanes take turns; more run side by side
   const size_t lanes = order().lanes_in_turns();
@@ -332,7 +335,8 @@ bool Pool::may_spread(uint64_t bytes) {
   } else {
     const uint64_t reserved = ranges_.reserved();
     const uint64_t needed = reserved - std::min(reserved, spread);
-    const uint64_t blocks = lanes == 0 ? 0 : std::max(bytes, kShare) * (lanes + 1);
+    const uint64_t in_transit = bytes < kVeryLarge ? 1 : 0;
+    const uint64_t blocks = lanes == 0 ? 0 : std::max(bytes, kShare) * (lanes + in_transit);
     most = std::min({most, blocks, std::max(needed / kPart, kShare * lanes)});
   }
   return spread + bytes <= most;
@@ -349,6 +353,7 @@ uint64_t Pool::segment_bytes(uint64_t need) const {
   if (space_.serves()) return run_bytes(need);
   constexpr uint64_t kLarge = 10 << 20;
   constexpr uint64_t kFewBlocks = 3;
+  constexpr uint64_t kRow = 2;
   const uint64_t exact = round_up(need, kPageBytes);
   if (need >= settings_.segment_exact) return exact;
   const uint64_t reserved = ranges_.reserved();
@@ -356,12 +361,24 @@ uint64_t Pool::segment_bytes(uint64_t need) const {
   uint64_t wanted = std::max(settings_.segment_min, static_cast<uint64_t>(root));
   if (is_small(need)) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
   wanted = std::min({wanted, settings_.segment_max, largest_split(need)}) & ~(kPageBytes - 1);
-  // A segment for several large blocks holds a whole number of them: the rest would serve none. Where streams
-  // take turns, existing blocks may soon be free again, so make room for a few only.
+  // A segment for several large blocks holds a whole number of them, and so does every segment when blocks of
+  // one size come in a row: the rest would serve none. Where streams take turns, existing blocks may soon be
+  // free again, so make room for a few only.
   if (need >= kLarge && wanted >= kFewBlocks * exact) {
     wanted = order().turns().now() != 0 ? kFewBlocks * exact : wanted - wanted % exact;
+  } else if (need >= kLarge && equal_segments_.load(std::memory_order_relaxed) >= kRow &&
+             last_need_.load(std::memory_order_relaxed) == exact) {
+    wanted -= wanted % exact;
   }
   return std::max(exact, wanted);
+}
+
+// Remembers how many segments in a row were taken for blocks of one size.
+void Pool::note_need(uint64_t need) {
+  const uint64_t exact = round_up(need, kPageBytes);
+  const bool is_equal = last_need_.exchange(exact, std::memory_order_relaxed) == exact;
+  equal_segments_.store(is_equal ? equal_segments_.load(std::memory_order_relaxed) + 1 : 1,
+                        std::memory_order_relaxed);
 }
 
 Range* Pool::grow(uint64_t bytes, Search* search) {
@@ -418,6 +435,7 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   search->status = upstream_.allocate(bytes, &start);
   if (search->status != kSuccess) return nullptr;
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
+  note_need(taken);
   if ((start & (kPageBytes - 1)) == 0 && enter_pages(start, bytes)) {
     if (Range* range = ranges_.add(start, bytes, taken, Ranges::From::kDriver)) return range;
     page_map.remove(start, bytes);

@@ -207,6 +207,7 @@ class Pool {
   uint64_t release_idle_chunks(const allocator::Idle& which, uint64_t now_ms);
   uint64_t largest_split(uint64_t need) const;
   uint64_t segment_bytes(uint64_t need) const;
+  void note_need(uint64_t need);
   bool may_spread(uint64_t bytes);
   uint64_t most_unsealed(uint64_t bytes) const;
   bool is_above_budget(uint64_t bytes);
@@ -255,8 +256,10 @@ class Pool {
   std::atomic<uint64_t> most_kept_large_{0};
   std::atomic<uint64_t> allocated_segments_{0};
   std::atomic<uint64_t> released_segments_{0};
-  std::atomic<uint64_t> unfinished_{0};  // bytes freed since a free last waited, where reuse is exact
-  std::atomic<uint64_t> spread_{0};      // bytes taken so that streams need not wait for each other
+  std::atomic<uint64_t> last_need_{0};       // for which the last segment was taken, in whole pages
+  std::atomic<uint64_t> equal_segments_{0};  // how many in a row were taken for this need
+  std::atomic<uint64_t> unfinished_{0};      // bytes freed since a free last waited, where reuse is exact
+  std::atomic<uint64_t> spread_{0};          // bytes taken so that streams need not wait for each other
 };
 
 }  // namespace cupool::pool

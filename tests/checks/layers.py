@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 # From the top down. Folders of one row stand side by side and do not know each other.
-LAYERS = [["hooks"], ["cuda"], ["memory"], ["pool", "whole", "native"], ["mapped"], ["upstream", "allocator"], ["order"], ["report", "trace"], ["driver", "neighbours"], ["config", "stats"], ["base"]]
+LAYERS = [["hooks"], ["cuda"], ["memory"], ["pool", "whole", "native"], ["mapped"], ["upstream", "allocator"], ["order"], ["report"], ["driver", "neighbours"], ["config", "stats"], ["base"]]
 LEVEL = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 
 # Beside the layers: what each may include besides itself.
-BESIDE = {"tools": {"report", "trace", "neighbours", "config", "stats", "base"}, "sim": {"base"}, "glibc": {"base"}}
+BESIDE = {"tools": {"report", "neighbours", "config", "stats", "base"}, "sim": {"base"}, "glibc": {"base"}}
 
 MAY_INCLUDE_CUDA = {"cuda", "hooks", "sim"}
 # It sets how fmt is compiled, which must be the same everywhere.

@@ -28,6 +28,13 @@ TASKS = "transformer,convolution,llama,graph,convolution+copies"
 TWO_STREAMS = ("turns", "prefetch64", "prefetch256")
 
 
+def program_of(task):
+    """The command that trains it."""
+    name, _, copies = task.partition("+")
+    program = "two_streams.py" if name in TWO_STREAMS else "train.py"
+    return [sys.executable, str(HERE / program), name, *(["--copies"] if copies else [])]
+
+
 def run(task, mode, options, device):
     """One training: what it printed, the peak of the device's memory and cupool's counters; or why there is none."""
     settings, preload = MODES[mode]
@@ -36,10 +43,7 @@ def run(task, mode, options, device):
     if preload:
         library = options.before if mode == "before" else options.library
         env |= {"LD_PRELOAD": str(library.resolve()), "CUPOOL_STATS": "json"}
-    name, _, copies = task.partition("+")
-    program = "two_streams.py" if name in TWO_STREAMS else "train.py"
-    command = [sys.executable, str(HERE / program), name, "--json", *(["--copies"] if copies else []),
-               *(["--smoke"] if options.smoke else [])]
+    command = [*program_of(task), "--json", *(["--smoke"] if options.smoke else [])]
     try:
         with PeakMemory(device) as watch:
             done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=options.timeout, check=False)

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import statistics
+import sys
 import time
 import warnings
 
@@ -65,7 +66,22 @@ def one_step_ahead(batches, device):
         yield here
 
 
-def train(task, device, rounds, warm_up, copies):
+class Turns:
+    """Rounds that begin when interleave.py lets them, if it started this program; each tells how long it took."""
+
+    def __init__(self, wanted):
+        self.wanted = wanted
+
+    def wait(self):
+        if self.wanted:
+            sys.stdin.readline()
+
+    def over(self, milliseconds):
+        if self.wanted:
+            print(milliseconds, flush=True)
+
+
+def train(task, device, rounds, warm_up, copies, turns):
     """Milliseconds a step of every round after the warm-up, the last loss and the model."""
     generator = torch.Generator().manual_seed(1)
     model = task.model().to(device)
@@ -78,6 +94,7 @@ def train(task, device, rounds, warm_up, copies):
         if on_gpu:
             batches = [[tensor.pin_memory() for tensor in batch] for batch in batches]
             torch.cuda.synchronize()
+        turns.wait()
         begin = time.perf_counter()
         for batch in loader(batches, device):
             optimizer.zero_grad(set_to_none=True)
@@ -87,8 +104,10 @@ def train(task, device, rounds, warm_up, copies):
             steps += 1
         if on_gpu:
             torch.cuda.synchronize()
+        took = (time.perf_counter() - begin) * 1e3 / len(batches)
+        turns.over(took)
         if number >= warm_up:
-            times.append((time.perf_counter() - begin) * 1e3 / len(batches))
+            times.append(took)
     return times, loss.item(), steps, model
 
 
@@ -118,6 +137,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--warm-up", type=int, default=4, help="rounds that are not timed")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--times", type=int, default=1, help="so many times larger batches, so that the device sets the pace")
+    parser.add_argument("--turns", action="store_true", help="begin a round when a line comes in")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes; without a GPU on the processor")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() or not options.smoke else "cpu"
@@ -125,7 +146,10 @@ def main():
         options.copies = False
     make_deterministic(seed=0)
     task = TASKS[options.task](small=options.smoke)
-    times, loss, steps, model = train(task, device, options.rounds, options.warm_up, options.copies)
+    if options.times > 1:
+        task.count *= options.times
+    times, loss, steps, model = train(task, device, options.rounds, options.warm_up, options.copies,
+                                     Turns(options.turns))
     tell(options.json, times, model, task=options.task, copies=options.copies, steps=steps, loss=repr(loss))
 
 

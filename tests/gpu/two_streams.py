@@ -11,7 +11,7 @@ import argparse
 import time
 
 import torch
-from train import make_deterministic, tell
+from train import Turns, make_deterministic, tell
 
 DEVICE = "cuda"
 
@@ -91,6 +91,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--warm-up", type=int, default=4, help="rounds that are not timed")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--turns", action="store_true", help="begin a round when a line comes in")
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
     make_deterministic(seed=0)
@@ -98,16 +99,19 @@ def main():
         step, model, steps = turns(options)
     else:
         step, model, steps = prefetch(options, int(options.task.removeprefix("prefetch")))
-    times, number, loss = [], 0, None
+    times, number, loss, turns_ = [], 0, None, Turns(options.turns)
     for turn in range(options.rounds):
         torch.cuda.synchronize()
+        turns_.wait()
         begin = time.perf_counter()
         for _ in range(steps):
             loss = step(number)
             number += 1
         torch.cuda.synchronize()
+        took = (time.perf_counter() - begin) * 1e3 / steps
+        turns_.over(took)
         if turn >= options.warm_up:
-            times.append((time.perf_counter() - begin) * 1e3 / steps)
+            times.append(took)
     tell(options.json, times, model, task=options.task, steps=number, loss=repr(loss.item()))
 
 

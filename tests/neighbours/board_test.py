@@ -69,6 +69,27 @@ class BoardTest(harness.TestCase):
         self.assertRegex(lines[1], r" 5(\.0+)? MiB ")
         self.assertEqual(str(small.pid), lines[2].split()[0])
 
+    def test_top_on_a_terminal_goes_on_showing_who_comes(self):
+        first = self.start(MIB)
+        ours, its = os.openpty()
+        environment = {**os.environ, "CUPOOL_NEIGHBOURS_DIR": str(self.scratch), **sanitizer.options()}
+        watcher = subprocess.Popen([COMMAND, "top"], stdin=its, stdout=its, env=environment)
+        os.close(its)
+        screen = os.fdopen(ours, "rb", buffering=0)
+        self.addCleanup(screen.close)
+        self.addCleanup(watcher.wait)
+        self.addCleanup(watcher.kill)
+
+        def next_screen_with(process):
+            seen = b""
+            while str(process.pid).encode() + b" " not in seen.rpartition(b"\033[H\033[J")[2]:
+                seen += screen.read(4096)
+
+        next_screen_with(first)
+        next_screen_with(self.start(2 * MIB))
+        watcher.send_signal(signal.SIGINT)
+        self.assertEqual(-signal.SIGINT, watcher.wait())
+
     def test_top_without_a_board_says_what_to_do(self):
         for words, code, out in ((["top"], 1, ""), (["top", "--json"], 0, '{"processes":[]}\n'), (["trim", "all"], 1, "")):
             done = self.cupool(*words)
