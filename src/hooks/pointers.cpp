@@ -184,8 +184,9 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   if (whose == Whose::kBlock && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && value != nullptr) {
     return set_sync_memops(value, pointer, block);
   }
-  return forward(real.cuPointerSetAttribute, value, attribute,
-                 whose == Whose::kNobodys ? kUnknownAddress : pointer);
+  // Of mapped memory the driver refuses every attribute alike; of cuMemAlloc's as of a wrong address.
+  const bool is_strange = whose == Whose::kNobodys || (whose == Whose::kBlock && block.mapped);
+  return forward(real.cuPointerSetAttribute, value, attribute, is_strange ? kUnknownAddress : pointer);
 }
 
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t bytes,

