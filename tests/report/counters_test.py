@@ -152,6 +152,11 @@ class CountersTest(harness.TestCase):
             self.assertGreater(played.counters[waits], 0)
             self.assertEqual(60, played.counters["submissions"])
 
+    def test_what_mapped_memory_cannot_do_is_counted(self):
+        counters = play("a:x:1000", "S:x", "i:x", segments="mapped").counters
+        self.assertEqual(2, counters["refused_for_mapping"])
+        self.assertEqual(0, play("a:x:1000", "S:x", "i:x").counters["refused_for_mapping"])
+
     def test_frees_that_did_not_wait_are_counted_as_waits_avoided(self):
         c = play(*fill(20, MIB), *drain(20)).counters
         self.assertEqual(20 - c["segments_released"], c["waits_avoided"])

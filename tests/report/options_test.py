@@ -138,6 +138,23 @@ class OptionsTest(harness.TestCase):
         self.assertEqual(1, play(*fill(5, 1000)).counters["segments_allocated"])
         self.assertEqual(5, play(*fill(5, 1000), split="no").device["alloc_calls"])
 
+    def test_option_segments_decides_what_segments_are_made_of(self):
+        steps = ["a:x:8388608", "a:y:8388608", "f:x", "T:0"]
+        mapped = play(*steps, segments="mapped")
+        self.assertLess(0, mapped.counters["chunks_mapped"])
+        # A hole beside a live block goes back.
+        self.assertIn("trimmed 8388608", mapped.out)
+        self.assertEqual(mapped.counters["chunks_mapped"], 2 * mapped.counters["chunks_unmapped"])
+        driver = play(*steps, segments="driver")
+        self.assertEqual(0, driver.counters["chunks_mapped"])
+        self.assertIn("trimmed 0", driver.out)
+
+    def test_option_chunk_bounds_the_chunks_of_mapped_segments(self):
+        steps = ["a:x:268435456"]
+        few = play(*steps, segments="mapped").counters["chunks_mapped"]
+        many = play(*steps, segments="mapped", chunk="4M").counters["chunks_mapped"]
+        self.assertEqual((8, 64), (few, many))
+
     def test_option_split_max_keeps_large_ranges_whole(self):
         steps = [f"a:x:{30 * MIB}", "f:x", f"a:y:{4 * MIB}"]
         self.assertEqual(1, play(*steps).counters["segments_allocated"])
