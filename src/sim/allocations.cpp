@@ -93,6 +93,19 @@ bool Allocations::holds(CUdeviceptr p, std::uint64_t bytes) {
   }
 }
 
+bool Allocations::mapped_for(int device, CUdeviceptr p, std::uint64_t bytes, Touch touch) {
+  const CUdeviceptr end = p + std::max<std::uint64_t>(bytes, 1);
+  while (p < end) {
+    const Allocation* const found = holding(p);
+    if (found == nullptr || found->kind != MemoryKind::kMapped) return false;
+    const auto given = static_cast<unsigned>(found->access[static_cast<std::size_t>(device)]);
+    const auto needed = static_cast<unsigned>(touch);
+    if ((given & needed) != needed) return false;
+    p = found->base + found->size;
+  }
+  return true;
+}
+
 CUdeviceptr reserve_for_driver(const Context& context, std::uint64_t bytes) {
   Arena& arena = state().arena(context.device);
   const CUdeviceptr base = bytes > arena.capacity() ? 0 : arena.take(granules_for(bytes), false);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "sim/model.hpp"
 
@@ -38,13 +39,22 @@ struct Allocation {
   Advice advice;  // kManaged
   CUmemoryPool pool = nullptr;
   CUmemGenericAllocationHandle physical = 0;  // kMapped
-  std::uint64_t physical_offset = 0;          // kMapped
+  std::uint64_t physical_offset = 0;          // kImported
   unsigned opens = 0;                         // kImported
   std::uint64_t import_slack = 0;             // kImported: bytes between the mapping's start and `base`
   std::uint64_t file_device = 0;              // kImported: which foreign file
   std::uint64_t file_inode = 0;
-  void* host = nullptr;                                      // kPinned, kRegistered
-  CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;  // kMapped
+  void* host = nullptr;                                           // kPinned, kRegistered
+  std::vector<CUmemAccess_flags> access;                          // kMapped: of each device
+  CUmemAccess_flags host_access = CU_MEM_ACCESS_FLAGS_PROT_NONE;  // kMapped
+
+  // A mapped chunk of host memory: it belongs to no device.
+  bool is_host_chunk() const { return kind == MemoryKind::kMapped && device == CU_DEVICE_CPU; }
+};
+
+enum class Touch : unsigned {
+  kRead = CU_MEM_ACCESS_FLAGS_PROT_READ,
+  kWrite = CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 };
 
 class Allocations {
@@ -62,6 +72,8 @@ class Allocations {
   Allocation* exact(CUdeviceptr base);
   Allocation* holding(CUdeviceptr p);  // the allocation that p lies in
   bool holds(CUdeviceptr p, std::uint64_t bytes);
+  // Whether the device was given access to all of these bytes of mapped memory.
+  bool mapped_for(int device, CUdeviceptr p, std::uint64_t bytes, Touch touch);
 
   template <typename F>
   void each(F&& visit) {

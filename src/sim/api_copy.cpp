@@ -17,6 +17,16 @@ CUresult copy(Site& site, CUstream stream, const Side& to, const Side& from, std
                    [&](const StreamPtr& s) { return submit_copy(s, site.name(), to, from, box, waits); });
 }
 
+CUresult copy_peer(Site& site, CUstream stream, CUcontext to_context, CUdeviceptr to, CUcontext from_context,
+                   CUdeviceptr from, std::uint64_t bytes) {
+  Box box;
+  box.width = bytes;
+  return on_stream(site, stream, [&](const StreamPtr& s) {
+    return submit_copy(s, site.name(), within(to_context, linear(to)), within(from_context, linear(from)),
+                       box, Waits::kAsync);
+  });
+}
+
 CUresult copy_array(Site& site, CUstream stream, CUarray to, Side to_side, CUarray from, Side from_side,
                     std::uint64_t bytes, Waits waits) {
   return on_stream(site, stream, [&](const StreamPtr& s) -> CUresult {
@@ -65,12 +75,13 @@ CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) {
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
   return copy(SIM_SITE(cuMemcpyDtoDAsync_v2), stream, linear(to), linear(from), n, Waits::kAsync);
 }
-CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n) {
-  return copy(SIM_SITE(cuMemcpyPeer), nullptr, linear(to), linear(from), n, Waits::kAsync);
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                      size_t n) {
+  return copy_peer(SIM_SITE(cuMemcpyPeer), nullptr, to_context, to, from_context, from, n);
 }
-CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n,
-                           CUstream stream) {
-  return copy(SIM_SITE(cuMemcpyPeerAsync), stream, linear(to), linear(from), n, Waits::kAsync);
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           size_t n, CUstream stream) {
+  return copy_peer(SIM_SITE(cuMemcpyPeerAsync), stream, to_context, to, from_context, from, n);
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray to, size_t offset, CUdeviceptr from, size_t n) {

@@ -2,6 +2,8 @@
 // an address with pitches, or an array with offsets.
 #include <cuda.h>
 
+#include <type_traits>
+
 #include "sim/copies.hpp"
 #include "sim/entry.hpp"
 
@@ -20,6 +22,7 @@ struct Description {
   std::uint64_t z;
   std::uint64_t pitch;
   std::uint64_t height;
+  CUcontext context = nullptr;  // of a copy between contexts
 };
 
 CUresult make_side(const Description& d, std::uint64_t width, Side& side) {
@@ -33,6 +36,7 @@ CUresult make_side(const Description& d, std::uint64_t width, Side& side) {
   side.pitch = d.pitch != 0 ? d.pitch : width;
   side.slice = side.pitch * d.height;
   side.offset = d.x + d.y * side.pitch + d.z * side.slice;
+  if (d.context != nullptr) side = within(d.context, side);
   return d.pitch != 0 && d.pitch < width ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -59,10 +63,14 @@ CUresult copy_2d(Site& site, CUstream stream, const CUDA_MEMCPY2D* c, Waits wait
 template <typename Copy>
 CUresult copy_3d(Site& site, CUstream stream, const Copy* c, Waits waits) {
   if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Description to{c->dstMemoryType, c->dstDevice, c->dstHost,  c->dstArray, c->dstXInBytes,
-                       c->dstY,          c->dstZ,      c->dstPitch, c->dstHeight};
-  const Description from{c->srcMemoryType, c->srcDevice, c->srcHost,  c->srcArray, c->srcXInBytes,
-                         c->srcY,          c->srcZ,      c->srcPitch, c->srcHeight};
+  Description to{c->dstMemoryType, c->dstDevice, c->dstHost,  c->dstArray, c->dstXInBytes,
+                 c->dstY,          c->dstZ,      c->dstPitch, c->dstHeight};
+  Description from{c->srcMemoryType, c->srcDevice, c->srcHost,  c->srcArray, c->srcXInBytes,
+                   c->srcY,          c->srcZ,      c->srcPitch, c->srcHeight};
+  if constexpr (std::is_same_v<Copy, CUDA_MEMCPY3D_PEER>) {
+    to.context = c->dstContext;
+    from.context = c->srcContext;
+  }
   return copy(site, stream, to, from, Box{c->WidthInBytes, c->Height, c->Depth}, waits);
 }
 

@@ -98,15 +98,16 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph handle, const CUgraph
 }
 
 CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
-                              const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
-  return with_graph(
-      SIM_SITE(cuGraphAddMemsetNode), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
-        if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        auto work =
-            memset_work("memset node", p->dst, p->pitch, p->value, p->elementSize, p->width, p->height);
-        if (work == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEMSET, std::move(work));
-      });
+                              const CUDA_MEMSET_NODE_PARAMS* p, CUcontext context) {
+  return with_graph(SIM_SITE(cuGraphAddMemsetNode), handle,
+                    [&](const std::shared_ptr<Graph>& graph) -> CUresult {
+                      if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                      const auto owner = state().contexts.find(context);
+                      auto work = memset_work("memset node", owner != nullptr ? owner->device : 0, p->dst,
+                                              p->pitch, p->value, p->elementSize, p->width, p->height);
+                      if (work == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                      return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEMSET, std::move(work));
+                    });
 }
 
 CUresult cuGraphAddHostNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,

@@ -13,6 +13,7 @@
 #include "base/format.hpp"
 #include "sim/capture.hpp"
 #include "sim/entry.hpp"
+#include "sim/mapped_memory.hpp"
 
 using namespace cupool::sim;
 
@@ -147,9 +148,11 @@ CUresult cuMemGetHandleForAddressRange(void* out, CUdeviceptr p, size_t bytes, C
     const bool sound = out != nullptr && found != nullptr && type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD &&
                        flags == 0 && bytes != 0 && p % kPage == 0 && bytes % kPage == 0;
     if (!sound || !state().allocations.holds(p, bytes)) return CUDA_ERROR_INVALID_VALUE;
-    if (found->kind != MemoryKind::kDevice && found->kind != MemoryKind::kMapped)
-      return CUDA_ERROR_NOT_SUPPORTED;
-    const int file = fcntl(state().arena(found->device).fd(), F_DUPFD_CLOEXEC, 0);
+    const bool mapped = found->kind == MemoryKind::kMapped && !found->is_host_chunk();
+    if (found->kind != MemoryKind::kDevice && !mapped) return CUDA_ERROR_NOT_SUPPORTED;
+    const int lies_in =
+        mapped ? mapped_memory().physical[found->physical].fd : state().arena(found->device).fd();
+    const int file = fcntl(lies_in, F_DUPFD_CLOEXEC, 0);
     if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
     state().shared_with_processes = true;
     std::memcpy(out, &file, sizeof file);

@@ -6,6 +6,7 @@
 #include "sim/capture.hpp"
 #include "sim/entry.hpp"
 #include "sim/lives.hpp"
+#include "sim/mapped_memory.hpp"
 
 using namespace cupool::sim;
 
@@ -16,6 +17,7 @@ CUresult allocate(Context& context, CUdeviceptr* out, std::uint64_t bytes, const
   if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   const CUresult allowed = check_unsafe_call();
   if (allowed != CUDA_SUCCESS) return allowed;
+  collect_lingering_chunks();
   const Allocation* const made = state().allocations.create(context, bytes, MemoryKind::kDevice);
   if (made == nullptr) {
     *out = 0;
@@ -87,6 +89,7 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
 
 CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   return in_context(SIM_SITE(cuMemGetInfo_v2), [&](Context& context) -> CUresult {
+    collect_lingering_chunks();
     const Arena& arena = state().arena(context.device);
     if (free_bytes != nullptr) *free_bytes = arena.capacity() - arena.used();
     if (total != nullptr) *total = arena.capacity();

@@ -3,7 +3,9 @@
 #include <cuda.h>
 
 #include <cstring>
+#include <optional>
 
+#include "sim/contexts.hpp"
 #include "sim/entry.hpp"
 #include "sim/mapped_memory.hpp"
 
@@ -23,14 +25,54 @@ bool on_host(const Allocation& a) {
   return a.kind == MemoryKind::kPinned || a.kind == MemoryKind::kRegistered;
 }
 
-CUresult handle_types(void* out, const Allocation& a) {
-  unsigned long long types = 0;
-  if (a.kind == MemoryKind::kMapped)
-    types = mapped_memory().physical[a.physical].properties.requestedHandleTypes;
-  return put<unsigned long long>(out, types);
+// What the device of the current context may do there.
+unsigned access_flags(const Allocation& mapping) {
+  ContextPtr context;
+  if (current_context(context) != CUDA_SUCCESS) return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+  return mapping.access[static_cast<std::size_t>(context->device)];
+}
+
+CUresult answer_zero(void* out) {
+  put<CUdeviceptr>(out, 0u);
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+// What differs for mapped memory; nullopt: nothing, the answer is that for any memory.
+std::optional<CUresult> answer_mapped(void* out, CUpointer_attribute which, const Allocation& a,
+                                      CUdeviceptr p) {
+  const PhysicalMemory& memory = mapped_memory().physical[a.physical];
+  const Reservation reservation = reservation_of(p, 1);
+  const auto& flags = memory.properties.allocFlags;
+  switch (which) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      return put<unsigned>(out, a.is_host_chunk() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (a.host_access != CU_MEM_ACCESS_FLAGS_PROT_NONE) return put<CUdeviceptr>(out, p);
+      return answer_zero(out);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return put<CUdeviceptr>(out, reservation.base);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return put<size_t>(out, reservation.bytes);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return put<unsigned long long>(out, memory.properties.requestedHandleTypes);
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return put<unsigned>(out, !a.is_host_chunk() && flags.gpuDirectRDMACapable != 0 ? 1u : 0u);
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      return put<unsigned>(out, (flags.usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS) != 0 ? 1u : 0u);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return put<unsigned>(out, access_flags(a));
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return put<unsigned long long>(out, memory.block_id);
+    default:
+      return std::nullopt;
+  }
 }
 
 CUresult answer(void* out, CUpointer_attribute which, const Allocation& a, CUdeviceptr p) {
+  if (a.kind == MemoryKind::kMapped) {
+    const std::optional<CUresult> own = answer_mapped(out, which, a, p);
+    if (own.has_value()) return *own;
+  }
   const bool owned = a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged || on_host(a);
   switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -41,8 +83,7 @@ CUresult answer(void* out, CUpointer_attribute which, const Allocation& a, CUdev
       return put<CUdeviceptr>(out, p);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (on_host(a) || a.kind == MemoryKind::kManaged) return put<CUdeviceptr>(out, p);
-      put<CUdeviceptr>(out, 0u);
-      return CUDA_ERROR_INVALID_VALUE;
+      return answer_zero(out);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
       std::memset(out, 0, sizeof(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS));
       return a.kind == MemoryKind::kDevice ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -69,9 +110,9 @@ CUresult answer(void* out, CUpointer_attribute which, const Allocation& a, CUdev
     case CU_POINTER_ATTRIBUTE_MAPPED:
       return put<unsigned>(out, 1u);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      return handle_types(out, a);
+      return put<unsigned long long>(out, 0u);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      return put<unsigned>(out, a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kMapped ? 1u : 0u);
+      return put<unsigned>(out, a.kind == MemoryKind::kDevice ? 1u : 0u);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return put<unsigned>(out, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
@@ -143,6 +184,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute which, CUd
     if (value == nullptr || found == nullptr || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    if (found->kind == MemoryKind::kMapped) return CUDA_ERROR_NOT_SUPPORTED;
     unsigned flag = 0;
     std::memcpy(&flag, value, sizeof flag);
     found->sync_memops = flag != 0;

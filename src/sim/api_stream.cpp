@@ -31,7 +31,7 @@ CUresult write_value(Site& site, CUstream stream, CUdeviceptr p, T value) {
     work->touches.push_back(Span{p, p + sizeof(T)});
     const std::uint64_t id = s->context->id;
     work->run = [=]() -> CUresult {
-      std::uint8_t* const memory = device_bytes(p, sizeof value, id);
+      std::uint8_t* const memory = device_bytes(p, sizeof value, id, Touch::kWrite);
       if (memory == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
       __atomic_store_n(reinterpret_cast<T*>(memory), value, __ATOMIC_RELEASE);
       return CUDA_SUCCESS;
@@ -63,7 +63,7 @@ CUresult wait_value(Site& site, CUstream stream, CUdeviceptr p, T value, unsigne
     work->touches.push_back(Span{p, p + sizeof(T)});
     const std::uint64_t id = s->context->id;
     work->ready = [=] {
-      const std::uint8_t* const memory = device_bytes(p, sizeof value, id);
+      const std::uint8_t* const memory = device_bytes(p, sizeof value, id, Touch::kRead);
       return memory == nullptr ||
              holds_true<T>(__atomic_load_n(reinterpret_cast<const T*>(memory), __ATOMIC_ACQUIRE), value,
                            flags);

@@ -39,6 +39,7 @@ std::uint64_t span_for(std::uint64_t capacity) {
   return std::max(capacity / 2 * 3 / kGranule * kGranule, kLeastSpan);
 }
 std::uint64_t most_capacity() { return room_at == kRoomBegin ? 4ull << 30 : 384ull << 20; }
+std::uint64_t most_addresses() { return kLeastSpan; }
 void* place_for(std::uint64_t bytes) {
   if (kRoomEnd - room_at < bytes) return nullptr;
   void* const place = reinterpret_cast<void*>(room_at);
@@ -49,6 +50,7 @@ void* place_for(std::uint64_t bytes) {
 // Four times the capacity in addresses: freeing and reserving in any order never runs out of room.
 std::uint64_t span_for(std::uint64_t capacity) { return std::max(capacity * 4, kLeastSpan); }
 std::uint64_t most_capacity() { return UINT64_MAX; }
+std::uint64_t most_addresses() { return UINT64_MAX; }
 void* place_for(std::uint64_t) { return nullptr; }
 #endif
 
@@ -61,13 +63,26 @@ Arena::Arena(std::uint64_t capacity_bytes)
   span_ = span_for(capacity_);
   fd_ = memfd_create("cupool-sim", MFD_CLOEXEC);
   if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(span_)) != 0) fail("cupool-sim: memfd");
-  const auto raw = reinterpret_cast<std::uintptr_t>(
-      must_map(place_for(span_ + kGranule), span_ + kGranule, PROT_NONE, kNothing, -1, 0));
-  base_ = (raw + kGranule - 1) / kGranule * kGranule;
+  reserve_span(span_);
   view_ = static_cast<std::uint8_t*>(
       must_map(place_for(span_), span_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0));
   // A forked child has no device: the parent's memory must not be reachable there.
   madvise(view_, span_, MADV_DONTFORK);
+}
+
+std::unique_ptr<Arena> Arena::of_addresses(std::uint64_t bytes) {
+  std::unique_ptr<Arena> made(new Arena());
+  made->reserve_span(std::min(bytes, most_addresses()) / kGranule * kGranule);
+  made->view_ =
+      static_cast<std::uint8_t*>(must_map(place_for(made->span_), made->span_, PROT_NONE, kNothing, -1, 0));
+  return made;
+}
+
+void Arena::reserve_span(std::uint64_t bytes) {
+  span_ = bytes;
+  const auto raw = reinterpret_cast<std::uintptr_t>(
+      must_map(place_for(span_ + kGranule), span_ + kGranule, PROT_NONE, kNothing, -1, 0));
+  base_ = (raw + kGranule - 1) / kGranule * kGranule;
   free_[0] = span_ / kGranule;
   present_.assign(span_ / kGranule, 0);
 }
@@ -162,9 +177,27 @@ bool Arena::map(CUdeviceptr at, std::uint64_t bytes, int fd, std::uint64_t offse
 
 void Arena::unmap(CUdeviceptr at, std::uint64_t bytes) {
   mark(at, granules_for(bytes), false);
+  if (fd_ < 0) {
+    must_map(bytes_at(at), bytes, PROT_NONE, kNothing | MAP_FIXED, -1, 0);
+    return;
+  }
   must_map(bytes_at(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd_,
            offset_of(at));
   madvise(bytes_at(at), bytes, MADV_DONTFORK);
+}
+
+bool Arena::show_to_host(CUdeviceptr at, std::uint64_t bytes, int protection, int fd, std::uint64_t offset) {
+  void* const where = reinterpret_cast<void*>(at);
+  if (mmap(where, bytes, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd,
+           static_cast<off_t>(offset)) == MAP_FAILED) {
+    return false;
+  }
+  madvise(where, bytes, MADV_DONTFORK);
+  return true;
+}
+
+void Arena::hide_from_host(CUdeviceptr at, std::uint64_t bytes) {
+  must_map(reinterpret_cast<void*>(at), bytes, PROT_NONE, kNothing | MAP_FIXED, -1, 0);
 }
 
 bool Arena::mapped(CUdeviceptr p, std::uint64_t bytes) const {

@@ -27,7 +27,14 @@ std::uint64_t extent(const Side& side, const Box& box) {
   return (box.depth - 1) * side.slice + (box.height - 1) * side.pitch + box.width;
 }
 
-Side with_array_shape(Side side) {
+bool is_host_chunk(const Side& side) {
+  if (where(side) != Where::kDevice) return false;
+  const Allocation* const found = state().allocations.holding(side.address + side.offset);
+  return found != nullptr && found->is_host_chunk();
+}
+
+Side completed(Side side, const Stream& stream) {
+  if (side.device == CU_DEVICE_INVALID) side.device = stream.context->device;
   if (side.array == nullptr) return side;
   side.pitch = side.array->row;
   side.slice = side.array->row * side.array->rows;
@@ -45,13 +52,17 @@ bool lies_inside(const Side& side, const Box& box) {
   }
 }
 
-// Where the bytes are when the operation runs; null: they are gone.
-std::uint8_t* locate(const Side& side, const Box& box) {
+// Where the bytes are when the operation runs; null: they are gone, or not for this device.
+std::uint8_t* locate(const Side& side, const Box& box, Touch touch) {
   if (side.array != nullptr) return array_bytes(*side.array) + side.offset;
   const CUdeviceptr p = side.address + side.offset;
   const Arena* const arena = state().arena_of(p);
   if (arena == nullptr) return reinterpret_cast<std::uint8_t*>(p);
-  return arena->mapped(p, extent(side, box)) ? arena->bytes_at(p) : nullptr;
+  const std::uint64_t bytes = extent(side, box);
+  if (!arena->mapped(p, bytes)) return nullptr;
+  const bool anywhere = arena != state().reservations.get();
+  return anywhere || state().allocations.mapped_for(side.device, p, bytes, touch) ? arena->bytes_at(p)
+                                                                                  : nullptr;
 }
 
 void move_box(std::uint8_t* to, const Side& to_side, const std::uint8_t* from, const Side& from_side,
@@ -82,8 +93,8 @@ std::shared_ptr<Work> copy_work(const char* what, const Side& to, const Side& fr
     staged = std::make_shared<std::vector<std::uint8_t>>(first, first + extent(from, box));
   }
   work->run = [to, from, box, staged]() -> CUresult {
-    const std::uint8_t* const source = staged != nullptr ? staged->data() : locate(from, box);
-    std::uint8_t* const target = locate(to, box);
+    const std::uint8_t* const source = staged != nullptr ? staged->data() : locate(from, box, Touch::kRead);
+    std::uint8_t* const target = locate(to, box, Touch::kWrite);
     if (source == nullptr || target == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
     move_box(target, to, source, from, box);
     return CUDA_SUCCESS;
@@ -93,10 +104,16 @@ std::shared_ptr<Work> copy_work(const char* what, const Side& to, const Side& fr
 
 }  // namespace
 
+Side within(CUcontext context, Side side) {
+  const auto found = state().contexts.find(context);
+  if (found != nullptr) side.device = found->device;
+  return side;
+}
+
 CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to_asked, const Side& from_asked,
                      const Box& box, Waits waits) {
-  const Side to = with_array_shape(to_asked);
-  const Side from = with_array_shape(from_asked);
+  const Side to = completed(to_asked, *stream);
+  const Side from = completed(from_asked, *stream);
   if (waits == Waits::kSync) {
     const CUresult allowed = check_stream_wait(*stream);
     if (allowed != CUDA_SUCCESS) return allowed;
@@ -106,8 +123,8 @@ CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to_a
   const bool capturing = stream->capture != nullptr;
   const bool from_pageable = where(from) == Where::kPageable;
   const bool to_pageable = where(to) == Where::kPageable;
-  const bool on_host =
-      from_pageable || to_pageable || where(from) == Where::kPinned || where(to) == Where::kPinned;
+  const bool on_host = from_pageable || to_pageable || where(from) == Where::kPinned ||
+                       where(to) == Where::kPinned || is_host_chunk(from) || is_host_chunk(to);
   const CUresult result = submit(stream, copy_work(what, to, from, box, from_pageable && !capturing));
   if (result != CUDA_SUCCESS || capturing) return result;
   if ((waits == Waits::kSync && on_host) || to_pageable) {
@@ -117,7 +134,7 @@ CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to_a
   return stream->context->error;
 }
 
-std::shared_ptr<const Work> memset_work(const char* what, CUdeviceptr p, std::uint64_t pitch,
+std::shared_ptr<const Work> memset_work(const char* what, int device, CUdeviceptr p, std::uint64_t pitch,
                                         unsigned pattern, unsigned unit, std::uint64_t width,
                                         std::uint64_t height) {
   Box box;
@@ -125,12 +142,13 @@ std::shared_ptr<const Work> memset_work(const char* what, CUdeviceptr p, std::ui
   box.height = height;
   Side to = linear(p);
   to.pitch = pitch;
+  to.device = device;
   if (p % unit != 0 || where(to) == Where::kPageable || !lies_inside(to, box)) return nullptr;
   auto work = std::make_shared<Work>();
   work->what = what;
   add_touch(*work, to, box);
   work->run = [=]() -> CUresult {
-    std::uint8_t* const target = locate(to, box);
+    std::uint8_t* const target = locate(to, box, Touch::kWrite);
     if (target == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
     for (std::uint64_t y = 0; y < height; ++y) {
       std::uint8_t* const row = target + y * pitch;
@@ -148,7 +166,7 @@ std::shared_ptr<const Work> memset_work(const char* what, CUdeviceptr p, std::ui
 CUresult submit_memset(const StreamPtr& stream, const char* what, CUdeviceptr p, std::uint64_t pitch,
                        unsigned pattern, unsigned unit, std::uint64_t width, std::uint64_t height) {
   if (width == 0 || height == 0) return CUDA_SUCCESS;
-  auto work = memset_work(what, p, pitch, pattern, unit, width, height);
+  auto work = memset_work(what, stream->context->device, p, pitch, pattern, unit, width, height);
   return work == nullptr ? CUDA_ERROR_INVALID_VALUE : submit(stream, std::move(work));
 }
 

@@ -20,6 +20,8 @@ struct Side {
   std::uint64_t offset = 0;  // bytes to the first element
   std::uint64_t pitch = 0;   // bytes from row to row
   std::uint64_t slice = 0;   // bytes from slice to slice
+  // The device that reaches it, which matters for mapped memory: the stream's own unless the call names one.
+  int device = CU_DEVICE_INVALID;
 };
 
 struct Box {
@@ -34,13 +36,15 @@ inline Side linear(CUdeviceptr p) {
   return side;
 }
 inline Side linear(const void* p) { return linear(reinterpret_cast<CUdeviceptr>(p)); }
+// A side that a context of its own reaches: copies between contexts need no access of one to the other's.
+Side within(CUcontext context, Side side);
 
 enum class Waits { kAsync, kSync };
 
 CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to, const Side& from,
                      const Box& box, Waits waits);
 // `pattern` has `unit` bytes (1, 2 or 4); width counts units. Null: the memory is not there to be set.
-std::shared_ptr<const Work> memset_work(const char* what, CUdeviceptr p, std::uint64_t pitch,
+std::shared_ptr<const Work> memset_work(const char* what, int device, CUdeviceptr p, std::uint64_t pitch,
                                         unsigned pattern, unsigned unit, std::uint64_t width,
                                         std::uint64_t height);
 CUresult submit_memset(const StreamPtr& stream, const char* what, CUdeviceptr p, std::uint64_t pitch,

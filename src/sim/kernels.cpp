@@ -19,7 +19,7 @@ T parameter(void** parameters, int index) {
 
 CUresult run_fill(CUdeviceptr p, std::uint64_t bytes, unsigned value, std::uint64_t context_id) {
   if (bytes == 0) return CUDA_SUCCESS;
-  std::uint8_t* const memory = device_bytes(p, bytes, context_id);
+  std::uint8_t* const memory = device_bytes(p, bytes, context_id, Touch::kWrite);
   if (memory == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
   std::memset(memory, static_cast<int>(value & 0xff), bytes);
   return CUDA_SUCCESS;
@@ -29,14 +29,14 @@ CUresult run_check(CUdeviceptr p, std::uint64_t bytes, unsigned value, CUdevicep
                    std::uint64_t context_id) {
   std::uint64_t wrong = 0;
   if (bytes > 0) {
-    const std::uint8_t* const memory = device_bytes(p, bytes, context_id);
+    const std::uint8_t* const memory = device_bytes(p, bytes, context_id, Touch::kRead);
     if (memory == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
     const auto expected = static_cast<std::uint8_t>(value);
     // All right is the usual case, and comparing the bytes with their neighbours finds it fast.
     const bool all_right = memory[0] == expected && std::memcmp(memory, memory + 1, bytes - 1) == 0;
     if (!all_right) wrong = bytes - static_cast<std::uint64_t>(std::count(memory, memory + bytes, expected));
   }
-  std::uint8_t* const sum = device_bytes(errors, sizeof wrong, context_id);
+  std::uint8_t* const sum = device_bytes(errors, sizeof wrong, context_id, Touch::kWrite);
   if (sum == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
   std::uint64_t total;
   std::memcpy(&total, sum, sizeof total);
@@ -47,7 +47,7 @@ CUresult run_check(CUdeviceptr p, std::uint64_t bytes, unsigned value, CUdevicep
 
 // A word that is not there ends the wait too: the operation then fails.
 bool word_is(CUdeviceptr p, unsigned wanted, std::uint64_t context_id) {
-  const std::uint8_t* const memory = device_bytes(p, sizeof wanted, context_id);
+  const std::uint8_t* const memory = device_bytes(p, sizeof wanted, context_id, Touch::kRead);
   return memory == nullptr ||
          __atomic_load_n(reinterpret_cast<const unsigned*>(memory), __ATOMIC_ACQUIRE) == wanted;
 }
@@ -105,7 +105,8 @@ std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Cont
     work->touches.push_back(Span{p, p + sizeof wanted});
     work->ready = [=] { return word_is(p, wanted, id); };
     work->run = [=] {
-      return device_bytes(p, sizeof wanted, id) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+      const bool there = device_bytes(p, sizeof wanted, id, Touch::kRead) != nullptr;
+      return there ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
     };
     return work;
   }
@@ -137,7 +138,7 @@ CUresult prepare_launch(KernelKind kind, Context& context) {
   return CUDA_SUCCESS;
 }
 
-std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id) {
+std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id, Touch touch) {
   State& s = state();
   Arena* const arena = s.arena_of(p);
   if (arena == nullptr) {
@@ -146,12 +147,16 @@ std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t con
   }
   if (!arena->mapped(p, bytes)) return nullptr;
   const auto context = s.context_by_id(context_id);
-  if (context == nullptr || arena == &s.arena(context->device)) return arena->bytes_at(p);
-  // Another device's memory: managed always, mapped by its own access rights, the rest by peer access.
+  if (context == nullptr) return arena->bytes_at(p);
+  if (arena == s.reservations.get()) {
+    return s.allocations.mapped_for(context->device, p, bytes, touch) ? arena->bytes_at(p) : nullptr;
+  }
+  if (arena == &s.arena(context->device)) return arena->bytes_at(p);
+  // Another device's memory: managed always, the rest by peer access.
   const Allocation* const owner = s.allocations.holding(p);
   if (owner == nullptr) return nullptr;
-  const bool open = owner->kind == MemoryKind::kManaged || owner->kind == MemoryKind::kMapped ||
-                    owner->kind == MemoryKind::kPooled || owner->kind == MemoryKind::kImported;
+  const bool open = owner->kind == MemoryKind::kManaged || owner->kind == MemoryKind::kPooled ||
+                    owner->kind == MemoryKind::kImported;
   const auto& peers = context->peers;
   if (!open && std::find(peers.begin(), peers.end(), owner->context_id) == peers.end()) return nullptr;
   return arena->bytes_at(p);

@@ -15,6 +15,7 @@
 
 #include <memory>
 
+#include "sim/allocations.hpp"
 #include "sim/model.hpp"
 
 namespace cupool::sim {
@@ -27,7 +28,7 @@ std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Cont
 // Takes the memory that the driver itself needs for the kernel, or tells why there is none.
 CUresult prepare_launch(KernelKind kind, Context& context);
 
-// Device memory an operation may touch, or null: then the access is illegal. For kernels and copies alike.
-std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id);
+// Device memory that work of this context may touch, or null: then the access is illegal.
+std::uint8_t* device_bytes(CUdeviceptr p, std::uint64_t bytes, std::uint64_t context_id, Touch touch);
 
 }  // namespace cupool::sim

@@ -187,14 +187,20 @@ void Oracle::operation(const Stream& stream, std::uint64_t position, const Vecto
   for (const Span& span : work.touches) {
     if (span.lo >= span.hi) continue;
     bool belongs = false;
+    const auto tell = [&] {
+      if (story != nullptr) return;
+      story = std::make_shared<const std::string>(describe_operation(stream, position, work));
+      kept = std::make_shared<const VectorClock>(after);
+    };
+    if (!mappings_.empty()) {
+      tell();
+      note_in_mappings(Access{stream.timeline, position, span.lo, span.hi, kept, story});
+    }
     each_live(span.lo, span.hi, [&](const LifePtr& life) {
       belongs = true;
       const CUdeviceptr lo = std::max(span.lo, life->lo);
       const CUdeviceptr hi = std::min(span.hi, life->hi);
-      if (story == nullptr) {
-        story = std::make_shared<const std::string>(describe_operation(stream, position, work));
-        kept = std::make_shared<const VectorClock>(after);
-      }
+      tell();
       judge(*life, lo, hi, after, *story, host);
       note(*life, Access{stream.timeline, position, lo, hi, kept, story});
     });
@@ -206,6 +212,31 @@ void Oracle::host_touch(CUdeviceptr lo, CUdeviceptr hi, const VectorClock& host)
   each_live(lo, hi, [&](const LifePtr& life) {
     judge(*life, std::max(lo, life->lo), std::min(hi, life->hi), host, "a touch by the host", host);
   });
+}
+
+void Oracle::mapping_begins(CUdeviceptr p, std::uint64_t bytes) { mappings_[p] = Mapping{p + bytes, {}}; }
+
+void Oracle::note_in_mappings(const Access& access) {
+  auto next = mappings_.upper_bound(access.lo);
+  if (next != mappings_.begin() && std::prev(next)->second.hi > access.lo) --next;
+  for (; next != mappings_.end() && next->first < access.hi; ++next) {
+    next->second.newest[access.timeline] = access;
+  }
+}
+
+void Oracle::report_unmapped(CUdeviceptr p, const Mapping& mapping, const Access& access,
+                             const std::string& how) {
+  const CUdeviceptr lo = std::max(p, access.lo);
+  const CUdeviceptr hi = std::min(mapping.hi, access.hi);
+  std::string lives;
+  const auto name = [&](const Life& life) {
+    lives += (lives.empty() ? " of " : " and of ") + describe(life);
+  };
+  each_live(lo, hi, [&](const LifePtr& life) { name(*life); });
+  if (lives.empty()) each_ended(lo, hi, name);
+  report("unmapped under work: " + how + " takes " + hex_span(p, mapping.hi) +
+         " away\n      and nobody has seen the end of\n      " + *access.story + lives + "\n      on bytes " +
+         hex_span(lo, hi));
 }
 
 void Oracle::memory_gone(CUdeviceptr lo, CUdeviceptr hi, const char* how) {

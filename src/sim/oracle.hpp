@@ -3,6 +3,8 @@
 // older life has an operation that is not ordered before it is a hazard, whatever the schedule did.
 // Guarded by the state mutex. Judges at submission, from clocks alone: it must never look at what has run,
 // save through the host clock, which is what the program itself has seen finished.
+// Mapped memory is watched beside the lives in it: unmapping does not wait, so whoever unmaps must have seen
+// the end of all work there.
 #pragma once
 
 #include <cuda.h>
@@ -43,6 +45,12 @@ class Oracle {
   // Memory went back to the device: nobody may still be living there.
   void memory_gone(CUdeviceptr lo, CUdeviceptr hi, const char* how);
 
+  // Memory was mapped; it is about to be unmapped by a call that `how` describes. `over` tells whether the
+  // operation at a position of a timeline can no longer touch anything.
+  void mapping_begins(CUdeviceptr p, std::uint64_t bytes);
+  template <typename Over>
+  void mapping_ends(CUdeviceptr p, const std::string& how, Over&& over);
+
   std::uint64_t hazards() const { return hazards_; }
   std::uint64_t lives() const { return next_number_ - 1; }
   std::uint64_t strays() const { return strays_; }
@@ -66,6 +74,11 @@ class Oracle {
     std::vector<Access> accesses;
   };
   using LifePtr = std::shared_ptr<Life>;
+  // The newest operation of each timeline is enough: those before it in its timeline are over when it is.
+  struct Mapping {
+    CUdeviceptr hi = 0;
+    std::map<TimelineId, Access> newest;
+  };
 
   template <typename F>
   void each_live(CUdeviceptr lo, CUdeviceptr hi, F&& visit);
@@ -78,16 +91,29 @@ class Oracle {
              const std::string& story, const VectorClock& host);
   void note(Life& life, Access access);
   void report(const std::string& story);
+  void note_in_mappings(const Access& access);
+  void report_unmapped(CUdeviceptr p, const Mapping& mapping, const Access& access, const std::string& how);
   static std::string describe(const Life& life);
 
   std::map<CUdeviceptr, LifePtr> live_;
   std::unordered_map<std::uint64_t, std::vector<LifePtr>> ended_;  // by 2 MiB page, while they have accesses
   std::map<CUdeviceptr, LifePtr> last_ended_;                      // for revive()
   std::map<std::pair<std::uint64_t, std::uint64_t>, bool> told_;   // pairs of lives already reported
+  std::map<CUdeviceptr, Mapping> mappings_;
   std::vector<std::string> stories_;
   std::uint64_t hazards_ = 0;
   std::uint64_t strays_ = 0;
   std::uint64_t next_number_ = 1;
 };
+
+template <typename Over>
+void Oracle::mapping_ends(CUdeviceptr p, const std::string& how, Over&& over) {
+  const auto found = mappings_.find(p);
+  if (found == mappings_.end()) return;
+  for (const auto& [timeline, access] : found->second.newest) {
+    if (!over(timeline, access.position)) report_unmapped(p, found->second, access, how);
+  }
+  mappings_.erase(found);
+}
 
 }  // namespace cupool::sim

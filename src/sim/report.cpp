@@ -28,10 +28,15 @@ void write_json(const char* path) {
   say(file,
       "{{\"alloc_calls\":{}, \"free_calls\":{}, \"current_bytes\":{}, \"peak_bytes\":{}, \"launches\":{}, "
       "\"hazards\":{}, \"lives\":{}, \"operations\":{}, \"strays\":{}, \"streams_created\":{}, "
-      "\"context_records\":{}, \"context_waits\":{}, \"peak_asked_bytes\":{}, \"added_waits\":{}}}\n",
+      "\"context_records\":{}, \"context_waits\":{}, \"peak_asked_bytes\":{}, \"added_waits\":{}, "
+      "\"reserve_calls\":{}, \"create_calls\":{}, \"map_calls\":{}, \"access_calls\":{}, "
+      "\"access_chunks\":{}, \"unmap_calls\":{}, \"unmap_chunks\":{}, \"release_calls\":{}, "
+      "\"host_chunk_bytes\":{}, \"peak_host_chunk_bytes\":{}}}\n",
       c.alloc_calls, c.free_calls, s.used_bytes(), c.peak_bytes, c.launches, s.oracle.hazards(),
       s.oracle.lives(), c.operations, s.oracle.strays(), c.streams_created, c.context_records,
-      c.context_waits, c.peak_asked_bytes, s.added_waits.count());
+      c.context_waits, c.peak_asked_bytes, s.added_waits.count(), c.reserve_calls, c.create_calls,
+      c.map_calls, c.access_calls, c.access_chunks, c.unmap_calls, c.unmap_chunks, c.release_calls,
+      s.host_chunks != nullptr ? s.host_chunks->used() : 0, c.peak_host_chunk_bytes);
   std::fclose(file);
 }
 

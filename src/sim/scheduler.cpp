@@ -42,6 +42,11 @@ void finish_head(const StreamPtr& stream) {
   if (stream->destroyed) retire_stream(stream);
 }
 
+void fail(Context& context, CUresult error) {
+  context.error = error;
+  for (const StreamPtr& stream : context.streams) state().timelines[stream->timeline].broken = true;
+}
+
 void step(const StreamPtr& stream) {
   State& s = state();
   ++s.progress;
@@ -60,7 +65,7 @@ void step(const StreamPtr& stream) {
     }
     if (work->run != nullptr) {
       const CUresult result = work->run();
-      if (result != CUDA_SUCCESS) context.error = result;
+      if (result != CUDA_SUCCESS) fail(context, result);
     }
   }
   finish_head(stream);

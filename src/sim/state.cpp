@@ -21,6 +21,12 @@ thread_local ThreadState thread_state{};
 
 namespace {
 
+constexpr std::uint64_t kLeastHostMemory = 4ull << 30;
+// Addresses are plenty: a program may reserve many times what there is to map.
+constexpr std::uint64_t kReservationsPerMemory = 16;
+constexpr std::uint64_t kLeastReservations = 64ull << 30;
+constexpr std::uint64_t kMostReservations = 16ull << 40;
+
 std::mutex start_mutex;
 State* the_state = nullptr;
 std::atomic<std::uint64_t> next_thread{1};
@@ -49,7 +55,22 @@ Arena* State::arena_of(CUdeviceptr p) {
   for (const auto& one : arenas) {
     if (one->contains(p)) return one.get();
   }
-  return nullptr;
+  return reservations != nullptr && reservations->contains(p) ? reservations.get() : nullptr;
+}
+
+Arena& State::chunk_arena(int device) {
+  if (device != CU_DEVICE_CPU) return arena(device);
+  if (host_chunks == nullptr)
+    host_chunks = std::make_unique<Arena>(std::max(options().memory, kLeastHostMemory));
+  return *host_chunks;
+}
+
+Arena& State::reservation_arena() {
+  if (reservations == nullptr) {
+    const std::uint64_t several = options().memory * devices.size() * kReservationsPerMemory;
+    reservations = Arena::of_addresses(std::clamp(several, kLeastReservations, kMostReservations));
+  }
+  return *reservations;
 }
 
 std::shared_ptr<Context> State::context_by_id(std::uint64_t id) {
@@ -66,7 +87,11 @@ std::uint64_t State::used_bytes() const {
   return sum;
 }
 
-void State::note_usage() { counters.peak_bytes = std::max(counters.peak_bytes, used_bytes()); }
+void State::note_usage() {
+  counters.peak_bytes = std::max(counters.peak_bytes, used_bytes());
+  if (host_chunks != nullptr)
+    counters.peak_host_chunk_bytes = std::max(counters.peak_host_chunk_bytes, host_chunks->used());
+}
 
 State& state() { return *the_state; }
 

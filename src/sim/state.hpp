@@ -67,6 +67,16 @@ struct Counters {
   std::uint64_t streams_created = 0;
   std::uint64_t context_records = 0;
   std::uint64_t context_waits = 0;
+  // Virtual memory management, refused calls included.
+  std::uint64_t reserve_calls = 0;
+  std::uint64_t create_calls = 0;
+  std::uint64_t map_calls = 0;
+  std::uint64_t access_calls = 0;
+  std::uint64_t access_chunks = 0;  // each costs, however many there are in a call
+  std::uint64_t unmap_calls = 0;
+  std::uint64_t unmap_chunks = 0;
+  std::uint64_t release_calls = 0;
+  std::uint64_t peak_host_chunk_bytes = 0;
 };
 
 struct Timeline {
@@ -74,6 +84,7 @@ struct Timeline {
   std::uint64_t completed = 0;
   bool in_use = false;
   bool library = false;  // of a stream that the preloaded library made for itself
+  bool broken = false;   // its context failed: what is left of its work touches nothing
 };
 
 struct State {
@@ -82,7 +93,9 @@ struct State {
   StateMutex mutex;
   Counters counters;
   std::vector<Device> devices;
-  std::vector<std::unique_ptr<Arena>> arenas;
+  std::vector<std::unique_ptr<Arena>> arenas;  // of the devices
+  std::unique_ptr<Arena> reservations;         // addresses that programs reserve; made when first needed
+  std::unique_ptr<Arena> host_chunks;          // host memory to be mapped; made when first needed
   Allocations allocations;
   Oracle oracle;
   AddedWaits added_waits;
@@ -114,6 +127,9 @@ struct State {
 
   Arena& arena(int device) { return *arenas[static_cast<std::size_t>(device)]; }
   Arena* arena_of(CUdeviceptr p);
+  // Of a device, or of host memory (CU_DEVICE_CPU).
+  Arena& chunk_arena(int device);
+  Arena& reservation_arena();
   std::shared_ptr<Context> context_by_id(std::uint64_t id);
   std::uint64_t used_bytes() const;
   void note_usage();

@@ -25,10 +25,11 @@ TimelineId take_timeline() {
     const auto id = static_cast<TimelineId>(i);
     if (!t.in_use && t.completed == t.submitted && s.host.at(id) >= t.submitted) {
       t.in_use = true;
+      t.broken = false;
       return id;
     }
   }
-  s.timelines.push_back(Timeline{0, 0, true, false});
+  s.timelines.push_back(Timeline{0, 0, true, false, false});
   return static_cast<TimelineId>(s.timelines.size() - 1);
 }
 

@@ -193,15 +193,31 @@ struct Chapter {
   void (*tell)();
 };
 constexpr Chapter kChapters[] = {
-    {"answers", facts::answers}, {"blocking", facts::blocking},         {"order", facts::order},
-    {"streams", facts::streams}, {"capture", facts::capture},           {"contexts", facts::contexts},
-    {"illegal", facts::illegal}, {"proc_address", facts::proc_address}, {"ipc", facts::ipc},
+    {"answers", facts::answers},
+    {"blocking", facts::blocking},
+    {"order", facts::order},
+    {"streams", facts::streams},
+    {"capture", facts::capture},
+    {"contexts", facts::contexts},
+    {"illegal", facts::illegal},
+    {"proc_address", facts::proc_address},
+    {"ipc", facts::ipc},
+    {"mapped", facts::mapped},
+    {"mapped_refusals", facts::mapped_refusals},
+    {"mapped_access", facts::mapped_access},
+    {"mapped_host", facts::mapped_host},
+    {"mapped_contexts", facts::mapped_contexts},
+    {"mapped_sharing", facts::mapped_sharing},
+    {"no_access", facts::no_access},
+    {"no_access_copy", facts::no_access_copy},
+    {"read_only", facts::read_only},
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "open") == 0) return facts::open_handle(argv[2]);
+  if (argc == 3 && std::strcmp(argv[1], "open-chunk") == 0) return facts::open_chunk(argv[2]);
   for (const Chapter& chapter : kChapters) {
     if (argc != 2 || std::strcmp(argv[1], chapter.name) != 0) continue;
     chapter.tell();

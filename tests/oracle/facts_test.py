@@ -6,9 +6,9 @@ FACTS = harness.BUILD / "tests" / "oracle" / "facts"
 
 
 class FactsTest(harness.TestCase):
-    def assert_true(self, chapter, seeds=5):
+    def assert_true(self, chapter, seeds=5, **settings):
         for seed in range(1, seeds + 1):
-            result = harness.run([FACTS, chapter], env={"CUPOOL_SIM_SEED": str(seed)}, driver=harness.DRIVER)
+            result = harness.run([FACTS, chapter], env={"CUPOOL_SIM_SEED": str(seed), **settings}, driver=harness.DRIVER)
             self.assertEqual((0, ""), (result.code, result.out), f"seed {seed}\n{result.err}")
 
     def test_allocation_answers_as_the_real_driver(self):
@@ -35,6 +35,29 @@ class FactsTest(harness.TestCase):
     def test_memory_is_shared_between_processes_and_handles_look_like_the_real_ones(self):
         self.need_native()
         self.assert_true("ipc", seeds=2)
+
+    def test_mapped_memory_answers_as_the_real_driver(self):
+        self.assert_true("mapped")
+
+    def test_calls_for_mapped_memory_refuse_what_does_not_fit(self):
+        self.assert_true("mapped_refusals", seeds=1)
+
+    def test_access_to_mapped_memory_is_given_to_each_device_by_itself(self):
+        self.assert_true("mapped_access", seeds=2, CUPOOL_SIM_DEVICES="2")
+
+    def test_a_chunk_in_host_memory_is_used_by_the_device_and_takes_none_of_its_memory(self):
+        self.assert_true("mapped_host", seeds=2)
+
+    def test_mapped_memory_outlives_every_context(self):
+        self.assert_true("mapped_contexts", seeds=2)
+
+    def test_a_chunk_is_shared_between_processes_as_a_descriptor(self):
+        self.need_native()
+        self.assert_true("mapped_sharing", seeds=2)
+
+    def test_mapped_memory_without_access_is_an_illegal_address(self):
+        for chapter in ("no_access", "no_access_copy", "read_only"):
+            self.assert_true(chapter, seeds=2)
 
     def test_an_illegal_address_breaks_the_context_for_good(self):
         self.assert_true("illegal")

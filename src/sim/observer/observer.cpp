@@ -125,6 +125,7 @@ OBSERVER_TOLD(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", p, (CUdeviceptr p), (p
 OBSERVER_TOLD(cuIpcGetMemHandle, "cuIpcGetMemHandle", p, (CUipcMemHandle * out, CUdeviceptr p), (out, p))
 OBSERVER_TOLD(cuMemGetInfo_v2, "cuMemGetInfo_v2", 0, (size_t * free_bytes, size_t* total),
               (free_bytes, total))
+OBSERVER_TOLD(cuMemUnmap, "cuMemUnmap", p, (CUdeviceptr p, size_t bytes), (p, bytes))
 OBSERVER_TOLD(cuStreamDestroy_v2, "cuStreamDestroy_v2", stream, (CUstream stream), (stream))
 OBSERVER_TOLD(cuLaunchKernel, "cuLaunchKernel", 0,
               (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
