@@ -30,6 +30,7 @@ struct Held {
   Address segment;
   uint64_t segment_number;  // unique in the process; 0: not in a segment
   driver::Context context;
+  bool mapped = false;  // of chunks, which the driver does not know as an allocation of cuMemAlloc's
 };
 
 // The allocator does not serve this context now (it is ending, has failed, or host memory is short): the
@@ -85,8 +86,8 @@ class Allocator {
   virtual uint64_t largest_free(int device, bool wait) = 0;
 
   // A context is ending and no call in it is in flight: drops its memory, which the driver handles from now
-  // on. Returns the `ending` to pass to ended() after the driver's call; 0: nothing to pass.
-  virtual uint64_t begin_end(driver::Context context) = 0;
+  // on. `ending` is its number, which rises and comes again with ended(), after the driver's call.
+  virtual void begin_end(driver::Context context, uint64_t ending) = 0;
   // `gone` false: the driver refused, and the context lives on.
   virtual void ended(uint64_t ending, bool gone) = 0;
 

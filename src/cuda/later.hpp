@@ -148,6 +148,9 @@ namespace cupool::cuda {
 // Errors added after 12.0.
 inline constexpr auto kErrorContained = static_cast<CUresult>(226);
 inline constexpr auto kErrorTensorMemoryLeak = static_cast<CUresult>(721);
+// Enumerators of 12.2.
+inline constexpr auto kLocationHostNuma = static_cast<CUmemLocationType>(3);
+inline constexpr auto kAttributeHostNumaId = static_cast<CUdevice_attribute>(134);
 #if CUDA_VERSION >= 13000
 static_assert(kErrorContained == CUDA_ERROR_CONTAINED &&
               kErrorTensorMemoryLeak == CUDA_ERROR_TENSOR_MEMORY_LEAK);

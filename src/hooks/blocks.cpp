@@ -9,7 +9,8 @@ Whose look_up(CUdeviceptr address, Block* out) {
   if (is_serving() && memory.owns(address)) {
     memory::Held held;
     if (!memory.find(address, &held)) return Whose::kNobodys;
-    *out = {held.start, held.bytes, held.segment, held.segment_number, held.whole, false};
+    *out = {held.start, held.bytes, held.segment, held.segment_number,
+            held.whole, false,      held.mapped,  held.context};
     return Whose::kBlock;
   }
   if (!imports.find(address, &out->start, &out->bytes)) return Whose::kDrivers;

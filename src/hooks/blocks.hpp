@@ -16,6 +16,8 @@ struct Block {
   uint64_t segment_number = 0;
   bool whole = false;     // alone in its segment
   bool imported = false;  // another process's
+  bool mapped = false;    // made of chunks, which the driver does not know as an allocation of cuMemAlloc's
+  driver::Context context = nullptr;
 };
 
 // kNobodys: inside one of our segments, but in no block. To the application it is not allocated memory.

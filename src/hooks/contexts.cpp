@@ -207,6 +207,13 @@ CUresult resets(CUdevice device, Call&& call) {
   return result;
 }
 
+// The driver's own allocations follow peer access by themselves; mapped memory is told, device by device.
+void let_in(CUcontext peer, bool allowed) {
+  int device = 0;
+  if (is_serving() && memory.driver().device(&device) == cupool::driver::kSuccess)
+    memory.pools().set_access(ours(peer), device, allowed);
+}
+
 }  // namespace
 
 CUresult cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device) {
@@ -294,11 +301,15 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
   if (is_serving()) memory.order().connect("peer access was enabled");
-  return forward(Event::peer_changes, real.cuCtxEnablePeerAccess, peer, flags);
+  const CUresult result = forward(Event::peer_changes, real.cuCtxEnablePeerAccess, peer, flags);
+  if (result == CUDA_SUCCESS) let_in(peer, true);
+  return result;
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
-  return forward(Event::peer_changes, real.cuCtxDisablePeerAccess, peer);
+  const CUresult result = forward(Event::peer_changes, real.cuCtxDisablePeerAccess, peer);
+  if (result == CUDA_SUCCESS) let_in(peer, false);
+  return result;
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {

@@ -67,7 +67,10 @@ void use_completed_only(const char* reason) {
 void look_for_direct_access() {
   const Way* found = nullptr;
   dl_iterate_phdr(look_at, &found);
-  if (found != nullptr) use_completed_only(found->reason);
+  if (found == nullptr) return;
+  use_completed_only(found->reason);
+  // Network libraries may register memory in ways that know only the driver's own allocations.
+  memory.pools().stop_mapping();
 }
 
 void note_direct_access() { use_completed_only("memory was made ready for direct access by another device"); }

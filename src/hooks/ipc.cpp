@@ -70,7 +70,18 @@ SegmentHandles* segment_handles() {
   return found;
 }
 
+// The driver has no handle of this kind for mapped memory.
+CUresult refuse_mapped() {
+  static constinit cupool::log::Once once;
+  if (once.first()) {
+    cupool::log::line(
+        "mapped memory cannot be shared with other processes; CUPOOL_SEGMENTS=driver makes it shareable");
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
+  if (block.mapped) return refuse_mapped();
   if (!memory.taint(pointer, Taint::kExported))
     return cupool::host::is_short() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
   memory.settle(pointer);

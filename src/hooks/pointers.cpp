@@ -4,6 +4,7 @@
 // driver's answer for an unknown pointer.
 #include <cstring>
 
+#include "base/log.hpp"
 #include "hooks/blocks.hpp"
 #include "hooks/direct_access.hpp"
 #include "hooks/forward.hpp"
@@ -36,8 +37,27 @@ Block mapping_of(const Block& block) {
   return {block.start, (block.bytes + kStep - 1) & ~(kStep - 1)};
 }
 
+// What the driver says of mapped memory and would not say of cuMemAlloc's. True: that was all.
+bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& block) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      put<CUcontext>(data, reinterpret_cast<CUcontext>(block.context));
+      return true;
+    // The truth: such a block cannot be shared (ipc.cpp).
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      put<unsigned>(data, 0);
+      return true;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      put<unsigned long long>(data, 0);
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Replaces the segment's attribute by the block's.
 void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
+  if (block.mapped && correct_mapped(data, attribute, block)) return;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       return put<CUdeviceptr>(data, block.start);
@@ -74,6 +94,13 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
   std::memcpy(&wanted, value, sizeof wanted);
   unsigned before = 0;
   CUresult result;
+  // The driver does not do it for mapped memory, and a block cannot leave its address.
+  if (wanted != 0 && block.mapped) {
+    static constinit cupool::log::Once once;
+    if (once.first())
+      cupool::log::line("SYNC_MEMOPS cannot be set on mapped memory; CUPOOL_SEGMENTS=driver allows it");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   if (wanted != 0) {
     if (!block.imported) memory.taint(pointer, Taint::kSyncMemops);
     cupool::hooks::note_direct_access();
@@ -86,6 +113,12 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
   }
   if (result == CUDA_SUCCESS) with_mark(pointer, [&](Mark& mark) { mark.sync_memops = wanted != 0; });
   return result;
+}
+
+// For questions about the program's own mappings.
+CUdeviceptr unknown_if_ours(CUdeviceptr pointer) {
+  Block block;
+  return look_up(pointer, &block) == Whose::kDrivers ? pointer : kUnknownAddress;
 }
 
 }  // namespace
@@ -159,4 +192,20 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t
   }
   const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
   return forward(real.cuMemGetHandleForAddressRange, handle, asked, bytes, type, flags);
+}
+
+// Blocks of ours are none of the program's own mappings, mapped or not.
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  const auto pointer = reinterpret_cast<CUdeviceptr>(address);
+  void* const asked =
+      unknown_if_ours(pointer) != pointer ? reinterpret_cast<void*>(kUnknownAddress) : address;
+  return forward(real.cuMemRetainAllocationHandle, handle, asked);
+}
+
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
+  return forward(real.cuMemGetAccess, flags, location, unknown_if_ours(pointer));
+}
+
+CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes) {
+  return forward(real.cuMemUnmap, unknown_if_ours(pointer), bytes);
 }

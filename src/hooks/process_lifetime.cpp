@@ -91,6 +91,7 @@ void start() {
   if (options.streams == config::Streams::kExact)
     hooks::memory.order().use_completed_only("CUPOOL_STREAMS=exact");
   hooks::set_up_debug_fill();
+  if (options.segments == config::Segments::kMapped) hooks::start_mapping();
   hooks::look_for_direct_access();
   hooks::look_for_unknown_names();
   if (options.neighbours) hooks::memory.set_neighbours(&hooks::ask_neighbours);

@@ -10,6 +10,7 @@
 #include "config/options.hpp"
 #include "cuda/cuda_driver.hpp"
 #include "cuda/live.hpp"
+#include "cuda/mapping.hpp"
 #include "cuda/native_driver.hpp"
 #include "hooks/debug_fill.hpp"
 #include "hooks/loads.hpp"
@@ -109,6 +110,11 @@ void start_native(bool first) {
       new (std::nothrow) native::NativePool(cuda_driver, native_driver, memory.order(), memory.in_flight());
   if (native == nullptr) return;
   memory.use_native(native, first ? memory::Memory::NativeUse::kFirst : memory::Memory::NativeUse::kLast);
+}
+
+void start_mapping() {
+  static constinit cuda::CudaMapping mapping;
+  memory.pools().use_mapped(&mapping);
 }
 
 void note_failure(CUresult result) {

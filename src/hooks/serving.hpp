@@ -63,6 +63,9 @@ bool is_capturing(CUstream stream);
 // From now on the driver's stream-ordered pool serves: first, or only when the pool has nothing left.
 void start_native(bool first);
 
+// From now on segments are mapped, where the device can do that.
+void start_mapping();
+
 // After a sticky error the pool steps aside for the failed context, and the driver answers from then on.
 void note_failure(CUresult result);
 inline bool is_failure(CUresult result) { return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; }

@@ -248,8 +248,8 @@ uint64_t Memory::begin_end(driver::Context context) {
   pools_.shut(context);
   in_flight_.wait(context, [&] { return pools_.is_in_use(context); });
   order_.leave(context);
-  uint64_t ending = 0;
-  for_each([&](Allocator& one) { ending = std::max(ending, one.begin_end(context)); });
+  const uint64_t ending = allocator::next_life();
+  for_each([&](Allocator& one) { one.begin_end(context, ending); });
   return ending;
 }
 

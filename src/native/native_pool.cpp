@@ -407,14 +407,12 @@ Status NativePool::import_pointer(driver::MemoryPool pool, const void* data, Add
 
 // ---- The end of a context: its memory is set aside before the driver acts, and freed when it has.
 
-uint64_t NativePool::begin_end(driver::Context context) {
+void NativePool::begin_end(driver::Context context, uint64_t ending) {
   Source* source = nullptr;
-  uint64_t ending = 0;
   {
     Guard hold(lock_);
     source = find_source(context);
-    if (source == nullptr) return 0;
-    ending = ++endings_;
+    if (source == nullptr) return;
     Orphans left{ending, source, {}, {}};
     for (auto block = blocks_.begin(); block != blocks_.end();) {
       const bool theirs = block->second.source == source;
@@ -429,7 +427,6 @@ uint64_t NativePool::begin_end(driver::Context context) {
     orphans_.push_back(std::move(left));
   }
   remember(*source);
-  return ending;
 }
 
 // Its peaks outlive it; if the driver no longer answers, those seen last.

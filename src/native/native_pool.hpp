@@ -63,7 +63,7 @@ class NativePool final : public allocator::Allocator {
   uint64_t releasable_bytes(driver::Context) override { return 0; }
   uint64_t largest_free(int, bool) override { return 0; }
   // From now on the context's handle is unknown here, but its memory stays until ended().
-  uint64_t begin_end(driver::Context context) override;
+  void begin_end(driver::Context context, uint64_t ending) override;
   void ended(uint64_t ending, bool gone) override;
 
   // Whether the locks become free within a moment: not if a signal handler interrupted their holder on this
@@ -145,7 +145,6 @@ class NativePool final : public allocator::Allocator {
   std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
   std::map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Orphans> orphans_ CUPOOL_GUARDED_BY(lock_);
-  uint64_t endings_ CUPOOL_GUARDED_BY(lock_) = 0;
   std::map<int, driver::NativeUsage> past_ CUPOOL_GUARDED_BY(lock_);           // peaks of contexts that ended
   std::deque<std::pair<Address, Source*>> deferred_ CUPOOL_GUARDED_BY(lock_);  // freed during a capture
   std::atomic<bool> has_deferred_{false};

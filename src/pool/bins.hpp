@@ -33,6 +33,16 @@ class Bins {
   // the lowest address.
   Range* best_fit(uint64_t bytes, uint64_t most, Epoch limit) const;
   uint64_t largest() const;
+  // Calls `f(Range*)` for the ranges of at least about `bytes`, roughly the smallest first, until it returns
+  // true. It may remove that one, no other.
+  template <typename F>
+  void visit(uint64_t bytes, F&& f) const {
+    for (size_t bin = next_bin(bin_of(bytes)); bin < kBins; bin = next_bin(bin + 1)) {
+      for (RangeLink* link = heads_[bin].next; link != &heads_[bin]; link = link->next) {
+        if (f(static_cast<Range*>(link))) return;
+      }
+    }
+  }
 
  private:
   static constexpr unsigned kSubBits = 5;

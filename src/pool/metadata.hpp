@@ -3,19 +3,12 @@
 // a double free) reads an old record, not unmapped memory. The caller's lock protects an ObjectStore.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
 #include <new>
 
-namespace cupool::pool {
+#include "base/pages.hpp"
 
-// Zeroed pages, or null. Not counted: the kernel does that (RSS).
-inline void* map_pages(size_t bytes) {
-  void* memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
-}
+namespace cupool::pool {
 
 // Idle objects are linked through one of their own fields.
 template <typename T, T* T::*kNext>

@@ -37,8 +37,8 @@ bool PageMap::enter(Address start, uint64_t bytes) {
   return false;
 }
 
-void PageMap::set_segment(Segment* segment) {
-  for (Address at = segment->start; at < segment->start + segment->bytes; at += kPageBytes) {
+void PageMap::set_segment(Segment* segment, Address start, uint64_t bytes) {
+  for (Address at = start; at < start + bytes; at += kPageBytes) {
     page_of(at)->segment.store(segment, std::memory_order_release);
   }
 }
@@ -58,23 +58,26 @@ void PageMap::forget_after_fork() {
 }
 
 Pool* PageMap::pool_of(Address address) const {
-  const Page* page = page_of(address);
-  const Segment* segment = page == nullptr ? nullptr : page->segment.load(std::memory_order_acquire);
+  const Segment* const segment = segment_of(address);
   return segment == nullptr ? nullptr : segment->pool;
 }
 
+// If no range starts in the page before the address, it is deep inside a large one: usually the first of its
+// segment, else one that starts in an earlier page.
 Range* PageMap::find_containing(Address address) const {
-  const Page* page = page_of(address);
-  if (page == nullptr) return nullptr;
-  for (size_t slot = slot_of(address) + 1; slot-- > 0;) {
-    const Holder* holder = page->slots[slot].load(std::memory_order_acquire);
-    if (holder != nullptr) return holder->range->end() > address ? holder->range : nullptr;
+  const Segment* const segment = segment_of(address);
+  if (segment == nullptr) return nullptr;
+  const Address start = segment->start;
+  if (Range* const first = segment->lowest(); first->end() > address) return first;
+  size_t slot = slot_of(address);
+  for (Address page = address & ~(kPageBytes - 1); page >= start; page -= kPageBytes) {
+    for (size_t i = slot + 1; i-- > 0;) {
+      const Holder* const holder = page_of(page)->slots[i].load(std::memory_order_acquire);
+      if (holder != nullptr) return holder->range->end() > address ? holder->range : nullptr;
+    }
+    slot = kGranulesPerPage - 1;
   }
-  // It started in an earlier page.
-  const Segment* segment = page->segment.load(std::memory_order_acquire);
-  Range* range = segment == nullptr ? nullptr : segment->first;
-  while (range != nullptr && range->end() <= address) range = range->after;
-  return range;
+  return nullptr;
 }
 
 }  // namespace cupool::pool

@@ -44,7 +44,7 @@ class PageMap {
     const Holder* holder = page->slots[slot].load(std::memory_order_acquire);
     // Deep inside a large block, usually the first of its segment.
     const Segment* segment = page->segment.load(std::memory_order_acquire);
-    const Range* first = segment == nullptr ? nullptr : segment->first;
+    const Range* first = segment == nullptr ? nullptr : segment->lowest();
     if (holder == nullptr && first != nullptr && first->holds(address, bytes)) return Sight::kHeld;
     while (holder == nullptr && slot-- > 0) holder = page->slots[slot].load(std::memory_order_acquire);
     return holder != nullptr && holder->holds(address, bytes) ? Sight::kHeld : Sight::kMaybe;
@@ -52,7 +52,7 @@ class PageMap {
 
   // False: no host memory, and nothing was entered. pre: start and bytes are multiples of a page.
   bool enter(Address start, uint64_t bytes);
-  void set_segment(Segment* segment);
+  void set_segment(Segment* segment, Address start, uint64_t bytes);
   void remove(Address start, uint64_t bytes);
 
   void set(Address address, Holder* holder) {
@@ -61,7 +61,11 @@ class PageMap {
   void set_all(const Range& range, Holder* holder) {
     for (Address at = range.start; at < range.end(); at += kGranule) set(at, holder);
   }
-  // The pool that an address belongs to, or null.
+  // The segment and the pool that an address belongs to, or null.
+  Segment* segment_of(Address address) const {
+    const Page* page = page_of(address);
+    return page == nullptr ? nullptr : page->segment.load(std::memory_order_acquire);
+  }
   Pool* pool_of(Address address) const;
   // The range that contains an address of ours. pre: its pool's range lock is held: walks neighbours.
   Range* find_containing(Address address) const;

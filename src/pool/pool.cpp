@@ -29,7 +29,7 @@ bool is_small(uint64_t bytes) { return bytes <= SizeClasses::kLargestKept; }
 }  // namespace
 
 Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
-           order::Timeline& order, InFlight& in_flight)
+           driver::Mapping* mapping, order::Timeline& order, InFlight& in_flight)
     : context_(context),
       device_(device),
       stats_(stats::device(device)),
@@ -37,6 +37,7 @@ Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::D
       order_(&order),
       settings_(Settings::from(config::options(), device_bytes)),
       upstream_(driver, device, settings_.limit),
+      space_(mapping, upstream_, device_bytes),
       in_flight_(in_flight),
       sizes_(settings_.min_block, settings_.small_limit, settings_.large_round),
       slabs_(sizes_),
@@ -303,6 +304,7 @@ Range* Pool::take_own_range(uint64_t bytes, Search* search) {
 // Releases free but unsuitable segments before growing, to keep the footprint low. The driver's free waits
 // for all work, so only when nothing is pending beyond what this thread's last free would have waited for.
 uint64_t Pool::release_for_growth(ThreadCache& cache) {
+  if (!ranges_.has_driver_segments()) return 0;
   if (order().reuse() == order::Reuse::kCompleted || order().has_gates() || order().is_capturing()) return 0;
   if (!order().has_several_threads()) {
     const bool is_last = cache.has_just_freed() && order().has_context_events();
@@ -344,6 +346,7 @@ uint64_t Pool::largest_split(uint64_t need) const {
 
 // The size of the next segment: exact for a large block, else growing slowly with what is reserved.
 uint64_t Pool::segment_bytes(uint64_t need) const {
+  if (space_.serves()) return run_bytes(need);
   constexpr uint64_t kLarge = 10 << 20;
   constexpr uint64_t kFewBlocks = 3;
   constexpr uint64_t kRow = 2;
@@ -420,13 +423,17 @@ bool Pool::enter_pages(Address start, uint64_t bytes) {
 
 Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   search->how = How::kMiss;
+  if (space_.serves()) {
+    Range* const range = add_run(bytes, taken, search);
+    if (range != nullptr || space_.serves()) return range;
+  }
   Address start = 0;
   search->status = upstream_.allocate(bytes, &start);
   if (search->status != kSuccess) return nullptr;
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
   note_need(taken);
   if ((start & (kPageBytes - 1)) == 0 && enter_pages(start, bytes)) {
-    if (Range* range = ranges_.add(start, bytes, taken)) return range;
+    if (Range* range = ranges_.add(start, bytes, taken, Ranges::From::kDriver)) return range;
     page_map.remove(start, bytes);
   }
   // Memory that the page map cannot hold cannot be pooled.

@@ -9,6 +9,7 @@
 #include "allocator/allocator.hpp"
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
+#include "mapped/space.hpp"
 #include "order/lane_guess.hpp"
 #include "order/timeline.hpp"
 #include "pool/ranges.hpp"
@@ -29,8 +30,9 @@ using upstream::InFlight;
 
 class Pool {
  public:
+  // `mapping`: segments are mapped; null: they are allocations of the driver.
   Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
-       order::Timeline& order, InFlight& in_flight);
+       driver::Mapping* mapping, order::Timeline& order, InFlight& in_flight);
 
   // The context this pool serves; null once it is closed.
   driver::Context context() const { return context_.load(std::memory_order_relaxed); }
@@ -85,8 +87,9 @@ class Pool {
 
   // ---- Making room (pool_release.cpp).
 
-  // Gives wholly free segments back to the driver until at most `keep` free bytes are left; returns the bytes
-  // released. Each segment costs a device synchronisation.
+  // Gives free memory back to the driver until at most `keep` free bytes are left; returns the bytes
+  // released. Wholly free segments of the driver's, each of which costs a device synchronisation, and mapped
+  // chunks whose work is done, which cost nobody anything.
   uint64_t release_free_segments(uint64_t keep);
   // The same after emptying the threads' caches.
   uint64_t trim(uint64_t keep);
@@ -133,6 +136,7 @@ class Pool {
   uint64_t releasable_bytes();
   Ranges& ranges() { return ranges_; }
   Slabs& slabs() { return slabs_; }
+  mapped::Space& space() { return space_; }
 
   // The context has failed, but the program still holds it: from now on the driver answers. Other threads may
   // be in the pool right now, so all records stay until close().
@@ -148,10 +152,14 @@ class Pool {
   void shut() { context_.store(nullptr, std::memory_order_seq_cst); }
   // Whether a thread is still in it. pre: AllThreads::order() was called after shut().
   bool is_in_use() CUPOOL_EXCLUDES(caches_lock_);
-  // Drops all records; the driver frees the memory itself. `number` rises with every closed pool.
+  // Drops all records; the driver frees the memory itself, but for what is mapped: ended() must follow.
+  // `number` rises with every closed pool.
   void close(uint64_t number);
   // The `number` given to close(); 0: not closed.
   uint64_t closed_at() const { return closed_at_; }
+  // The context is gone: unmaps its memory. `gone` false: it lives on, and the program may use its blocks.
+  void ended(bool gone);
+  bool is_ending() const { return is_ending_.load(std::memory_order_acquire); }
   // Reuses the closed record for another context of the same device. False: not closed, or another device.
   bool reopen(driver::Context context, int device, order::Timeline& order);
 
@@ -190,6 +198,13 @@ class Pool {
   Range* grow(uint64_t bytes, Search* search);
   static bool enter_pages(Address start, uint64_t bytes);
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
+  Range* add_run(uint64_t bytes, uint64_t taken, Search* search);
+  Range* extend_tail(uint64_t bytes, uint64_t taken, Search* search);
+  uint64_t chunk_bytes() const;
+  uint64_t most_of_chunk(uint64_t run) const;
+  uint64_t run_bytes(uint64_t need) const;
+  uint64_t release_chunks(Ranges::Leaving which);
+  uint64_t release_idle_chunks(const allocator::Idle& which, uint64_t now_ms);
   uint64_t largest_split(uint64_t need) const;
   uint64_t segment_bytes(uint64_t need) const;
   void note_need(uint64_t need);
@@ -213,12 +228,14 @@ class Pool {
   std::atomic<driver::Context> context_;
   std::atomic<driver::Context> failed_{nullptr};
   uint64_t closed_at_ = 0;  // under the lock of all pools
+  std::atomic<bool> is_ending_{false};
   const int device_;
   stats::Device& stats_;
   const uint64_t device_bytes_;
   std::atomic<order::Timeline*> order_;
   const Settings settings_;
   upstream::Upstream upstream_;
+  mapped::Space space_;
   InFlight& in_flight_;
   const SizeClasses sizes_;
   Slabs slabs_;

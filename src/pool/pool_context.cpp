@@ -1,5 +1,6 @@
 // Closing a pool when its context ends, and reopening its record for another context. The caller has waited
-// for all calls in flight.
+// for all calls in flight. Mapped memory does not end with its context: it is unmapped once the driver has
+// ended that, and all work with it.
 #include "pool/pool.hpp"
 
 namespace cupool::pool {
@@ -13,7 +14,17 @@ void Pool::close(uint64_t number) {
   tainted_segments_.store(0, std::memory_order_relaxed);
   Guard hold_marks(marks_lock_);
   marks_.clear();
+  is_ending_.store(true, std::memory_order_relaxed);
   closed_at_ = number;
+}
+
+void Pool::ended(bool gone) {
+  if (gone) {
+    space_.unmap_all();
+  } else {
+    space_.forget_all();
+  }
+  is_ending_.store(false, std::memory_order_release);
 }
 
 bool Pool::reopen(driver::Context context, int device, order::Timeline& order) {

@@ -23,13 +23,15 @@ bool Pool::find_held(Address address, Held* out) {
   const uint32_t index = holder.index_containing(address);
   const uint16_t tag = index < holder.blocks ? holder.tags[index].load(std::memory_order_relaxed) : 0;
   if (tag == 0) return false;
-  const bool is_whole = &holder == range && range->bytes == range->segment->bytes;
+  const Segment& segment = *range->segment.load();
+  const bool is_whole = &holder == range && range->bytes == segment.bytes && !segment.mapped;
   *out = {holder.start + uint64_t{index} * holder.bytes_of_blocks(),
           holder.asked(tag),
           is_whole,
-          range->segment->start,
-          range->segment->number,
-          context()};
+          segment.start,
+          segment.number,
+          context(),
+          segment.mapped};
   // Only the requested bytes count, not the slack: the driver answers likewise.
   return address - out->start < out->bytes;
 }
@@ -38,10 +40,18 @@ uint64_t Pool::releasable_bytes() {
   uint64_t bytes = 0;
   Guard hold(ranges_.lock());
   for (const Segment* segment = ranges_.first_segment(); segment != nullptr; segment = segment->next) {
-    bool held = false;
-    for (const Range* range = segment->first; range != nullptr && !held; range = range->after)
-      held = is_held(*range);
-    if (!held) bytes += segment->bytes;
+    // Mapped memory goes back by chunks, wherever nothing is held from end to end of one.
+    Address start = segment->start;
+    bool any_held = false;
+    for (const Range* range = segment->lowest(); range != nullptr; range = range->after) {
+      if (!is_held(*range)) continue;
+      any_held = true;
+      if (!segment->mapped) break;
+      bytes += space_.chunks_in(start, range->start - start).bytes;
+      start = range->end();
+    }
+    if (segment->mapped) bytes += space_.chunks_in(start, segment->end() - start).bytes;
+    if (!segment->mapped && !any_held) bytes += segment->bytes;
   }
   return bytes;
 }

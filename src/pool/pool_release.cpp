@@ -1,6 +1,7 @@
-// Releasing wholly free segments to the driver. Every release is a real cuMemFree, which waits for all work
-// of the context, so it happens in a free, while nothing is pending, or after the driver has refused memory.
-// No pool lock is held across it.
+// Releasing free memory to the driver. A segment of the driver's goes back whole, by a real cuMemFree, which
+// waits for all work of the context: so in a free, while nothing is pending, or after the driver has refused
+// memory. Mapped chunks go back wherever they lie and at any time, for unmapping waits for nothing and stops
+// nothing: but only once all work on them is done (Ranges::part). No pool lock is held across either.
 #include "base/clock.hpp"
 #include "order/idle_moment.hpp"
 #include "pool/page_map.hpp"
@@ -31,7 +32,9 @@ class Pool::Release {
 };
 
 bool Pool::give_back(Segment* segment) {
-  if (!upstream_.release(order(), segment->start, segment->bytes)) return false;
+  const bool is_taken = segment->mapped ? space_.unmap(segment->start, segment->bytes)
+                                        : upstream_.release(order(), segment->start, segment->bytes);
+  if (!is_taken) return false;
   released_segments_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -43,7 +46,9 @@ uint64_t Pool::hand_back(Segment* segment) {
   // its records it is lost until the context ends.
   if (bytes == 0) {
     const bool entered = page_map.enter(segment->start, segment->bytes);
-    if (!entered || ranges_.add(segment->start, segment->bytes, 0, segment->first->stamp) == nullptr) {
+    const auto from = segment->mapped ? Ranges::From::kMapped : Ranges::From::kDriver;
+    if (!entered ||
+        ranges_.add(segment->start, segment->bytes, 0, from, segment->lowest()->stamp) == nullptr) {
       if (entered) page_map.remove(segment->start, segment->bytes);
       lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
     }
@@ -52,8 +57,29 @@ uint64_t Pool::hand_back(Segment* segment) {
   return bytes;
 }
 
+uint64_t Pool::release_chunks(Ranges::Leaving which) {
+  uint64_t released = 0;
+  const Release release(*this);
+  while (release.may_begin() && released < which.enough) {
+    Ranges::Leaving more = which;
+    more.enough -= released;
+    Segment* const segment = ranges_.part(more, space_, order());
+    const uint64_t bytes = segment == nullptr ? 0 : hand_back(segment);
+    if (bytes == 0) break;
+    released += bytes;
+  }
+  return released;
+}
+
 uint64_t Pool::release_free_segments(uint64_t keep) {
   uint64_t released = 0;
+  const uint64_t free = ranges_.free_bytes();
+  if (free > keep) released = release_chunks({.enough = free - keep});
+  if (released != 0) stats_.count(stats::DeviceCounter::trims);
+  if (!ranges_.has_driver_segments()) {
+    if (released != 0) spread_.store(0, std::memory_order_relaxed);
+    return released;
+  }
   const Release release(*this);
   while (release.may_begin() && ranges_.free_bytes() > keep) {
     Segment* segment = ranges_.detach();
@@ -67,27 +93,35 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
   return released;
 }
 
+// Without mapped memory the driver's free waits for what is pending; else that is done here, and only if
+// it gains anything.
 uint64_t Pool::release_everything() {
   if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
+  order().advance();
   release_tainted();
-  return release_free_segments(0);
+  const uint64_t released = release_free_segments(0);
+  if (order().is_idle() || ranges_.bytes_in_chunks(space_) == 0 || !order().wait_for_all()) return released;
+  return released + release_free_segments(0);
 }
 
 uint64_t Pool::trim(uint64_t keep) {
   if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
+  order().advance();
   return release_free_segments(keep);
 }
 
-// One segment at a time: submissions wait meanwhile.
+// Mapped chunks at any time, for nobody waits. Else one segment at a time, while nothing is pending:
+// submissions wait meanwhile.
 uint64_t Pool::release_idle(const allocator::Idle& which) {
   const bool is_meant = which.device == allocator::kEveryDevice || which.device == device_;
-  if (!is_meant || context() == nullptr || order().is_capturing() || !order().is_idle()) return 0;
-  if (which.only_quiet && !order().was_quiet()) return 0;
+  if (!is_meant || context() == nullptr || order().is_capturing()) return 0;
   const uint64_t now = now_ns() / 1'000'000;
+  uint64_t released = release_idle_chunks(which, now);
+  if (!ranges_.has_driver_segments() || !order().is_idle()) return released;
+  if (which.only_quiet && !order().was_quiet()) return released;
   empty_thread_caches();
-  uint64_t released = 0;
   for (uint64_t bytes = 1; bytes != 0 && released < which.enough; released += bytes) {
     bytes = 0;
     const order::IdleMoment moment(order(), which.on_own_thread);
@@ -102,16 +136,30 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
   return released;
 }
 
+// Where work may be submitted unseen, a capture may begin unseen, too: then only at the program's own calls.
+// Thread caches of a program at work are left alone.
+uint64_t Pool::release_idle_chunks(const allocator::Idle& which, uint64_t now_ms) {
+  const bool is_quiet = which.only_quiet ? order().was_quiet() : order().is_idle();
+  if (!is_quiet && which.on_own_thread && order().reuse() != order::Reuse::kLean) return 0;
+  if (is_quiet) empty_thread_caches();
+  const uint64_t released =
+      release_chunks({.enough = which.enough, .now_ms = now_ms, .idle_ms = which.for_ms});
+  if (released != 0) stats_.count(stats::DeviceCounter::decays);
+  return released;
+}
+
 void Pool::trim_to_limit() {
   const uint64_t most = max_cached_.load(std::memory_order_relaxed);
-  if (ranges_.free_bytes() > most && !order().is_capturing()) release_free_segments(most);
+  if (ranges_.free_bytes() <= most || order().is_capturing()) return;
+  if (space_.serves()) order().advance();
+  release_free_segments(most);
 }
 
 void Pool::release_tainted() {
   if (tainted_segments_.load(std::memory_order_relaxed) == 0 || order().is_capturing()) return;
   const Release release(*this);
   if (!release.may_begin()) return;
-  while (Segment* segment = ranges_.detach_tainted()) {
+  while (Segment* segment = ranges_.detach_tainted(order())) {
     tainted_segments_.fetch_sub(1, std::memory_order_relaxed);
     // If the driver refuses, the segment leaks: another process or device may still reach it, so it is never
     // reused.

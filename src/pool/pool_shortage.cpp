@@ -55,7 +55,7 @@ void Pool::report_shortage(uint64_t asked) {
     shortage.reserved = ranges_.reserved();
     for (const Segment* segment = ranges_.first_segment(); segment != nullptr; segment = segment->next) {
       uint64_t live = 0;
-      for (const Range* range = segment->first; range != nullptr; range = range->after) {
+      for (const Range* range = segment->lowest(); range != nullptr; range = range->after) {
         const Slab* slab = range->slab.load(std::memory_order_acquire);
         live += slab != nullptr ? add_slab(*slab, &shortage) : add_range(*range, &shortage);
       }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/log.hpp"
 #include "pool/page_map.hpp"
 
 namespace cupool::pool {
@@ -233,27 +234,74 @@ Pool* Pools::open(driver::Context context) {
   size_t total = 0;
   int device = 0;
   if (driver_->memory(&free, &total) != kSuccess || driver_->device(&device) != kSuccess) return nullptr;
+  driver::Mapping* const mapping = mapping_for(device);
   Guard hold(lock_);
   if (Pool* pool = pool_of(context)) return pool;
   if (in_flight_.is_off(context)) return nullptr;
   order::Timeline* const order = order_.of(context);
   if (order == nullptr) return nullptr;
   Pool* const rested = rested_pool_locked(device);
-  if (rested != nullptr && rested->reopen(context, device, *order)) return rested;
+  if (rested != nullptr && rested->reopen(context, device, *order)) {
+    let_peers_in_locked(*rested);
+    return rested;
+  }
   for (auto& slot : pools_) {
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
     if (&slot == pools_.data()) {
       AllThreads::prepare();
       make_thread_key();
     }
-    auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, *order, in_flight_);
+    auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, mapping, *order, in_flight_);
     if (pool == nullptr) return nullptr;
     const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
     if (max_cached != kFromOptions) pool->set_max_cached(max_cached);
+    let_peers_in_locked(*pool);
     slot.store(pool, std::memory_order_release);
     return pool;
   }
   return nullptr;
+}
+
+driver::Mapping* Pools::mapping_for(int device) {
+  driver::Mapping* const mapping = mapping_.load(std::memory_order_acquire);
+  if (mapping == nullptr || mapping->can_map(device)) return mapping;
+  static constinit log::Once once;
+  if (once.first())
+    log::line("device {} or its driver cannot map memory: CUPOOL_SEGMENTS=mapped has no effect there",
+              device);
+  return nullptr;
+}
+
+void Pools::stop_mapping() {
+  mapping_.store(nullptr, std::memory_order_release);
+  for (auto& slot : pools_) {
+    if (Pool* const pool = slot.load(std::memory_order_acquire)) pool->space().stop();
+  }
+}
+
+// Nothing is mapped there yet, so the driver is not called.
+void Pools::let_peers_in_locked(Pool& pool) {
+  for (const auto& [owner, device] : peers_) {
+    if (owner == pool.context()) pool.space().allow(device);
+  }
+}
+
+void Pools::set_access(driver::Context owner, int device, bool allowed) {
+  Pool* pool = nullptr;
+  {
+    Guard hold(lock_);
+    std::erase(peers_, std::pair{owner, device});
+    if (allowed) peers_.emplace_back(owner, device);
+    pool = pool_of(owner);
+  }
+  // Meanwhile the context does not end.
+  const InFlight::Call call(in_flight_, owner, InFlight::Kind::kUse);
+  if (pool == nullptr || !call.is_open()) return;
+  if (allowed) {
+    pool->space().allow(device);
+  } else {
+    pool->space().forbid(device);
+  }
 }
 
 Pool* Pools::rested_pool_locked(int device) const {
@@ -261,7 +309,7 @@ Pool* Pools::rested_pool_locked(int device) const {
   size_t resting = 0;
   for (const auto& slot : pools_) {
     Pool* const pool = slot.load(std::memory_order_relaxed);
-    if (pool == nullptr || pool->closed_at() == 0 || pool->device() != device) continue;
+    if (pool == nullptr || pool->closed_at() == 0 || pool->is_ending() || pool->device() != device) continue;
     ++resting;
     if (oldest == nullptr || pool->closed_at() < oldest->closed_at()) oldest = pool;
   }
@@ -295,14 +343,25 @@ bool Pools::is_in_use(driver::Context context) {
   return false;
 }
 
-uint64_t Pools::begin_end(driver::Context context) {
+void Pools::begin_end(driver::Context context, uint64_t ending) {
   // Under the lock, so that the pool is not reopened before it is empty.
   Guard hold(lock_);
   for (auto& slot : pools_) {
     Pool* pool = slot.load(std::memory_order_relaxed);
-    if (pool != nullptr && pool->belongs_to(context)) pool->close(++closings_);
+    if (pool != nullptr && pool->belongs_to(context)) pool->close(ending);
   }
-  return 0;
+  std::erase_if(peers_, [&](const auto& one) { return one.first == context; });
+}
+
+void Pools::ended(uint64_t ending, bool gone) {
+  const auto is_meant = [&](const Pool* pool) {
+    Guard hold(lock_);
+    return pool->closed_at() == ending;
+  };
+  for (auto& slot : pools_) {
+    Pool* const pool = slot.load(std::memory_order_acquire);
+    if (pool != nullptr && pool->is_ending() && is_meant(pool)) pool->ended(gone);
+  }
 }
 
 // ---- For all pools, or the one that has an address.
@@ -368,10 +427,11 @@ uint64_t Pools::largest_free(int device, bool wait) {
   return largest;
 }
 
-void Pools::forget_after_fork() {
+void Pools::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   lock_.reset_after_fork();
   this_thread = {};
   for (auto& slot : pools_) slot.store(nullptr, std::memory_order_relaxed);
+  peers_.clear();
   page_map.forget_after_fork();
 }
 

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <atomic>
+#include <utility>
+#include <vector>
 
 #include "allocator/allocator.hpp"
 #include "driver/driver.hpp"
@@ -43,8 +45,15 @@ class Pools final : public allocator::Allocator {
   void set_max_cached(uint64_t bytes) override;
   uint64_t releasable_bytes(driver::Context context) override;
   uint64_t largest_free(int device, bool wait) override;
-  uint64_t begin_end(driver::Context context) override;
-  void ended(uint64_t, bool) override {}
+  void begin_end(driver::Context context, uint64_t ending) override;
+  void ended(uint64_t ending, bool gone) override;
+
+  // Segments are mapped from now on, where the device can do that.
+  void use_mapped(driver::Mapping* mapping) { mapping_.store(mapping, std::memory_order_release); }
+  // New segments are allocations of the driver again; what is mapped stays.
+  void stop_mapping();
+  // Whether another device may access the mapped memory of a context, now and in future.
+  void set_access(driver::Context owner, int device, bool allowed);
 
   // Before begin_end(): no thread enters the context's pool from now on; whether one is still in it.
   void shut(driver::Context context);
@@ -82,13 +91,18 @@ class Pools final : public allocator::Allocator {
   static ThreadCache* find_cache(Pool* pool);
   Pool* open(driver::Context context);
 
+  driver::Mapping* mapping_for(int device);
+  void let_peers_in_locked(Pool& pool) CUPOOL_REQUIRES(lock_);
+
   driver::Driver* driver_;
+  std::atomic<driver::Mapping*> mapping_{nullptr};
   order::Timelines& order_;
   InFlight& in_flight_;
   Lock lock_;
   std::array<std::atomic<Pool*>, kMostPools> pools_{};
   std::atomic<uint64_t> max_cached_{kFromOptions};
-  uint64_t closings_ CUPOOL_GUARDED_BY(lock_) = 0;
+  // Devices that have access to a context's memory besides its own.
+  std::vector<std::pair<driver::Context, int>> peers_ CUPOOL_GUARDED_BY(lock_);
 };
 
 }  // namespace cupool::pool

@@ -1,7 +1,7 @@
-// The records of device memory, all on the host. A segment is one allocation of the driver; ranges tile it
-// without gaps; a range is free, one block, or a slab of equal small blocks. Records are written under the
-// owning pool's range lock; fields that a lock-free look-up reads are atomic, or do not change while the
-// block is live.
+// The records of device memory, all on the host. A segment is one allocation of the driver, or mapped memory
+// side by side; ranges tile it without gaps; a range is free, one block, or a slab of equal small blocks.
+// Records are written under the owning pool's range lock; fields that a lock-free look-up reads are atomic,
+// or do not change while the block is live.
 #pragma once
 
 #include <atomic>
@@ -94,10 +94,12 @@ struct RangeLink {
 // Aligned against false sharing: threads hand out and take back neighbouring blocks at the same time.
 struct alignas(64) Range : Holder, RangeLink {
   uint64_t bytes = 0;
-  std::atomic<Slab*> slab{nullptr};      // not null: a slab
-  std::atomic<uint64_t> large_asked{0};  // requested size, if the tag cannot hold the slack
-  Epoch stamp = 0;                       // free: when its last block was freed; a large block: its turn
-  Segment* segment = nullptr;
+  std::atomic<Slab*> slab{nullptr};  // not null: a slab
+  // The requested size, if the tag cannot hold the slack. Free: milliseconds, when it was first seen free; 0:
+  // not seen free.
+  std::atomic<uint64_t> large_asked{0};
+  Epoch stamp = 0;  // free: when its last block was freed; a large block: its turn
+  std::atomic<Segment*> segment{nullptr};
   Range* before = nullptr;                        // neighbours in the segment
   Range* after = nullptr;                         // among idle records: the next one
   Tag tag{0};                                     // of its single block
@@ -111,20 +113,26 @@ struct alignas(64) Range : Holder, RangeLink {
     tags = &tag;
   }
   void reset() {
-    start = bytes = 0;
+    set_start(0);
+    bytes = 0;
     pool = nullptr;
     slab.store(nullptr, std::memory_order_relaxed);
     tag.store(0, std::memory_order_relaxed);
+    large_asked.store(0, std::memory_order_relaxed);
     size_class.store(0, std::memory_order_relaxed);
     use = Use::kFree;
     stamp = 0;
     sole = order::LaneName::kNone;
-    segment = nullptr;
+    segment.store(nullptr, std::memory_order_relaxed);
     before = after = nullptr;
     prev = next = nullptr;
   }
 
   Address end() const { return start + bytes; }
+  // A look-up that follows an outdated segment may read it at the same time.
+  void set_start(Address address) { std::atomic_ref(start).store(address, std::memory_order_relaxed); }
+  uint64_t idle_since() const { return large_asked.load(std::memory_order_relaxed); }
+  void set_idle_since(uint64_t ms) { large_asked.store(ms, std::memory_order_relaxed); }
 };
 
 static_assert(sizeof(Range) == 128);
@@ -136,29 +144,33 @@ inline uint64_t Holder::asked(uint16_t tag) const {
 }
 
 inline bool Holder::holds(Address address, uint64_t bytes) const {
-  const uint32_t index = index_containing(address);
+  const Address begin = std::atomic_ref(const_cast<Address&>(start)).load(std::memory_order_relaxed);
+  const auto index = static_cast<uint32_t>((((address - begin) / kUnit) * reciprocal) >> 32);
   const uint16_t tag = index < blocks ? tags[index].load(std::memory_order_relaxed) : 0;
   if (tag == 0) return false;
   const uint64_t size = asked(tag);
-  const uint64_t into = address - start - uint64_t{index} * bytes_of_blocks();
+  const uint64_t into = address - begin - uint64_t{index} * bytes_of_blocks();
   return into <= size && bytes <= size - into;
 }
 
 struct Segment {
   Address start = 0;
   uint64_t bytes = 0;
-  Pool* pool = nullptr;
-  Range* first = nullptr;            // the lowest range
-  uint64_t number = 0;               // unique in the process
-  uint64_t idle_since = 0;           // milliseconds, when it was first seen free; 0: not seen free
-  std::atomic<bool> tainted{false};  // serves no new block; goes back to the driver after its last one
-  Segment* prev = nullptr;           // all segments of the pool
-  Segment* next = nullptr;           // among idle records: the next one
+  Pool* pool = nullptr;                // never changes: a look-up may follow an outdated segment
+  std::atomic<Range*> first{nullptr};  // the lowest range
+  Range* last = nullptr;               // the highest one
+  bool mapped = false;                 // made of chunks; else one allocation of the driver
+  uint64_t number = 0;                 // unique in the process
+  uint64_t idle_since = 0;             // milliseconds, when it was first seen free; 0: not seen free
+  std::atomic<bool> tainted{false};    // serves no new block; goes back to the driver after its last one
+  Segment* prev = nullptr;             // all segments of the pool
+  Segment* next = nullptr;             // among idle records: the next one
 
   void reset() {
     start = bytes = 0;
-    pool = nullptr;
-    first = nullptr;
+    first.store(nullptr, std::memory_order_relaxed);
+    last = nullptr;
+    mapped = false;
     number = 0;
     idle_since = 0;
     tainted.store(false, std::memory_order_relaxed);
@@ -166,7 +178,9 @@ struct Segment {
   }
 
   // Whether it is one free range from end to end.
-  bool is_free() const { return first->use == Use::kFree && first->bytes == bytes; }
+  bool is_free() const { return lowest()->use == Use::kFree && lowest()->bytes == bytes; }
+  Range* lowest() const { return first.load(std::memory_order_relaxed); }
+  Address end() const { return start + bytes; }
 };
 
 // Marks a live block, so that its free takes the slow path while all others pay for one bit test only. False:

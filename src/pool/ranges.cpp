@@ -1,5 +1,5 @@
 // Segments and the ranges that tile them: cut, handed out, given back, merged, all under `lock_`. Never calls
-// the driver.
+// the driver. What only mapped segments do is in ranges_mapped.cpp.
 #include "pool/ranges.hpp"
 
 #include <algorithm>
@@ -112,7 +112,7 @@ bool Ranges::fits(uint64_t bytes) {
 
 void Ranges::hand_out_locked(Range* range) {
   range->use = Use::kTaken;
-  range->segment->idle_since = 0;
+  range->segment.load(std::memory_order_relaxed)->idle_since = 0;
   free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
 }
 
@@ -126,14 +126,16 @@ Range* Ranges::cut_locked(Range* range, uint64_t bytes) {
   rest->tag.store(0, std::memory_order_relaxed);
   rest->use = Use::kFree;
   rest->pool = pool_;
-  rest->segment = range->segment;
-  rest->start = range->start + bytes;
+  Segment* const segment = range->segment.load(std::memory_order_relaxed);
+  rest->segment.store(segment, std::memory_order_relaxed);
+  rest->set_idle_since(range->idle_since());
+  rest->set_start(range->start + bytes);
   rest->bytes = range->bytes - bytes;
   rest->stamp = range->stamp;
   rest->sole = range->sole;
   rest->before = range;
   rest->after = range->after;
-  if (rest->after != nullptr) rest->after->before = rest;
+  (rest->after != nullptr ? rest->after->before : segment->last) = rest;
   range->after = rest;
   range->bytes = bytes;
   page_map.set(rest->start, rest);
@@ -146,7 +148,8 @@ void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order, order
   gives_.store(gives() + 1, std::memory_order_relaxed);
   range->stamp = stamp;
   range->sole = sole;
-  if (range->segment->tainted.load(std::memory_order_relaxed)) {
+  range->set_idle_since(0);
+  if (range->segment.load(std::memory_order_relaxed)->tainted.load(std::memory_order_relaxed)) {
     // Only the driver gets it, and its free waits.
     merge_locked(range);
     return;
@@ -174,18 +177,22 @@ void Ranges::drain_locked(Epoch limit) {
 
 void Ranges::absorb_next_locked(Range* range) {
   Range* gone = range->after;
+  // A little that was freed just now does not make a large range young.
+  if (gone->bytes > range->bytes) range->set_idle_since(gone->idle_since());
   range->bytes += gone->bytes;
   range->stamp = std::max(range->stamp, gone->stamp);
   if (range->sole != gone->sole) range->sole = order::LaneName::kNone;
   range->after = gone->after;
-  if (gone->after != nullptr) gone->after->before = range;
+  (gone->after != nullptr ? gone->after->before : range->segment.load(std::memory_order_relaxed)->last) =
+      range;
   page_map.set(gone->start, nullptr);
   range_store_.give(gone);
   tally_.add(stats::DeviceCounter::merges);
 }
 
 void Ranges::merge_locked(Range* range) {
-  const bool listed = !range->segment->tainted.load(std::memory_order_relaxed);
+  const bool listed =
+      !range->segment.load(std::memory_order_relaxed)->tainted.load(std::memory_order_relaxed);
   range->use = Use::kFree;
   if (range->after != nullptr && range->after->use == Use::kFree) {
     if (listed) bins_.remove(range->after);
@@ -199,7 +206,20 @@ void Ranges::merge_locked(Range* range) {
   if (listed) bins_.insert(range);
 }
 
-Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch stamp) {
+void Ranges::list_locked(Segment* segment) {
+  segment->next = segments_;
+  if (segments_ != nullptr) segments_->prev = segment;
+  segments_ = segment;
+  if (!segment->mapped) driver_segments_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Ranges::unlist_locked(Segment* segment) {
+  (segment->prev != nullptr ? segment->prev->next : segments_) = segment->next;
+  if (segment->next != nullptr) segment->next->prev = segment->prev;
+  if (!segment->mapped) driver_segments_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, From from, Epoch stamp) {
   Guard hold(lock_);
   Segment* segment = segment_store_.take();
   Range* range = segment == nullptr ? nullptr : range_store_.take();
@@ -209,18 +229,18 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch st
   }
   segment->start = start;
   segment->bytes = bytes;
-  segment->pool = pool_;
+  if (segment->pool == nullptr) segment->pool = pool_;
   segment->number = allocator::next_life();
-  segment->first = range;
-  segment->next = segments_;
-  if (segments_ != nullptr) segments_->prev = segment;
-  segments_ = segment;
-  range->start = start;
+  segment->first.store(range, std::memory_order_relaxed);
+  segment->last = range;
+  segment->mapped = from == From::kMapped;
+  list_locked(segment);
+  range->set_start(start);
   range->bytes = bytes;
   range->pool = pool_;
-  range->segment = segment;
+  range->segment.store(segment, std::memory_order_relaxed);
   range->stamp = stamp;
-  page_map.set_segment(segment);
+  page_map.set_segment(segment, start, bytes);
   page_map.set(start, range);
   reserved_.store(reserved() + bytes, std::memory_order_relaxed);
   free_.store(free_bytes() + bytes, std::memory_order_relaxed);
@@ -230,47 +250,53 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch st
     if (Range* rest = cut_locked(range, bytes_taken)) bins_.insert(rest);
     hand_out_locked(range);
   }
+  if (segment->mapped) join_neighbours_locked(segment);
   return range;
 }
 
-Segment* Ranges::detach(uint64_t most) {
+Segment* Ranges::detach() {
   Guard hold(lock_);
+  if (!has_driver_segments()) return nullptr;
   // Pending ranges may go back too: the driver's free waits for all work.
   drain_locked(kAnyStamp);
   Segment* segment = segments_;
-  while (segment != nullptr && (segment->tainted || !segment->is_free() || segment->bytes > most)) {
+  while (segment != nullptr && (segment->mapped || segment->tainted || !segment->is_free())) {
     segment = segment->next;
   }
   if (segment == nullptr) return nullptr;
-  bins_.remove(segment->first);
+  bins_.remove(segment->lowest());
   free_.store(free_bytes() - segment->bytes, std::memory_order_relaxed);
   return detach_locked(segment);
 }
 
 Segment* Ranges::detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Timeline& order) {
   Guard hold(lock_);
+  if (!has_driver_segments()) return nullptr;
   drain_locked(order.cheap());
   for (Segment* segment = segments_; segment != nullptr; segment = segment->next) {
-    if (segment->tainted || !segment->is_free()) continue;
+    if (segment->mapped || segment->tainted || !segment->is_free()) continue;
     if (segment->idle_since == 0) segment->idle_since = now_ms;
     if (now_ms - segment->idle_since < idle_ms) continue;
-    bins_.remove(segment->first);
+    bins_.remove(segment->lowest());
     free_.store(free_bytes() - segment->bytes, std::memory_order_relaxed);
     return detach_locked(segment);
   }
   return nullptr;
 }
 
-Segment* Ranges::detach_tainted() {
+Segment* Ranges::detach_tainted(const order::Timeline& order) {
   Guard hold(lock_);
+  const Epoch limit = done(order);
+  const auto may_go = [limit](const Segment& segment) {
+    return segment.tainted && segment.is_free() && (!segment.mapped || segment.lowest()->stamp <= limit);
+  };
   Segment* segment = segments_;
-  while (segment != nullptr && !(segment->tainted && segment->is_free())) segment = segment->next;
+  while (segment != nullptr && !may_go(*segment)) segment = segment->next;
   return segment == nullptr ? nullptr : detach_locked(segment);
 }
 
 Segment* Ranges::detach_locked(Segment* segment) {
-  (segment->prev != nullptr ? segment->prev->next : segments_) = segment->next;
-  if (segment->next != nullptr) segment->next->prev = segment->prev;
+  unlist_locked(segment);
   reserved_.store(reserved() - segment->bytes, std::memory_order_relaxed);
   page_map.remove(segment->start, segment->bytes);
   return segment;
@@ -278,7 +304,7 @@ Segment* Ranges::detach_locked(Segment* segment) {
 
 void Ranges::forget(Segment* segment) {
   Guard hold(lock_);
-  range_store_.give(segment->first);
+  range_store_.give(segment->lowest());
   segment_store_.give(segment);
 }
 
@@ -286,7 +312,7 @@ void Ranges::drop_all() {
   Guard hold(lock_);
   for (Segment* segment = segments_; segment != nullptr;) {
     page_map.remove(segment->start, segment->bytes);
-    for (Range* range = segment->first; range != nullptr;) {
+    for (Range* range = segment->lowest(); range != nullptr;) {
       Range* after = range->after;
       range->tag.store(0, std::memory_order_relaxed);
       range_store_.give(range);
@@ -297,6 +323,7 @@ void Ranges::drop_all() {
     segment = next;
   }
   segments_ = nullptr;
+  driver_segments_.store(0, std::memory_order_relaxed);
   pending_.prev = pending_.next = &pending_;
   bins_ = Bins{};
   reserved_.store(0, std::memory_order_relaxed);
@@ -330,12 +357,14 @@ Ranges::Figures Ranges::figures() {
 
 // Under the range lock, so that no range comes or goes. A block on its way from a thread cache to the
 // application is missed, and handed out once more.
-bool Ranges::taint(Address address, Slabs& slabs) {
+bool Ranges::taint(Address address, Slabs& slabs, mapped::Space& space) {
   Guard hold(lock_);
   if (page_map.pool_of(address) != pool_) return false;
-  Segment* segment = page_map.find_containing(address)->segment;
+  Range* const block = page_map.find_containing(address);
+  Segment* segment = block->segment;
+  if (segment->mapped && !segment->tainted) segment = isolate_block_locked(block, space);
   if (segment->tainted.exchange(true, std::memory_order_seq_cst)) return false;
-  for (Range* range = segment->first; range != nullptr; range = range->after) {
+  for (Range* range = segment->lowest(); range != nullptr; range = range->after) {
     if (range->use == Use::kTaken) {
       set_mark_bit(range->tag);
       slabs.close(range);

@@ -1,9 +1,11 @@
 // Device memory of one pool above the slabs: segments from the driver, tiled by ranges that are split on
 // allocation and merged when free. Owns the segment and range records, all under `lock_`. Never calls the
-// driver: the pool allocates before add() and releases after detach(), with no lock held.
+// driver: the pool allocates before add() and releases after detach(), with no lock held. A segment of mapped
+// memory grows, joins its neighbour and is parted (ranges_mapped.cpp); one of the driver's stays as it is.
 #pragma once
 
 #include "base/lock.hpp"
+#include "mapped/space.hpp"
 #include "order/timeline.hpp"
 #include "pool/bins.hpp"
 #include "pool/metadata.hpp"
@@ -41,18 +43,41 @@ class Ranges {
   void give(Range* range, Epoch stamp, const order::Timeline& order,
             order::LaneName sole = order::LaneName::kNone);
   // Adds a new segment, already in the page map, whose first `bytes_taken` bytes are handed out at once (0:
-  // none). Null: no host memory; nothing was added.
-  Range* add(Address start, uint64_t bytes, uint64_t bytes_taken, Epoch stamp = 0);
+  // none). Null: no host memory; nothing was added. Mapped memory becomes one with its neighbours.
+  enum class From { kDriver, kMapped };
+  Range* add(Address start, uint64_t bytes, uint64_t bytes_taken, From from, Epoch stamp = 0);
 
-  // Takes one wholly free segment of at most `most` bytes out of all records and the page map; null when
-  // there is none.
-  Segment* detach(uint64_t most = ~uint64_t{0});
+  // Takes one wholly free segment of the driver's out of all records and the page map; null when there is
+  // none.
+  Segment* detach();
   // The same for a segment seen free `idle_ms` ago and at every call since; times in milliseconds.
   Segment* detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Timeline& order);
-  // The same for a tainted segment.
-  Segment* detach_tainted();
-  // The segment that contains `address` serves no new block. False: already tainted, or not ours.
-  bool taint(Address address, Slabs& slabs);
+  // The same for a tainted segment; a mapped one only once its work is done.
+  Segment* detach_tainted(const order::Timeline& order);
+  // The segment that contains `address`, or the chunks around its block, serve no new block. False: already
+  // tainted, or not ours.
+  bool taint(Address address, Slabs& slabs, mapped::Space& space);
+  // Whether any segment is an allocation of the driver.
+  bool has_driver_segments() const { return driver_segments_.load(std::memory_order_relaxed) != 0; }
+
+  // ---- Mapped memory (ranges_mapped.cpp).
+
+  // Takes whole chunks in a free range out of all records and the page map, as a segment of their own: as few
+  // as make `enough` bytes, of memory that was seen free `idle_ms` ago. Only where all work is done:
+  // unmapping does not wait. Null when there are none.
+  struct Leaving {
+    uint64_t enough = ~uint64_t{0};
+    uint64_t now_ms = 0;
+    uint64_t idle_ms = 0;
+  };
+  Segment* part(const Leaving& which, mapped::Space& space, const order::Timeline& order);
+  // Takes the free range at the end of a mapped segment that leaves least to be mapped for a block of
+  // `bytes`, if it may be handed out now and has room behind it. extend() or give() must follow.
+  Range* take_tail(uint64_t bytes, mapped::Space& space, const order::Timeline& order);
+  // `more` bytes, already in the page map, now continue a taken range, which keeps `bytes` of it all.
+  void extend(Range* range, uint64_t more, uint64_t bytes);
+  // How many bytes part() could take out if everything were done.
+  uint64_t bytes_in_chunks(mapped::Space& space);
   // Drops the record once the driver has the memory. (A refused release: add() it again.)
   void forget(Segment* segment);
   // Drops every segment, live or not: the context is gone, and nothing goes back to the driver.
@@ -86,6 +111,16 @@ class Ranges {
   Range* cut_locked(Range* range, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   void absorb_next_locked(Range* range) CUPOOL_REQUIRES(lock_);
   void hand_out_locked(Range* range) CUPOOL_REQUIRES(lock_);
+  void list_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
+  void unlist_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
+  // The highest stamp whose work is done. Read under the lock: see take().
+  static Epoch done(const order::Timeline& order) { return order.is_idle() ? kAnyStamp : order.completed(); }
+  void join_neighbours_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
+  Segment* join_locked(Segment* left, Segment* right) CUPOOL_REQUIRES(lock_);
+  bool split_locked(Segment* segment, Range* at) CUPOOL_REQUIRES(lock_);
+  Range* cut_free_locked(Range* range, Address at) CUPOOL_REQUIRES(lock_);
+  Segment* isolate_locked(Range* low, Range* high) CUPOOL_REQUIRES(lock_);
+  Segment* isolate_block_locked(Range* range, mapped::Space& space) CUPOOL_REQUIRES(lock_);
   uint64_t most_for(uint64_t bytes) const;
 
   Pool* pool_;
@@ -95,6 +130,7 @@ class Ranges {
   std::atomic<uint64_t> reserved_{0};
   std::atomic<uint64_t> free_{0};
   std::atomic<uint64_t> gives_{0};
+  std::atomic<uint64_t> driver_segments_{0};
   Lock lock_;
   Bins bins_ CUPOOL_GUARDED_BY(lock_);
   RangeLink pending_ CUPOOL_GUARDED_BY(lock_){&pending_,

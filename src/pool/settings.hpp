@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "allocator/settings.hpp"
+#include "pool/range.hpp"
 #include "pool/size_classes.hpp"
 
 namespace cupool::pool {
@@ -20,6 +21,7 @@ struct Settings : allocator::Settings {
   uint64_t segment_exact = 20 << 20;
   uint64_t split_max = ~uint64_t{0};
   uint64_t thread_cache = 4 << 20;
+  uint64_t chunk = 32 << 20;
 
   static Settings from(const config::Options& options, uint64_t device_bytes) {
     Settings settings;
@@ -34,6 +36,7 @@ struct Settings : allocator::Settings {
     settings.segment_exact = options.segment_exact.of(device_bytes);
     settings.split_max = options.split_max.of(device_bytes);
     settings.thread_cache = options.thread_cache.of(device_bytes);
+    settings.chunk = options.chunk.of(device_bytes) & ~(kPageBytes - 1);
     return settings;
   }
 };

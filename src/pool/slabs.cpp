@@ -130,7 +130,8 @@ size_t Slabs::add(unsigned size_class, Range* range, size_t count, Entry* out) {
   Guard hold(c.lock);
   c.bytes.fetch_add(range->bytes, std::memory_order_relaxed);
   const size_t taken = take_from(slab, count, out);
-  slab->closed = slab->closed || range->segment->tainted.load(std::memory_order_seq_cst);
+  slab->closed =
+      slab->closed || range->segment.load(std::memory_order_seq_cst)->tainted.load(std::memory_order_seq_cst);
   if (slab->free_blocks != 0 && !slab->closed) list(c, slab);
   return taken;
 }

@@ -39,7 +39,12 @@ std::uint64_t span_for(std::uint64_t capacity) {
   return std::max(capacity / 2 * 3 / kGranule * kGranule, kLeastSpan);
 }
 std::uint64_t most_capacity() { return room_at == kRoomBegin ? 4ull << 30 : 384ull << 20; }
-std::uint64_t most_addresses() { return kLeastSpan; }
+// Reservations, and the view of them, share the part at the bottom.
+constexpr std::uint64_t kLowBegin = 512ull << 20;
+constexpr std::uint64_t kMostAddresses = 3584ull << 20;
+std::uint64_t most_addresses() { return kMostAddresses; }
+void* place_for_addresses() { return reinterpret_cast<void*>(kLowBegin); }
+void* place_for_view() { return reinterpret_cast<void*>(kLowBegin + kMostAddresses + kGranule); }
 void* place_for(std::uint64_t bytes) {
   if (kRoomEnd - room_at < bytes) return nullptr;
   void* const place = reinterpret_cast<void*>(room_at);
@@ -51,6 +56,8 @@ void* place_for(std::uint64_t bytes) {
 std::uint64_t span_for(std::uint64_t capacity) { return std::max(capacity * 4, kLeastSpan); }
 std::uint64_t most_capacity() { return UINT64_MAX; }
 std::uint64_t most_addresses() { return UINT64_MAX; }
+void* place_for_addresses() { return nullptr; }
+void* place_for_view() { return nullptr; }
 void* place_for(std::uint64_t) { return nullptr; }
 #endif
 
@@ -63,7 +70,7 @@ Arena::Arena(std::uint64_t capacity_bytes)
   span_ = span_for(capacity_);
   fd_ = memfd_create("cupool-sim", MFD_CLOEXEC);
   if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(span_)) != 0) fail("cupool-sim: memfd");
-  reserve_span(span_);
+  reserve_span(place_for(span_ + kGranule), span_);
   view_ = static_cast<std::uint8_t*>(
       must_map(place_for(span_), span_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0));
   // A forked child has no device: the parent's memory must not be reachable there.
@@ -72,16 +79,16 @@ Arena::Arena(std::uint64_t capacity_bytes)
 
 std::unique_ptr<Arena> Arena::of_addresses(std::uint64_t bytes) {
   std::unique_ptr<Arena> made(new Arena());
-  made->reserve_span(std::min(bytes, most_addresses()) / kGranule * kGranule);
+  made->reserve_span(place_for_addresses(), std::min(bytes, most_addresses()) / kGranule * kGranule);
   made->view_ =
-      static_cast<std::uint8_t*>(must_map(place_for(made->span_), made->span_, PROT_NONE, kNothing, -1, 0));
+      static_cast<std::uint8_t*>(must_map(place_for_view(), made->span_, PROT_NONE, kNothing, -1, 0));
   return made;
 }
 
-void Arena::reserve_span(std::uint64_t bytes) {
+void Arena::reserve_span(void* place, std::uint64_t bytes) {
   span_ = bytes;
-  const auto raw = reinterpret_cast<std::uintptr_t>(
-      must_map(place_for(span_ + kGranule), span_ + kGranule, PROT_NONE, kNothing, -1, 0));
+  const auto raw =
+      reinterpret_cast<std::uintptr_t>(must_map(place, span_ + kGranule, PROT_NONE, kNothing, -1, 0));
   base_ = (raw + kGranule - 1) / kGranule * kGranule;
   free_[0] = span_ / kGranule;
   present_.assign(span_ / kGranule, 0);

@@ -56,7 +56,7 @@ class Arena {
 
  private:
   Arena() = default;
-  void reserve_span(std::uint64_t bytes);
+  void reserve_span(void* place, std::uint64_t bytes);
   CUdeviceptr take_addresses(std::uint64_t granules, std::uint64_t alignment);
   void give_addresses(CUdeviceptr base, std::uint64_t granules);
   void mark(CUdeviceptr at, std::uint64_t granules, bool present);

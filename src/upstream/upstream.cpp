@@ -1,49 +1,52 @@
 // See upstream.hpp. Every call of the driver for memory that an allocator keeps is made here.
 #include "upstream/upstream.hpp"
 
-#include "base/clock.hpp"
-
 namespace cupool::upstream {
 
-using driver::kOutOfMemory;
 using driver::kSuccess;
 using driver::Status;
 using stats::DeviceCounter;
 
 Status Upstream::allocate(uint64_t bytes, driver::Address* out) {
   if (!is_counted()) return driver_.allocate(bytes, out);
-  if (!Limit::book(device_, bytes, limit_)) return kOutOfMemory;
-  const uint64_t before = now_ns();
-  const Status status = driver_.allocate(bytes, out);
-  const uint64_t took = now_ns() - before;
+  uint64_t took = 0;
+  const Status status = take(
+      bytes, [&] { return driver_.allocate(bytes, out); }, &took);
+  if (status == kSuccess) stats_.allocated_in(bytes, took);
+  return status;
+}
+
+void Upstream::note_taken(uint64_t bytes, Status status, uint64_t took_ns) {
   if (status != kSuccess) {
     Limit::refused(device_, bytes);
     stats_.count(DeviceCounter::driver_refusals);
-    return status;
+    return;
   }
   Limit::asked(device_);
   stats_.reserve(bytes);
   stats_.count(DeviceCounter::segments_allocated);
-  stats_.count(DeviceCounter::driver_allocate_ns, took);
-  stats_.allocated_in(bytes, took);
-  return kSuccess;
+  stats_.count(DeviceCounter::driver_allocate_ns, took_ns);
 }
 
 // The driver's free waits for all work, so it completes epochs like a wait of the program's.
 bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t bytes) {
-  const order::Epoch epoch = order.begin_wait(order::Lane::kMany);
-  const uint64_t before = now_ns();
-  const Status status = driver_.release_in(order.context(), start);
-  order.end_wait(epoch, status == kSuccess);
-  if (status != kSuccess) return false;
+  const auto free = [&] {
+    const order::Epoch epoch = order.begin_wait(order::Lane::kMany);
+    const bool is_taken = driver_.release_in(order.context(), start) == kSuccess;
+    order.end_wait(epoch, is_taken);
+    return is_taken;
+  };
+  if (!is_counted()) return free();
+  uint64_t took = 0;
+  const bool is_taken = give(bytes, free, &took);
+  if (is_taken) stats_.released_in(bytes, took);
+  return is_taken;
+}
+
+void Upstream::note_given(uint64_t bytes, uint64_t took_ns) {
   forget(bytes);
-  if (is_counted()) {
-    const uint64_t took = now_ns() - before;
-    stats_.count(DeviceCounter::segments_released);
-    stats_.count(DeviceCounter::driver_release_ns, took);
-    stats_.released_in(bytes, took);
-  }
-  return true;
+  stats_.count(DeviceCounter::segments_released);
+  stats_.count(DeviceCounter::driver_release_ns, took_ns);
 }
 
 void Upstream::give_up(driver::Address start, uint64_t bytes) {

@@ -3,6 +3,7 @@
 // as the device's: no limit, no device figures. No lock.
 #pragma once
 
+#include "base/clock.hpp"
 #include "driver/driver.hpp"
 #include "order/timeline.hpp"
 #include "stats/device.hpp"
@@ -19,6 +20,27 @@ class Upstream {
   driver::Status allocate(uint64_t bytes, driver::Address* out);
   // Waits for all work of the context, as the driver's free does. False: the driver refused.
   bool release(order::Timeline& order, driver::Address start, uint64_t bytes);
+  // The same account around other ways to ask for memory (`ask`, a status) and to give it back (`give`,
+  // whether the driver took it). pre: is_counted().
+  template <typename Ask>
+  driver::Status take(uint64_t bytes, Ask&& ask, uint64_t* took = nullptr) {
+    if (!Limit::book(device_, bytes, limit_)) return driver::kOutOfMemory;
+    const uint64_t before = now_ns();
+    const driver::Status status = ask();
+    const uint64_t ns = now_ns() - before;
+    note_taken(bytes, status, ns);
+    if (took != nullptr) *took = ns;
+    return status;
+  }
+  template <typename Give>
+  bool give(uint64_t bytes, Give&& give, uint64_t* took = nullptr) {
+    const uint64_t before = now_ns();
+    if (!give()) return false;
+    const uint64_t ns = now_ns() - before;
+    note_given(bytes, ns);
+    if (took != nullptr) *took = ns;
+    return true;
+  }
   // Returns memory that was just allocated but cannot be used.
   void give_up(driver::Address start, uint64_t bytes);
   // The driver has taken the memory back with its context.
@@ -32,6 +54,9 @@ class Upstream {
   uint64_t excess(uint64_t bytes) const;
 
  private:
+  void note_taken(uint64_t bytes, driver::Status status, uint64_t took_ns);
+  void note_given(uint64_t bytes, uint64_t took_ns);
+
   driver::Driver& driver_;
   const int device_;
   stats::Device& stats_;

@@ -518,14 +518,13 @@ void Wholes::forget_range(Address start, uint64_t bytes) {
   while (at != table_.end() && at->first < start + bytes) at = forget(at);
 }
 
-uint64_t Wholes::begin_end(driver::Context context) {
+void Wholes::begin_end(driver::Context context, uint64_t) {
   Guard hold(lock_);
   for (auto at = table_.begin(); at != table_.end();) {
     at = at->second.context == context ? forget(at) : std::next(at);
   }
   std::erase_if(idle_, [&](const auto& entry) { return entry.first.first == context; });
   accounts_.erase(context);
-  return 0;
 }
 
 // ---- The report of a failed allocation.

@@ -52,7 +52,7 @@ class Wholes final : public allocator::Allocator {
   void set_max_cached(uint64_t bytes) override { max_cached_.store(bytes, std::memory_order_relaxed); }
   uint64_t releasable_bytes(driver::Context context) override;
   uint64_t largest_free(int device, bool wait) override;
-  uint64_t begin_end(driver::Context context) override;
+  void begin_end(driver::Context context, uint64_t ending) override;
   void ended(uint64_t, bool) override {}
 
   // The driver has reused these addresses: drops the stale entries.

@@ -5,6 +5,7 @@
 //   ordered    the same, when another stream waits for that kernel: the host has not seen its end
 //   remapped   the same, and something else is mapped there at once
 //   host       the same, with a chunk in host memory
+//   fails      the same, with a kernel that cannot have begun; says what became of it
 //   seen       asks until the kernel's event is done, then unmaps
 //   waited     waits for the stream, then unmaps
 //   apart      unmaps a chunk beside the one that a kernel writes to
@@ -81,6 +82,13 @@ int main(int, char** words) {
   MUST(cuMemAddressReserve(&p, 2 * kChunk, 0, 0, 0));
   map_at(p, how == "host" ? kOnHost : kOnDevice);
   map_at(p + kChunk, kOnDevice);
+  CUdeviceptr word = 0;
+  if (how == "fails") {
+    MUST(cuMemAlloc(&word, sizeof(unsigned)));
+    MUST(cuMemsetD32(word, 0, 1));
+    MUST(cuCtxSynchronize());
+    MUST(cuStreamWaitValue32(stream, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+  }
   CUdeviceptr target = how == "apart" ? p + kChunk : p;
   size_t bytes = 64;
   unsigned value = 3;
@@ -98,6 +106,10 @@ int main(int, char** words) {
   }
   if (how == "waited") MUST(cuStreamSynchronize(stream));
   MUST(cuMemUnmap(p, kChunk));
+  if (how == "fails") {
+    MUST(cuStreamWriteValue32(other, word, 1, 0));
+    TELL(cuStreamSynchronize, (stream));
+  }
   if (how == "remapped") map_at(p, kOnDevice);
   return 0;
 }

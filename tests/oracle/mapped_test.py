@@ -25,6 +25,11 @@ class MappedTest(harness.TestCase):
         for how in ("at-once", "ordered", "remapped", "host"):
             self.assert_ends(HAZARD, how, "hazard: unmapped under work")
 
+    def test_work_whose_memory_is_unmapped_fails(self):
+        for seed in range(1, 1 + fewer(5, least=2)):
+            result = play("fails", seed)
+            self.assertEqual((HAZARD, "cuStreamSynchronize 700\n"), (result.code, result.out), result.err)
+
     def test_memory_unmapped_under_work_tells_both_sides_story(self):
         result = play("at-once")
         self.assertRegex(result.err, r"hazard: unmapped under work: cuMemUnmap by the application, thread \d+ takes \[0x\w+, 0x\w+\) "

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "fake_driver.hpp"
+#include "fake_mapping.hpp"
 #include "memory/hot_path.hpp"
 #include "memory/memory.hpp"
 #include "pool/page_map.hpp"
@@ -17,12 +18,15 @@ inline constexpr order::Lane kS{0x1000}, kT{0x2000}, kU{0x3000};
 template <typename Driver>
 struct BasicPoolWorld {
   Driver driver;
+  FakeMapping mapping{driver};
   memory::Memory memory{&driver};
   driver::Context context = reinterpret_cast<driver::Context>(0x10);
 
   BasicPoolWorld() { driver.done_at_once = false; }
   ~BasicPoolWorld() { memory.close(context); }
 
+  // pre: no memory yet.
+  void use_mapped() { memory.pools().use_mapped(&mapping); }
   driver::Address allocate(uint64_t bytes) {
     driver::Address address = 0;
     REQUIRE(memory.allocate(context, bytes, &address) == driver::kSuccess);

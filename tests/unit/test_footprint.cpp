@@ -34,11 +34,15 @@ order::Lane lane(long stream) {
 }
 
 enum class Work { kEndsWhenWaitedFor, kEndsAtOnce };
+enum class Segments { kDriver, kMapped };
 
 // Every event of a trace, in one thread.
 class Replay : PoolWorld {
  public:
-  explicit Replay(Work work = Work::kEndsWhenWaitedFor) : ends_at_once_(work == Work::kEndsAtOnce) {}
+  explicit Replay(Work work = Work::kEndsWhenWaitedFor, Segments segments = Segments::kDriver)
+      : ends_at_once_(work == Work::kEndsAtOnce) {
+    if (segments == Segments::kMapped) use_mapped();
+  }
   Figures run(const Trace& trace) {
     const std::string command = std::string("gzip -dc '" CUPOOL_TEST_DATA "/") + trace.name + ".trace.gz'";
     const std::unique_ptr<FILE, int (*)(FILE*)> input(popen(command.c_str(), "r"), pclose);
@@ -48,7 +52,7 @@ class Replay : PoolWorld {
     REQUIRE(allocations_ == trace.allocations);
     check_records();
     figures_.peak_reserved = driver.peak;
-    figures_.driver_calls = driver.allocations + driver.releases;
+    figures_.driver_calls = driver.allocations + driver.releases + mapping.creates + mapping.releases;
     return figures_;
   }
 
@@ -119,5 +123,20 @@ TEST_CASE("programs of several streams need no more memory than under PyTorch's 
     CHECK(figures.peak_reserved <= trace.pytorch_mib * kMiB);
     CHECK(figures.driver_calls <= trace.pytorch_allocations);
     tell(trace, figures);
+  }
+}
+
+TEST_CASE("mapped segments need hardly more than is live") {
+  for (const Work work : {Work::kEndsWhenWaitedFor, Work::kEndsAtOnce}) {
+    for (const Trace& trace : kTraces) {
+      CAPTURE(trace.name);
+      const Figures figures = Replay(work, Segments::kMapped).run(trace);
+      tell(trace, figures);
+    }
+    for (const Trace& trace : kStreams) {
+      CAPTURE(trace.name);
+      const Figures figures = Replay(work, Segments::kMapped).run(trace);
+      tell(trace, figures);
+    }
   }
 }

@@ -1,0 +1,107 @@
+// The mapped memory of one context: reserved addresses, several times as many as the device has memory, and
+// the record of which chunk of physical memory lies where. Hands out runs: addresses side by side with
+// memory from end to end, made of one or more chunks, and takes any whole chunks of them back. The table is
+// under `lock_`, a leaf: never held across a call of the driver. Knows nothing of time: the caller unmaps
+// only memory whose work is done.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include "base/lock.hpp"
+#include "driver/mapping.hpp"
+#include "stats/device.hpp"
+#include "upstream/upstream.hpp"
+
+namespace cupool::mapped {
+
+using driver::Address;
+using driver::Status;
+
+struct Part {
+  Address start = 0;
+  uint64_t bytes = 0;
+};
+
+class Space {
+ public:
+  // No `mapping`: it never serves.
+  Space(driver::Mapping* mapping, upstream::Upstream& upstream, uint64_t device_bytes)
+      : mapping_(mapping), upstream_(upstream), device_bytes_(device_bytes), serves_(mapping != nullptr) {
+    devices_.push_back(upstream.device());
+  }
+
+  // Whether new memory is to come from here; what is mapped stays in any case.
+  bool serves() const { return serves_.load(std::memory_order_relaxed); }
+  void stop() { serves_.store(false, std::memory_order_relaxed); }
+
+  // Maps a run of `bytes` in chunks of at most `most` bytes: anywhere, or at an address, so that it continues
+  // what lies there. kOutOfMemory: the driver or CUPOOL_LIMIT refuses, or the place is taken; nothing was
+  // mapped. pre: both sizes are multiples of kMappingStep.
+  Status map(uint64_t bytes, uint64_t most, Address* out);
+  Status map_at(Address at, uint64_t bytes, uint64_t most);
+  // Gives whole chunks back to the driver; false: it refused, and nothing has changed. Does not wait.
+  // pre: all work on them is done, and nobody else knows them.
+  bool unmap(Address start, uint64_t bytes);
+
+  // The chunks that lie wholly inside a mapped range, as few from its start as make `enough` bytes.
+  Part chunks_in(Address start, uint64_t bytes, uint64_t enough = ~uint64_t{0});
+  // All chunks that a mapped range touches.
+  Part chunks_around(Address start, uint64_t bytes);
+  // Whether a run could be mapped there.
+  bool is_vacant(Address at, uint64_t bytes);
+
+  // Lets another device access all that is and will be mapped, or no longer.
+  void allow(int device);
+  void forbid(int device);
+
+  // The context has ended, and its work with it: unmaps everything and gives the addresses back. (The driver
+  // does not do that by itself.) The account was closed before.
+  void unmap_all();
+  // The same without a call: the driver refused to end the context, and the program may still use its blocks.
+  void forget_all();
+
+ private:
+  // Each page of addresses knows its chunk; `pages` 0: nothing there.
+  struct Page {
+    driver::Chunk chunk;
+    uint32_t pages;
+    uint32_t before;  // pages of the chunk before this one
+  };
+  static constexpr uint32_t kClaimed = ~uint32_t{0};
+  struct Reservation {
+    Address base = 0;
+    uint64_t count = 0;  // pages
+    uint64_t used = 0;   // pages ever used: above it all are free
+    Page* pages = nullptr;
+
+    Address end() const { return base + count * driver::kMappingStep; }
+  };
+  static constexpr size_t kMostReservations = 64;
+  using Reservations = std::array<Reservation, kMostReservations>;
+
+  Reservation* reservation_locked(Address at) CUPOOL_REQUIRES(lock_);
+  Page* page_locked(Address at) CUPOOL_REQUIRES(lock_);
+  static bool find_gap(const Reservation& where, uint64_t pages, uint64_t* first);
+  bool claim_locked(uint64_t bytes, Address* out) CUPOOL_REQUIRES(lock_);
+  bool claim(uint64_t bytes, Address* out);
+  bool reserve(uint64_t bytes);
+  void mark_locked(Address at, uint64_t bytes, Page page) CUPOOL_REQUIRES(lock_);
+  Status map_claimed(Address at, uint64_t bytes, uint64_t most);
+  Status fill(Address at, uint64_t bytes, uint64_t most);
+  Status fill_chunk(Address at, uint64_t bytes);
+  Status let_in(Address at, uint64_t bytes);
+  bool take_away(Address start, uint64_t bytes);
+  void change_access(int device, driver::Mapping::Access access);
+
+  driver::Mapping* const mapping_;
+  upstream::Upstream& upstream_;
+  const uint64_t device_bytes_;
+  std::atomic<bool> serves_;
+  Lock lock_;
+  Reservations reservations_ CUPOOL_GUARDED_BY(lock_);
+  std::vector<int> devices_ CUPOOL_GUARDED_BY(lock_);  // that have access; the context's own first
+};
+
+}  // namespace cupool::mapped

@@ -1,0 +1,161 @@
+// The driver's virtual memory management for unit tests: chunks and addresses are numbers. What is mapped
+// counts as memory that the fake driver has given out. It fails the test where a real driver would refuse.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "driver/mapping.hpp"
+#include "fake_driver.hpp"
+
+namespace cupool::test {
+
+class FakeMapping final : public driver::Mapping {
+ public:
+  struct Mapped {
+    uint64_t bytes;
+    driver::Chunk chunk;
+    std::set<int> devices;
+  };
+
+  explicit FakeMapping(FakeDriver& driver) : driver_(driver) {}
+
+  bool able = true;
+  uint64_t most_reserved = uint64_t{1} << 46;
+  driver::Status fail_create = driver::kSuccess;
+  driver::Status fail_map = driver::kSuccess;
+  driver::Status fail_unmap = driver::kSuccess;
+  driver::Status fail_allow = driver::kSuccess;
+  std::function<void(driver::Address, uint64_t)> on_unmap = [](driver::Address, uint64_t) {};
+  std::function<void()> on_create = [] {};
+
+  uint64_t creates = 0, releases = 0, maps = 0, unmaps = 0, allows = 0, reservations = 0;
+  std::map<driver::Address, Mapped> mapped;
+  std::map<driver::Address, uint64_t> reserved;
+
+  bool can_map(int) override { return able; }
+  driver::Status reserve(uint64_t bytes, driver::Address* out) override {
+    const std::lock_guard<std::mutex> hold(lock_);
+    if (bytes > most_reserved || bytes % driver::kMappingStep != 0) return driver::kOutOfMemory;
+    driver::Address at = kBase;
+    for (const auto& [start, size] : reserved) {
+      if (start - at >= bytes) break;
+      at = start + size;
+    }
+    reserved[at] = bytes;
+    ++reservations;
+    *out = at;
+    return driver::kSuccess;
+  }
+  driver::Status unreserve(driver::Address start, uint64_t bytes) override {
+    const std::lock_guard<std::mutex> hold(lock_);
+    const auto next = mapped.lower_bound(start);
+    if (next != mapped.end() && next->first < start + bytes) return driver::kInvalidValue;
+    const auto found = reserved.find(start);
+    if (found == reserved.end() || found->second != bytes) return driver::kInvalidValue;
+    reserved.erase(found);
+    return driver::kSuccess;
+  }
+
+  driver::Status create(int, driver::Backing, uint64_t bytes, driver::Chunk* out) override {
+    on_create();
+    const std::lock_guard<std::mutex> hold(lock_);
+    if (fail_create != driver::kSuccess) return fail_create;
+    if (bytes % driver::kMappingStep != 0 || bytes == 0) return driver::kInvalidValue;
+    if (driver_.reserved + bytes > driver_.capacity) return driver::kOutOfMemory;
+    driver_.reserved += bytes;
+    driver_.peak = std::max(driver_.peak, driver_.reserved);
+    ++creates;
+    *out = driver::Chunk{++chunks_};
+    bytes_[*out] = bytes;
+    return driver::kSuccess;
+  }
+  driver::Status release(driver::Chunk chunk) override {
+    const std::lock_guard<std::mutex> hold(lock_);
+    const auto found = bytes_.find(chunk);
+    if (found == bytes_.end()) return driver::kInvalidValue;
+    for (const auto& [at, one] : mapped) {
+      if (one.chunk == chunk) FAIL("a chunk was released that is still mapped");
+    }
+    driver_.reserved -= found->second;
+    bytes_.erase(found);
+    ++releases;
+    return driver::kSuccess;
+  }
+
+  driver::Status map(driver::Address at, uint64_t bytes, driver::Chunk chunk) override {
+    const std::lock_guard<std::mutex> hold(lock_);
+    if (fail_map != driver::kSuccess) return fail_map;
+    if (bytes_.at(chunk) != bytes || at % driver::kMappingStep != 0) FAIL("not all of a chunk is mapped");
+    const auto next = mapped.lower_bound(at);
+    const bool is_free =
+        (next == mapped.end() || next->first >= at + bytes) &&
+        (next == mapped.begin() || std::prev(next)->first + std::prev(next)->second.bytes <= at);
+    if (!is_free) FAIL("memory is mapped where some is mapped already");
+    auto where = reserved.upper_bound(at);
+    if (where == reserved.begin() || at + bytes > std::prev(where)->first + std::prev(where)->second)
+      FAIL("memory is mapped at addresses that are not reserved");
+    mapped[at] = {bytes, chunk, {}};
+    ++maps;
+    return driver::kSuccess;
+  }
+  driver::Status unmap(driver::Address start, uint64_t bytes) override {
+    on_unmap(start, bytes);
+    const std::lock_guard<std::mutex> hold(lock_);
+    if (fail_unmap != driver::kSuccess) return fail_unmap;
+    for (driver::Address at = start; at < start + bytes;) {
+      const auto found = mapped.find(at);
+      if (found == mapped.end() || found->second.bytes > start + bytes - at)
+        FAIL("what is unmapped is not made of whole chunks");
+      at += found->second.bytes;
+      mapped.erase(found);
+    }
+    ++unmaps;
+    return driver::kSuccess;
+  }
+  driver::Status allow(driver::Address start, uint64_t bytes, const int* devices, size_t count,
+                       Access access) override {
+    const std::lock_guard<std::mutex> hold(lock_);
+    if (fail_allow != driver::kSuccess) return fail_allow;
+    for (driver::Address at = start; at < start + bytes;) {
+      const auto found = mapped.find(at);
+      if (found == mapped.end()) return driver::kInvalidValue;
+      for (size_t i = 0; i < count; ++i) {
+        if (access == Access::kReadWrite) found->second.devices.insert(devices[i]);
+        if (access == Access::kNone) found->second.devices.erase(devices[i]);
+      }
+      at += found->second.bytes;
+    }
+    ++allows;
+    return driver::kSuccess;
+  }
+
+  driver::Status export_chunk(driver::Chunk, int*) override { return driver::kNotSupported; }
+  driver::Status import_chunk(int, driver::Chunk*) override { return driver::kNotSupported; }
+
+  // Whether a device can access every byte from one address to another.
+  bool has_access(driver::Address start, uint64_t bytes, int device) {
+    const std::lock_guard<std::mutex> hold(lock_);
+    for (driver::Address at = start; at < start + bytes;) {
+      auto found = mapped.upper_bound(at);
+      if (found == mapped.begin()) return false;
+      --found;
+      if (found->first + found->second.bytes <= at || found->second.devices.count(device) == 0) return false;
+      at = found->first + found->second.bytes;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr driver::Address kBase = 0x600000000000;
+
+  FakeDriver& driver_;
+  std::mutex lock_;
+  uint64_t chunks_ = 0;
+  std::map<driver::Chunk, uint64_t> bytes_;
+};
+
+}  // namespace cupool::test
