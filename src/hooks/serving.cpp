@@ -112,10 +112,12 @@ void start_native(bool first) {
   memory.use_native(native, first ? memory::Memory::NativeUse::kFirst : memory::Memory::NativeUse::kLast);
 }
 
-void start_mapping() {
+driver::Mapping& mapping() {
   static constinit cuda::CudaMapping mapping;
-  memory.pools().use_mapped(&mapping);
+  return mapping;
 }
+
+void start_mapping() { memory.pools().use_mapped(&mapping()); }
 
 void note_failure(CUresult result) {
   if (!is_sticky(result) || !is_serving()) return;

@@ -63,6 +63,8 @@ bool is_capturing(CUstream stream);
 // From now on the driver's stream-ordered pool serves: first, or only when the pool has nothing left.
 void start_native(bool first);
 
+// The driver's virtual memory management, whether segments are mapped or not.
+driver::Mapping& mapping();
 // From now on segments are mapped, where the device can do that.
 void start_mapping();
 

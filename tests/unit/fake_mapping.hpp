@@ -133,6 +133,7 @@ class FakeMapping final : public driver::Mapping {
     return driver::kSuccess;
   }
 
+  driver::Status retain(driver::Address, driver::Chunk*) override { return driver::kInvalidValue; }
   driver::Status export_chunk(driver::Chunk, int*) override { return driver::kNotSupported; }
   driver::Status import_chunk(int, driver::Chunk*) override { return driver::kNotSupported; }
 
