@@ -86,20 +86,20 @@ constinit Lender lender;
 constinit NoDestroy<handover::Server> server{lender};
 CUPOOL_AFTER_FORK(lending_after_fork, [] { server.value.forget_after_fork(); });
 
-// A chunk that cannot be exported now cannot be later, when somebody asks for it and cannot be told why.
-bool can_export(driver::Address address) {
-  const int descriptor = descriptor_at(address);
+}  // namespace
+
+bool can_lend(const Block& block) {
+  const int descriptor = descriptor_at(block.start);
   if (descriptor >= 0) close(descriptor);
   return descriptor >= 0;
 }
-
-}  // namespace
 
 CUresult write_ticket(const Block& block, CUipcMemHandle* out) {
   uint64_t life = 0;
   memory.with_mark(block.start, [&](const memory::Mark& mark) { life = mark.life; });
   handover::Handle handle;
-  if (life != 0 && can_export(block.start) && server.value.offer(block.start, block.bytes, life, &handle)) {
+  // Asked now: an importer could not be told why it gets nothing.
+  if (life != 0 && can_lend(block) && server.value.offer(block.start, block.bytes, life, &handle)) {
     *out = std::bit_cast<CUipcMemHandle>(handle);
     return CUDA_SUCCESS;
   }

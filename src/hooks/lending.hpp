@@ -8,6 +8,8 @@
 
 namespace cupool::hooks {
 
+// Whether the driver exports the memory of a block.
+bool can_lend(const Block& block);
 // The ticket of a block that was tainted as exported. NOT_SUPPORTED: this process cannot give out its memory.
 CUresult write_ticket(const Block& block, CUipcMemHandle* out);
 // Whether this process wrote it.

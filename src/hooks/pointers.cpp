@@ -8,6 +8,7 @@
 #include "hooks/blocks.hpp"
 #include "hooks/direct_access.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/lending.hpp"
 
 using cupool::cuda::real;
 using cupool::hooks::Block;
@@ -45,7 +46,10 @@ bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& bloc
       return true;
     // Under a ticket (ipc.cpp); what another process has exported is not exported again.
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      put<unsigned>(data, block.imported ? 0 : 1);
+      put<unsigned>(data, !block.imported && cupool::hooks::can_lend(block) ? 1 : 0);
+      return true;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      if (block.imported) put<unsigned>(data, 0);
       return true;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       put<unsigned long long>(data, 0);
