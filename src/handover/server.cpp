@@ -125,7 +125,12 @@ void Server::serve(KeptDescriptor listener) {
     accept_one(listener);
   }
   for (Connection& one : connections_) one.socket.close();
-  listener.close();
+  if (listener.is_ours()) {
+    // Not while stop() uses it. (A thread that waits for this one with the lock has seen that it is not
+    // ours.)
+    Guard hold(lock_);
+    listener.close();
+  }
   runs_.store(false, std::memory_order_release);
 }
 

@@ -6,6 +6,7 @@
 //   dead      the exporter is killed
 //   killed    the importer is killed, and another one comes
 //   busy      the importer closes with a kernel under way
+//   capturing the importer closes while a stream captures
 //   ended     the importer's context ends with a block open
 //   peers     the importer uses another device
 //   files     the exporter counts its descriptors
@@ -42,6 +43,7 @@ enum class Do {
   kWrite,
   kAsk,
   kBusyClose,
+  kCaptureClose,
   kDie,
   kOtherContext,
   kEnablePeer,
@@ -89,6 +91,9 @@ class Importer {
         return 0;
       case Do::kBusyClose:
         return busy_close(order.offer);
+      case Do::kCaptureClose:
+        capture_close(static_cast<CUstreamCaptureMode>(order.offer.value));
+        return 0;
       case Do::kDie:
         kill(getpid(), SIGKILL);
         return 0;
@@ -126,6 +131,18 @@ class Importer {
     MUST(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, spinning, nullptr));
     MUST(cuLaunchKernel(fill, 64, 1, 1, 256, 1, 1, 0, stream, filling, nullptr));
     return cuIpcCloseMemHandle(block_);
+  }
+
+  void capture_close(CUstreamCaptureMode mode) {
+    CUstream stream;
+    CUgraph graph = nullptr;
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    MUST(cuStreamBeginCapture(stream, mode));
+    const CUresult closed = cuIpcCloseMemHandle(block_);
+    say("close while capturing", closed);
+    say("end of the capture", cuStreamEndCapture(stream, &graph));
+    if (closed != CUDA_SUCCESS) say("close", cuIpcCloseMemHandle(block_));
+    MUST(cuStreamDestroy(stream));
   }
 
   void ask(size_t bytes) {
@@ -334,6 +351,16 @@ void busy(const Peer& peer) {
   say("wrong", wrong_bytes(lent, 2));
 }
 
+void capturing(const Peer& peer) {
+  Lent lent = lend(4 << 20, 1);
+  for (const auto mode :
+       {CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL}) {
+    say("open", peer.tell(Do::kOpen, lent.offer));
+    lent.offer.value = static_cast<unsigned char>(mode);
+    say("closed", peer.tell(Do::kCaptureClose, lent.offer));
+  }
+}
+
 void ended(const Peer& peer) {
   const Lent lent = lend(4 << 20, 4);
   say("open", peer.tell(Do::kOpen, lent.offer));
@@ -412,6 +439,7 @@ int main(int count, char** words) {
   if (story == "freed") freed(peer);
   if (story == "killed") killed(peer, second);
   if (story == "busy") busy(peer);
+  if (story == "capturing") capturing(peer);
   if (story == "ended") ended(peer);
   if (story == "peers") peers(peer);
   if (story == "files") files(peer);

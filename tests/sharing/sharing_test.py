@@ -106,10 +106,16 @@ class MappedSharingTest(harness.TestCase):
         self.assertEqual((0, 0, 0), (done.code, tally["opened"], tally["wrong"]), done.out + done.err)
         self.assertGreater(tally["tried"], int(count) // 2)
 
-    def test_an_opened_mapped_block_answers_as_an_opened_handle_of_the_driver(self):
-        bare = harness.run([LEND, "answers"])
+    def assert_as_the_driver(self, name):
+        bare = harness.run([LEND, name])
         self.assertEqual((0, ""), (bare.code, bare.err))
-        self.assertEqual([tuple(line.split(": ", 1)) for line in bare.out.splitlines()], self.story("answers"))
+        self.assertEqual([tuple(line.split(": ", 1)) for line in bare.out.splitlines()], self.story(name))
+
+    def test_an_opened_mapped_block_answers_as_an_opened_handle_of_the_driver(self):
+        self.assert_as_the_driver("answers")
+
+    def test_closing_a_mapped_block_while_a_stream_captures_is_answered_as_by_the_driver(self):
+        self.assert_as_the_driver("capturing")
 
     def test_a_block_of_many_chunks_is_shared_in_both_directions(self):
         self.assert_all_well(self.story("large"))
