@@ -103,6 +103,7 @@ CUresult write_ticket(const Block& block, CUipcMemHandle* out) {
     *out = std::bit_cast<CUipcMemHandle>(handle);
     return CUDA_SUCCESS;
   }
+  stats::count(stats::Event::refused_for_mapping);
   static constinit log::Once once;
   if (once.first()) {
     log::line(

@@ -100,6 +100,7 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
   CUresult result;
   // The driver does not do it for mapped memory, and a block cannot leave its address.
   if (wanted != 0 && block.mapped) {
+    cupool::stats::count(cupool::stats::Event::refused_for_mapping);
     static constinit cupool::log::Once once;
     if (once.first())
       cupool::log::line("SYNC_MEMOPS cannot be set on mapped memory; CUPOOL_SEGMENTS=driver allows it");

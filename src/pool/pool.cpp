@@ -37,11 +37,11 @@ Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::D
       order_(&order),
       settings_(Settings::from(config::options(), device_bytes)),
       upstream_(driver, device, settings_.limit),
-      space_(mapping, upstream_, device_bytes),
       in_flight_(in_flight),
       sizes_(settings_.min_block, settings_.small_limit, settings_.large_round),
       slabs_(sizes_),
-      ranges_(this, stats_) {
+      ranges_(this, stats_),
+      space_(mapping, upstream_, device_bytes) {
   ranges_.set_split_limit(settings_.split_max);
   set_max_cached(settings_.max_cached);
 }

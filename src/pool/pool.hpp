@@ -228,14 +228,12 @@ class Pool {
   std::atomic<driver::Context> context_;
   std::atomic<driver::Context> failed_{nullptr};
   uint64_t closed_at_ = 0;  // under the lock of all pools
-  std::atomic<bool> is_ending_{false};
   const int device_;
   stats::Device& stats_;
   const uint64_t device_bytes_;
   std::atomic<order::Timeline*> order_;
   const Settings settings_;
   upstream::Upstream upstream_;
-  mapped::Space space_;
   InFlight& in_flight_;
   const SizeClasses sizes_;
   Slabs slabs_;
@@ -260,6 +258,8 @@ class Pool {
   std::atomic<uint64_t> equal_segments_{0};  // how many in a row were taken for this need
   std::atomic<uint64_t> unfinished_{0};      // bytes freed since a free last waited, where reuse is exact
   std::atomic<uint64_t> spread_{0};          // bytes taken so that streams need not wait for each other
+  std::atomic<bool> is_ending_{false};
+  mapped::Space space_;  // large, so after all that the hot path reads
 };
 
 }  // namespace cupool::pool

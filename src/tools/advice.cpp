@@ -75,7 +75,12 @@ std::vector<std::string> advise(const Report& report) {
         "More than one allocation in ten made a stream wait for another: a larger CUPOOL_MANY_BUDGET trades "
         "memory for speed.");
   }
-  if (count("segments_released") * 20 > pooled && pooled > 100) {
+  if (count("refused_for_mapping") > 0) {
+    out.push_back(
+        "The program needs what mapped memory cannot do: IPC handles of its blocks, or SYNC_MEMOPS. "
+        "CUPOOL_SEGMENTS=driver can (docs/mapped.md).");
+  }
+  if (count("segments_released") * 20 > pooled && pooled > 100 && count("chunks_mapped") == 0) {
     out.push_back(
         "Segments often went back to the driver, and each such free stops the device: a larger "
         "CUPOOL_MAX_CACHED or CUPOOL_LIMIT, or a longer CUPOOL_DECAY_MS, keeps more.");
@@ -83,7 +88,7 @@ std::vector<std::string> advise(const Report& report) {
   if (report.fragmentation() > 0.4 && count("peak_reserved_bytes") > (uint64_t{256} << 20)) {
     out.push_back(
         "Much of what was reserved was never in use at once: a smaller CUPOOL_SEGMENT_MIN or "
-        "CUPOOL_MAX_CACHED keeps less.");
+        "CUPOOL_MAX_CACHED keeps less, and CUPOOL_SEGMENTS=mapped gives holes back.");
   }
   if (!report.text("shortage").empty()) {
     out.push_back("An allocation failed for want of memory, because " + report.text("shortage") + ".");

@@ -11,6 +11,7 @@
 //   k             a child is forked and exits            R  the device's context is reset and taken again
 //   T:BYTES       cupool_trim to so many bytes           M:BYTES  cupool_set_max_cached
 //   D             the context is destroyed, if the driver lets us
+//   S:NAME        set SYNC_MEMOPS on a block              i:NAME  get an IPC handle of a block
 //   L:PATH        load a library
 //   x:HOW         end by exit, _exit, quick, abort, term, int, hup; or usr2, and go on
 // A step that fails prints its argument and the driver's error, and the next one follows.
@@ -159,6 +160,14 @@ CUresult take(const Step& step) {
   if (verb == "C") return create_context();
   if (verb == "D") return cuCtxDestroy(context);
   if (verb == "w") return cuMemFree(CUdeviceptr{16});
+  if (verb == "S") {
+    const unsigned on = 1;
+    return cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, blocks[step.at(1)]);
+  }
+  if (verb == "i") {
+    CUipcMemHandle handle;
+    return cuIpcGetMemHandle(&handle, blocks[step.at(1)]);
+  }
   if (verb == "c") return print_byte(step.at(1));
   if (verb == "m") return work(step);
   if (verb == "s") return cuCtxSynchronize();

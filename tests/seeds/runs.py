@@ -22,6 +22,9 @@ OPERATIONS = 300
 # Where the user's own limit refuses an allocation, the pool waits as it does where the driver refuses one.
 AT_THE_LIMIT = {"CUPOOL_SIM_WAITS": "off"}
 
+# Chunks come and go with blocks of many megabytes only.
+MAPPED = ["--most", "40000000", "--live", "150000000"]
+
 # Each set turns something on that others leave alone: environment, arguments.
 SETS = {
     "lanes": ({}, []),
@@ -56,6 +59,17 @@ SETS = {
                                    ["--most", "4000000", "--with", "contexts,resets"]),
     "whole and managed segments, few kept": ({"CUPOOL_SPLIT": "no", "CUPOOL_MAX_CACHED": "1M"},
                                              ["--with", "managed,contexts,resets", "--without", "graphs"]),
+    "mapped": ({"CUPOOL_SEGMENTS": "mapped"}, MAPPED),
+    "mapped, small blocks": ({"CUPOOL_SEGMENTS": "mapped"}, []),
+    "mapped, few kept": ({"CUPOOL_SEGMENTS": "mapped", "CUPOOL_MAX_CACHED": "4M"}, MAPPED),
+    "mapped, little memory": ({"CUPOOL_SEGMENTS": "mapped", "CUPOOL_SIM_MEMORY": "192M"}, MAPPED),
+    "mapped, hard limit": ({"CUPOOL_SEGMENTS": "mapped", "CUPOOL_LIMIT": "128M", **AT_THE_LIMIT}, MAPPED),
+    "mapped, contexts and resets": ({"CUPOOL_SEGMENTS": "mapped"}, [*MAPPED, "--with", "contexts,resets"]),
+    "mapped, idle memory goes back": ({"CUPOOL_SEGMENTS": "mapped", "CUPOOL_DECAY_MS": "1"}, MAPPED),
+    "mapped, fences": ({"CUPOOL_SEGMENTS": "mapped", "CUPOOL_STREAMS": "fences", "CUPOOL_DECAY_MS": "1"}, MAPPED),
+    "mapped, exact": ({"CUPOOL_SEGMENTS": "mapped", "CUPOOL_STREAMS": "exact", "CUPOOL_MAX_CACHED": "0"}, MAPPED),
+    "mapped, old driver": ({"CUPOOL_SEGMENTS": "mapped", "CUPOOL_SIM_DRIVER_VERSION": "12040"}, MAPPED),
+    "mapped, a kernel fails": ({"CUPOOL_SEGMENTS": "mapped"}, ["--with", "crash,contexts,resets", "--tolerant"]),
     "native pool": ({"CUPOOL_BACKEND": "native"}, []),
     "native pool, contexts and resets": ({"CUPOOL_BACKEND": "native"}, ["--with", "contexts,resets"]),
     "native pool, little memory": ({"CUPOOL_BACKEND": "native", "CUPOOL_SIM_MEMORY": "48M"},
@@ -77,6 +91,8 @@ SETS = {
     "words, old driver": ({"CUPOOL_SIM_DRIVER_VERSION": "12040"}, ["--with", "words,awaits", "--without", "graphs"]),
     "words, native pool": ({"CUPOOL_BACKEND": "native"}, ["--with", "words,awaits", "--without", "graphs"]),
     "words, large blocks": ({"CUPOOL_SEGMENT_MIN": "2M"}, ["--with", "words,awaits", "--without", "graphs", "--most", "9000000"]),
+    "words, mapped": ({"CUPOOL_SEGMENTS": "mapped", "CUPOOL_DECAY_MS": "1"},
+                      [*MAPPED, "--with", "words,awaits", "--without", "graphs"]),
     "bytes written over": ({"CUPOOL_FILL": "alloc:0xA5,free:0x5A"}, []),
     "cleared": ({"CUPOOL_ZERO": "yes"}, []),
 }
@@ -85,8 +101,10 @@ SETS = {
 FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999), ("cuCtxWaitEvent", 999), ("cuStreamWaitEvent", 999),
           ("cuEventQuery", 999), ("cuEventCreate", 2), ("cuCtxSynchronize", 999), ("cuEventSynchronize", 999),
           ("cuCtxGetCurrent", 999), ("cuMemGetInfo_v2", 999), ("cuMemAllocAsync", 2), ("cuLaunchKernel", 2),
+          ("cuMemCreate", 2), ("cuMemMap", 2), ("cuMemSetAccess", 999), ("cuMemUnmap", 999), ("cuMemAddressReserve", 2),
           ("cuStreamDestroy_v2", 999), ("cuStreamBeginCapture_v2", 999), ("cuStreamCreate", 999), ("cuGraphLaunch", 999)]
-FAULT_SETS = ["lanes", "fences", "no budget", "little memory", "small cache", "contexts", "old driver"]
+FAULT_SETS = ["lanes", "fences", "no budget", "little memory", "small cache", "contexts", "old driver", "mapped",
+              "mapped, few kept", "mapped, little memory", "mapped, contexts and resets"]
 
 
 @dataclass

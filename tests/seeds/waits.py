@@ -25,6 +25,7 @@ MODES = {
     "exact": {"CUPOOL_STREAMS": "exact", "CUPOOL_SIM_WAITS": "exact"},
     "waiting frees": {"CUPOOL_FREE": "sync"},
     "whole segments": {"CUPOOL_SPLIT": "no"},
+    "mapped": {"CUPOOL_SEGMENTS": "mapped", "CUPOOL_DECAY_MS": "1"},
     "native": {"CUPOOL_BACKEND": "native"},
     "old driver": {"CUPOOL_SIM_DRIVER_VERSION": "12040"},
 }
@@ -34,15 +35,17 @@ MODES = {
 #   program that shows no stream memory operation can meet the hang that remains (docs/order.md).
 # - An allocation that the driver refuses makes the pool give memory back, and the driver's free waits.
 # - Memory of the driver's own pool has no legacy handle, tokens or dma-buf (docs/native.md).
+# - Mapped memory has no legacy handle, and SYNC_MEMOPS cannot be set on it (docs/mapped.md).
 # On a GPU besides: while one thread's free waits, the other's submissions do (docs/order.md), so that these programs
 # hang bare; and the native pool's two streams share the device's queues with the program's (docs/native.md).
 NOT_IN = {
     "large-full": [mode for mode in MODES if mode != "native"],
-    "threads-free-kernel": ["lanes", "fences", "whole segments", "old driver"],
+    "threads-free-kernel": ["lanes", "fences", "whole segments", "mapped", "old driver"],
     **({"threads-free": [*MODES], "threads-free-kernel": [*MODES], "destroy": ["native"], "destroy-reused": ["native"]}
        if harness.DRIVER == "gpu" else {}),
-    **{case: ["native"] for case in ("ipc-4K", "ipc-4M", "ipc-64M", "ipc-written", "ipc-while-waiting", "p2p-tokens",
-                                      "dma-buf")},
+    **{case: ["native"] for case in ("p2p-tokens", "dma-buf")},
+    **{case: ["native", "mapped"] for case in ("ipc-4K", "ipc-4M", "ipc-64M", "ipc-written", "ipc-while-waiting")},
+    **{case: ["mapped"] for case in ("sync-memops", "sync-memops-while-waiting")},
 }
 
 

@@ -3,6 +3,7 @@
 //   answers   all questions about an opened block, and every order of opening and closing
 //   large     a block of many chunks, written and read on both sides
 //   freed     the exporter frees what the importer has open, and uses new memory
+//   racing    the exporter frees while the importer opens
 //   dead      the exporter is killed
 //   killed    the importer is killed, and another one comes
 //   busy      the importer closes with a kernel under way
@@ -13,6 +14,7 @@
 #include <cuda.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -214,7 +216,12 @@ class Peer {
   }
   // What it answers; -1: it is no more.
   int tell(Do what, const share::Offer& offer = {}) const {
-    share::send(to_, Order{what, offer});
+    start(what, offer);
+    return answer();
+  }
+  // The same in two steps, with something else between them.
+  void start(Do what, const share::Offer& offer) const { share::send(to_, Order{what, offer}); }
+  int answer() const {
     int result = -1;
     return share::receive(from_, &result) ? result : -1;
   }
@@ -307,6 +314,32 @@ void freed(const Peer& peer) {
     say("open", peer.tell(Do::kOpen, lent.offer));
     for (const CUdeviceptr one : next) MUST(cuMemFree(one));
   }
+}
+
+// Whatever the importer gets is the block that it was offered.
+void racing(const Peer& peer) {
+  constexpr int kTimes = 300;
+  long long opened = 0, refused = 0, wrong = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    const Lent lent = lend(4 << 20, static_cast<unsigned char>(i % 250 + 1));
+    peer.start(Do::kOpen, lent.offer);
+    for (int turn = i % 50; turn > 0; --turn) sched_yield();
+    MUST(cuMemFree(lent.block));
+    CUdeviceptr next = 0;
+    MUST(cuMemAlloc(&next, 4 << 20));
+    MUST(cuMemsetD8(next, 0xFF, 4 << 20));
+    if (peer.answer() == CUDA_SUCCESS) {
+      ++opened;
+      wrong += peer.tell(Do::kRead, lent.offer);
+      if (peer.tell(Do::kClose) != CUDA_SUCCESS) share::die("close", 1);
+    } else {
+      ++refused;
+    }
+    MUST(cuMemFree(next));
+  }
+  std::fprintf(stderr, "opened %lld, refused %lld\n", opened, refused);
+  say("others", kTimes - opened - refused);
+  say("wrong", wrong);
 }
 
 // Its own exporter is a process between, so that the test survives it.
@@ -437,6 +470,7 @@ int main(int count, char** words) {
   if (story == "answers") answers(peer);
   if (story == "large") large(peer);
   if (story == "freed") freed(peer);
+  if (story == "racing") racing(peer);
   if (story == "killed") killed(peer, second);
   if (story == "busy") busy(peer);
   if (story == "capturing") capturing(peer);

@@ -1,5 +1,6 @@
-// What every allocator promises, whichever way it gets its memory: cut segments, whole allocations, managed
-// memory, the driver's own pool. One suite over all of them, through the front that programs come by.
+// What every allocator promises, whichever way it gets its memory: cut segments, of the driver's or mapped,
+// whole allocations, managed memory, the driver's own pool. One suite over all of them, through the front
+// that programs come by.
 #include <stdlib.h>
 
 #include <thread>
@@ -60,6 +61,10 @@ struct Whole : Cut {
   Whole() { memory.use_whole_allocations(); }
 };
 
+struct Mapped : Cut {
+  Mapped() { use_mapped(); }
+};
+
 struct Managed : World {
   static constexpr bool kLimited = false, kKeeps = true, kAnswers = true;
   driver::Status ask(driver::Context where, uint64_t bytes, driver::Address* out) {
@@ -94,7 +99,7 @@ uint64_t taken(const World& world) {
 
 }  // namespace
 
-#define EVERY_ALLOCATOR Cut, Whole, Managed, Native
+#define EVERY_ALLOCATOR Cut, Mapped, Whole, Managed, Native
 
 TEMPLATE_TEST_CASE("no allocator takes more of a device than CUPOOL_LIMIT", "", EVERY_ALLOCATOR) {
   TestType world;
