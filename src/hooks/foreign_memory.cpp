@@ -22,7 +22,7 @@ using driver::Status;
 class Chunks final : public handover::Taker {
  public:
   ~Chunks() {
-    for (const One& one : all_) mapping().release(one.chunk);
+    for (const One& one : all_) mapping.release(one.chunk);
   }
 
   bool take(uint64_t bytes, uint64_t offset, int descriptor) override {
@@ -33,7 +33,7 @@ class Chunks final : public handover::Taker {
       return false;
     }
     Chunk chunk = Chunk::kNone;
-    status_ = mapping().import_chunk(descriptor, &chunk);
+    status_ = mapping.import_chunk(descriptor, &chunk);
     if (status_ != kSuccess) return false;
     all_.push_back({chunk, bytes});
     bytes_ += bytes;
@@ -63,12 +63,12 @@ class Chunks final : public handover::Taker {
     uint64_t done = 0;
     Status status = kSuccess;
     for (const One& one : all_) {
-      status = mapping().map(start + done, one.bytes, one.chunk);
+      status = mapping.map(start + done, one.bytes, one.chunk);
       if (status != kSuccess) break;
       done += one.bytes;
     }
-    if (status == kSuccess) status = mapping().allow(start, bytes_, &device, 1, Mapping::Access::kReadWrite);
-    if (status != kSuccess && done != 0) mapping().unmap(start, done);
+    if (status == kSuccess) status = mapping.allow(start, bytes_, &device, 1, Mapping::Access::kReadWrite);
+    if (status != kSuccess && done != 0) mapping.unmap(start, done);
     return status;
   }
 
@@ -101,11 +101,11 @@ CUresult map_foreign(const handover::Ticket& ticket, CUdevice device, ForeignMem
     return CUDA_ERROR_INVALID_VALUE;
   if (!chunks.can_be_seen_by(device)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   driver::Address start = 0;
-  Status status = mapping().reserve(chunks.bytes(), &start);
+  Status status = mapping.reserve(chunks.bytes(), &start);
   if (status != kSuccess) return to_result(status);
   status = chunks.map_at(start, device);
   if (status != kSuccess) {
-    mapping().unreserve(start, chunks.bytes());
+    mapping.unreserve(start, chunks.bytes());
     return to_result(status);
   }
   *out = {start, chunks.bytes(), chunks.offset()};
@@ -113,12 +113,12 @@ CUresult map_foreign(const handover::Ticket& ticket, CUdevice device, ForeignMem
 }
 
 void unmap_foreign(const ForeignMemory& memory) {
-  if (mapping().unmap(memory.start, memory.bytes) == kSuccess)
-    mapping().unreserve(memory.start, memory.bytes);
+  if (mapping.unmap(memory.start, memory.bytes) == kSuccess)
+    mapping.unreserve(memory.start, memory.bytes);
 }
 
 void show_foreign(const ForeignMemory& memory, CUdevice device, bool allowed) {
-  mapping().allow(memory.start, memory.bytes, &device, 1,
+  mapping.allow(memory.start, memory.bytes, &device, 1,
                   allowed ? Mapping::Access::kReadWrite : Mapping::Access::kNone);
 }
 

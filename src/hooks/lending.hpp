@@ -1,6 +1,5 @@
-// Blocks of mapped memory for other processes: tickets, and the descriptors that a ticket is exchanged for.
-// Keeps no record of what was exported: a ticket names a block, and the block's mark says whether it still is
-// the one that was exported.
+// Blocks of mapped memory for other processes: the process's one server of tickets, and what it lends.
+// Nothing runs before the first ticket is written.
 #pragma once
 
 #include "handover/ticket.hpp"

@@ -63,6 +63,7 @@ bool has_ended(CUcontext context) {
 }  // namespace
 
 constinit NoDestroy<memory::Memory> detail::memory(&cuda_driver);
+constinit cuda::CudaMapping detail::mapping;
 CUPOOL_AFTER_FORK(memory_after_fork, [] { memory.forget_after_fork(); });
 constinit std::atomic<bool> detail::serving{false};
 constinit std::atomic<bool> detail::serving_plainly{false};
@@ -112,12 +113,7 @@ void start_native(bool first) {
   memory.use_native(native, first ? memory::Memory::NativeUse::kFirst : memory::Memory::NativeUse::kLast);
 }
 
-driver::Mapping& mapping() {
-  static constinit cuda::CudaMapping mapping;
-  return mapping;
-}
-
-void start_mapping() { memory.pools().use_mapped(&mapping()); }
+void start_mapping() { memory.pools().use_mapped(&mapping); }
 
 void note_failure(CUresult result) {
   if (!is_sticky(result) || !is_serving()) return;

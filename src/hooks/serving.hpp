@@ -6,6 +6,7 @@
 
 #include "base/no_destroy.hpp"
 #include "base/reentry.hpp"
+#include "cuda/mapping.hpp"
 #include "cuda/real.hpp"
 #include "hooks/current.hpp"
 #include "hooks/greens.hpp"
@@ -64,7 +65,10 @@ bool is_capturing(CUstream stream);
 void start_native(bool first);
 
 // The driver's virtual memory management, whether segments are mapped or not.
-driver::Mapping& mapping();
+namespace detail {
+[[gnu::visibility("hidden")]] extern constinit cuda::CudaMapping mapping;
+}
+inline constexpr driver::Mapping& mapping = detail::mapping;
 // From now on segments are mapped, where the device can do that.
 void start_mapping();
 
