@@ -148,10 +148,14 @@ namespace cupool::cuda {
 // Errors added after 12.0.
 inline constexpr auto kErrorContained = static_cast<CUresult>(226);
 inline constexpr auto kErrorTensorMemoryLeak = static_cast<CUresult>(721);
-// Enumerators of 12.2.
+// Of memory that a program maps: places (12.2) and uses (12.8).
 inline constexpr auto kLocationHostNuma = static_cast<CUmemLocationType>(3);
 inline constexpr auto kAttributeHostNumaId = static_cast<CUdevice_attribute>(134);
+inline constexpr unsigned short kUsageDecompress = 2;
 #if CUDA_VERSION >= 13000
+static_assert(kLocationHostNuma == CU_MEM_LOCATION_TYPE_HOST_NUMA &&
+              kAttributeHostNumaId == CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID &&
+              kUsageDecompress == CU_MEM_CREATE_USAGE_HW_DECOMPRESS);
 static_assert(kErrorContained == CUDA_ERROR_CONTAINED &&
               kErrorTensorMemoryLeak == CUDA_ERROR_TENSOR_MEMORY_LEAK);
 #endif

@@ -85,14 +85,19 @@ Status CudaMapping::create(int device, driver::Backing backing, uint64_t bytes, 
   } else if (support.direct_access.load(std::memory_order_relaxed)) {
     properties.allocFlags.gpuDirectRDMACapable = 1;
   }
-  const bool exports = !support.no_export.load(std::memory_order_relaxed);
-  if (exports) properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  // What cuMemAlloc's memory can do besides. Where the driver refuses one of these, chunks go without it.
   CUmemGenericAllocationHandle handle = 0;
-  Status status = real.cuMemCreate(&handle, bytes, &properties, 0);
-  if (exports && status != CUDA_SUCCESS && status != CUDA_ERROR_OUT_OF_MEMORY) {
-    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  Status status = CUDA_SUCCESS;
+  for (;;) {
+    const bool inflates = !support.no_inflate.load(std::memory_order_relaxed);
+    const bool exports = !support.no_export.load(std::memory_order_relaxed);
+    properties.allocFlags.usage = inflates && backing == driver::Backing::kDevice ? kUsageDecompress : 0;
+    properties.requestedHandleTypes =
+        exports ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
     status = real.cuMemCreate(&handle, bytes, &properties, 0);
-    if (status == CUDA_SUCCESS) support.no_export.store(true, std::memory_order_relaxed);
+    const bool is_refused = status == CUDA_ERROR_INVALID_VALUE || status == CUDA_ERROR_NOT_SUPPORTED;
+    if (!is_refused || (!inflates && !exports)) break;
+    (inflates ? support.no_inflate : support.no_export).store(true, std::memory_order_relaxed);
   }
   *out = driver::Chunk{handle};
   return status;

@@ -26,10 +26,11 @@ class CudaMapping final : public driver::Mapping {
   driver::Status import_chunk(int descriptor, driver::Chunk* out) override;
 
  private:
-  // Bits of what chunks of a device are created with. A device that refuses to export gets none of it.
+  // What chunks of a device are created with.
   struct Support {
     std::atomic<bool> direct_access{false};
     std::atomic<bool> no_export{false};
+    std::atomic<bool> no_inflate{false};
     std::atomic<int> host_node{0};
   };
   std::array<Support, stats::kMostDevices> support_{};

@@ -93,22 +93,23 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
   return released;
 }
 
-// Without mapped memory the driver's free waits for what is pending; else that is done here, and only if
-// it gains anything.
+// The driver's free of a segment waits for what is pending; for mapped memory that is done here, if there is
+// any to gain.
 uint64_t Pool::release_everything() {
   if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
-  order().advance();
+  if (ranges_.has_mapped_segments()) order().advance();
   release_tainted();
   const uint64_t released = release_free_segments(0);
-  if (order().is_idle() || ranges_.bytes_in_chunks(space_) == 0 || !order().wait_for_all()) return released;
+  const bool may_gain = ranges_.has_mapped_segments() && ranges_.free_bytes() >= driver::kMappingStep;
+  if (!may_gain || order().is_idle() || !order().wait_for_all()) return released;
   return released + release_free_segments(0);
 }
 
 uint64_t Pool::trim(uint64_t keep) {
   if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
-  order().advance();
+  if (ranges_.has_mapped_segments()) order().advance();
   return release_free_segments(keep);
 }
 
@@ -151,7 +152,7 @@ uint64_t Pool::release_idle_chunks(const allocator::Idle& which, uint64_t now_ms
 void Pool::trim_to_limit() {
   const uint64_t most = max_cached_.load(std::memory_order_relaxed);
   if (ranges_.free_bytes() <= most || order().is_capturing()) return;
-  if (space_.serves()) order().advance();
+  if (ranges_.has_mapped_segments()) order().advance();
   release_free_segments(most);
 }
 

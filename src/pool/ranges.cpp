@@ -210,13 +210,13 @@ void Ranges::list_locked(Segment* segment) {
   segment->next = segments_;
   if (segments_ != nullptr) segments_->prev = segment;
   segments_ = segment;
-  if (!segment->mapped) driver_segments_.fetch_add(1, std::memory_order_relaxed);
+  (segment->mapped ? mapped_segments_ : driver_segments_).fetch_add(1, std::memory_order_relaxed);
 }
 
 void Ranges::unlist_locked(Segment* segment) {
   (segment->prev != nullptr ? segment->prev->next : segments_) = segment->next;
   if (segment->next != nullptr) segment->next->prev = segment->prev;
-  if (!segment->mapped) driver_segments_.fetch_sub(1, std::memory_order_relaxed);
+  (segment->mapped ? mapped_segments_ : driver_segments_).fetch_sub(1, std::memory_order_relaxed);
 }
 
 Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, From from, Epoch stamp) {
@@ -324,6 +324,7 @@ void Ranges::drop_all() {
   }
   segments_ = nullptr;
   driver_segments_.store(0, std::memory_order_relaxed);
+  mapped_segments_.store(0, std::memory_order_relaxed);
   pending_.prev = pending_.next = &pending_;
   bins_ = Bins{};
   reserved_.store(0, std::memory_order_relaxed);

@@ -59,6 +59,8 @@ class Ranges {
   bool taint(Address address, Slabs& slabs, mapped::Space& space);
   // Whether any segment is an allocation of the driver.
   bool has_driver_segments() const { return driver_segments_.load(std::memory_order_relaxed) != 0; }
+  // Whether any is mapped.
+  bool has_mapped_segments() const { return mapped_segments_.load(std::memory_order_relaxed) != 0; }
 
   // ---- Mapped memory (ranges_mapped.cpp).
 
@@ -76,8 +78,6 @@ class Ranges {
   Range* take_tail(uint64_t bytes, mapped::Space& space, const order::Timeline& order);
   // `more` bytes, already in the page map, now continue a taken range, which keeps `bytes` of it all.
   void extend(Range* range, uint64_t more, uint64_t bytes);
-  // How many bytes part() could take out if everything were done.
-  uint64_t bytes_in_chunks(mapped::Space& space);
   // Drops the record once the driver has the memory. (A refused release: add() it again.)
   void forget(Segment* segment);
   // Drops every segment, live or not: the context is gone, and nothing goes back to the driver.
@@ -130,7 +130,8 @@ class Ranges {
   std::atomic<uint64_t> reserved_{0};
   std::atomic<uint64_t> free_{0};
   std::atomic<uint64_t> gives_{0};
-  std::atomic<uint64_t> driver_segments_{0};
+  std::atomic<uint32_t> driver_segments_{0};
+  std::atomic<uint32_t> mapped_segments_{0};
   Lock lock_;
   Bins bins_ CUPOOL_GUARDED_BY(lock_);
   RangeLink pending_ CUPOOL_GUARDED_BY(lock_){&pending_,

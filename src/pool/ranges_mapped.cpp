@@ -195,14 +195,4 @@ Segment* Ranges::isolate_block_locked(Range* range, mapped::Space& space) {
   return alone != nullptr ? alone : range->segment.load();
 }
 
-uint64_t Ranges::bytes_in_chunks(mapped::Space& space) {
-  uint64_t bytes = 0;
-  Guard hold(lock_);
-  bins_.visit(driver::kMappingStep, [&](const Range* range) {
-    if (range->segment.load()->mapped) bytes += space.chunks_in(range->start, range->bytes).bytes;
-    return false;
-  });
-  return bytes;
-}
-
 }  // namespace cupool::pool

@@ -87,6 +87,23 @@ TEST_CASE_METHOD(MappedWorld,
   free(busy);
 }
 
+TEST_CASE_METHOD(MappedWorld, "where memory was refused the pool waits for work, as the driver's free does") {
+  const driver::Address low = allocate(8 * kMiB);
+  const driver::Address high = allocate(8 * kMiB);
+  work(kS);
+  work(kT);
+  free(low);
+  free(high);
+  CHECK(memory.release_everything() == 16 * kMiB);
+  CHECK(driver.synchronisations == 1);
+  CHECK(driver.reserved == 0);
+  // Nothing to gain: nothing is waited for.
+  allocate(8 * kMiB);
+  work(kS);
+  CHECK(memory.release_everything() == 0);
+  CHECK(driver.synchronisations == 1);
+}
+
 TEST_CASE_METHOD(MappedWorld, "holes go back wherever they lie, and the rest stays where it is") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 16; ++i) blocks.push_back(allocate(8 * kMiB));
