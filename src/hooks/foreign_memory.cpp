@@ -113,13 +113,12 @@ CUresult map_foreign(const handover::Ticket& ticket, CUdevice device, ForeignMem
 }
 
 void unmap_foreign(const ForeignMemory& memory) {
-  if (mapping.unmap(memory.start, memory.bytes) == kSuccess)
-    mapping.unreserve(memory.start, memory.bytes);
+  if (mapping.unmap(memory.start, memory.bytes) == kSuccess) mapping.unreserve(memory.start, memory.bytes);
 }
 
 void show_foreign(const ForeignMemory& memory, CUdevice device, bool allowed) {
   mapping.allow(memory.start, memory.bytes, &device, 1,
-                  allowed ? Mapping::Access::kReadWrite : Mapping::Access::kNone);
+                allowed ? Mapping::Access::kReadWrite : Mapping::Access::kNone);
 }
 
 }  // namespace cupool::hooks
