@@ -134,6 +134,14 @@ Status CudaMapping::allow(driver::Address start, uint64_t bytes, const int* devi
   return status;
 }
 
+Status CudaMapping::retain(driver::Address address, driver::Chunk* out) {
+  const OwnCall guard;
+  CUmemGenericAllocationHandle handle = 0;
+  const Status status = real.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address));
+  *out = driver::Chunk{handle};
+  return status;
+}
+
 Status CudaMapping::export_chunk(driver::Chunk chunk, int* descriptor) {
   const OwnCall guard;
   return real.cuMemExportToShareableHandle(descriptor, native(chunk),

@@ -21,6 +21,7 @@ class CudaMapping final : public driver::Mapping {
   driver::Status unmap(driver::Address start, uint64_t bytes) override;
   driver::Status allow(driver::Address start, uint64_t bytes, const int* devices, size_t count,
                        Access access) override;
+  driver::Status retain(driver::Address address, driver::Chunk* out) override;
   driver::Status export_chunk(driver::Chunk chunk, int* descriptor) override;
   driver::Status import_chunk(int descriptor, driver::Chunk* out) override;
 

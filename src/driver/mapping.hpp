@@ -39,6 +39,8 @@ class Mapping {
   enum class Access { kNone, kReadWrite };
   virtual Status allow(Address start, uint64_t bytes, const int* devices, size_t count, Access access) = 0;
 
+  // The chunk that is mapped at an address, which the caller releases.
+  virtual Status retain(Address address, Chunk* out) = 0;
   // As a file descriptor, which the caller closes.
   virtual Status export_chunk(Chunk chunk, int* descriptor) = 0;
   virtual Status import_chunk(int descriptor, Chunk* out) = 0;

@@ -13,7 +13,7 @@ Whose look_up(CUdeviceptr address, Block* out) {
             held.whole, false,      held.mapped,  held.context};
     return Whose::kBlock;
   }
-  if (!imports.find(address, &out->start, &out->bytes)) return Whose::kDrivers;
+  if (!imports.find(address, &out->start, &out->bytes, &out->mapped)) return Whose::kDrivers;
   out->imported = true;
   return out->bytes != 0 ? Whose::kBlock : Whose::kNobodys;
 }

@@ -98,7 +98,9 @@ uint64_t drop(CUcontext context) {
 // `gone` false: the driver refused. Threads that cached the context ask the driver again first.
 void end_with(CUcontext context, uint64_t ending, bool gone) {
   cupool::hooks::forget_current_contexts();
-  if (is_serving() && context != nullptr) memory.closed(ours(context), ending, gone);
+  if (!is_serving() || context == nullptr) return;
+  memory.closed(ours(context), ending, gone);
+  if (gone) cupool::hooks::imports.ended(context);
 }
 
 // How often each context was attached to: that many detaches do not end it.
@@ -210,8 +212,9 @@ CUresult resets(CUdevice device, Call&& call) {
 // The driver's own allocations follow peer access by themselves; mapped memory is told, device by device.
 void let_in(CUcontext peer, bool allowed) {
   int device = 0;
-  if (is_serving() && memory.driver().device(&device) == cupool::driver::kSuccess)
-    memory.set_access(ours(peer), device, allowed);
+  if (!is_serving() || memory.driver().device(&device) != cupool::driver::kSuccess) return;
+  memory.set_access(ours(peer), device, allowed);
+  cupool::hooks::imports.set_access(peer, device, allowed);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/after_fork.hpp"
 #include "base/host_memory.hpp"
 #include "base/own_call.hpp"
+#include "hooks/serving.hpp"
 
 namespace cupool::hooks {
 
@@ -20,6 +21,33 @@ namespace {
 CUcontext current() {
   CUcontext context = nullptr;
   return real.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+// Makes a context current for the life of this object.
+class Within {
+ public:
+  explicit Within(CUcontext context) : pushed_(current() != context) {
+    if (pushed_) real.cuCtxPushCurrent_v2(context);
+  }
+  ~Within() {
+    CUcontext other = nullptr;
+    if (pushed_) real.cuCtxPopCurrent_v2(&other);
+  }
+  Within(const Within&) = delete;
+  Within& operator=(const Within&) = delete;
+
+ private:
+  const bool pushed_;
+};
+
+// Closing a handle waits for the work of its context, as a free does, and answers as a free does while a
+// stream captures. Unmapping waits for nothing, so a free of the driver's comes first.
+CUresult wait_as_a_close_does(CUcontext context) {
+  const Within within(context);
+  CUdeviceptr waited = 0;
+  const CUresult result = real.cuMemAlloc_v2(&waited, 1);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) return real.cuCtxSynchronize();
+  return result == CUDA_SUCCESS ? real.cuMemFree_v2(waited) : result;
 }
 
 }  // namespace
@@ -76,31 +104,131 @@ CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const driver::Han
   return CUDA_SUCCESS;
 }
 
+// ---- Tickets.
+
+Imports::Mapping* Imports::mapping_at(CUdeviceptr start, CUcontext context) {
+  const auto found = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& mapping) {
+    return mapping.start == start && mapping.context == context;
+  });
+  return found == mappings_.end() ? nullptr : &*found;
+}
+
+// True: it was open already; the result says whether this context may have it.
+bool Imports::open_again_locked(CUcontext context, const driver::Handle& handle, CUdeviceptr* out,
+                                CUresult* result) {
+  const auto known = std::find_if(mappings_.begin(), mappings_.end(),
+                                  [&](const Mapping& mapping) { return mapping.segment == handle; });
+  if (known == mappings_.end()) return false;
+  *result = CUDA_ERROR_INVALID_HANDLE;  // the driver's answer to a second context
+  if (known->context != context) return true;
+  const auto block = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& one) {
+    return one.mapping == known->start && one.context == context;
+  });
+  ++block->opens;
+  *out = block->start;
+  *result = CUDA_SUCCESS;
+  return true;
+}
+
+CUresult Imports::open(CUdeviceptr* out, const driver::Handle& handle, const handover::Ticket& ticket) {
+  if (host::is_short()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const OwnCall guard;
+  CUcontext const context = current();
+  CUdevice device = 0;
+  CUresult result = real.cuCtxGetDevice(&device);
+  if (result != CUDA_SUCCESS) return result;
+  {
+    Guard hold(lock_);
+    if (open_again_locked(context, handle, out, &result)) return result;
+  }
+  ForeignMemory made;
+  result = map_foreign(ticket, device, &made);
+  if (result != CUDA_SUCCESS) return result;
+  {
+    Guard hold(lock_);
+    // Another thread may have been faster.
+    if (!open_again_locked(context, handle, out, &result)) {
+      *out = made.start + made.offset;
+      mappings_.push_back({context, handle, made.start, made.bytes, true});
+      count_.store(mappings_.size(), std::memory_order_release);
+      blocks_.push_back({*out, ticket.bytes, made.start, context, 1, {allocator::next_life()}});
+      // After it is on the list, where a device that is let in now finds it.
+      for (const int peer : memory.pools().peers_of(reinterpret_cast<driver::Context>(context)))
+        show_foreign(made, peer, true);
+      return CUDA_SUCCESS;
+    }
+  }
+  unmap_foreign(made);
+  return result;
+}
+
+void Imports::set_access(CUcontext context, CUdevice device, bool allowed) {
+  if (!any()) return;
+  const CancelShield shield;
+  Guard hold(lock_);
+  for (const Mapping& mapping : mappings_) {
+    if (mapping.chunks && mapping.context == context) show_foreign(mapping.foreign(), device, allowed);
+  }
+}
+
+void Imports::ended(CUcontext context) {
+  if (!any()) return;
+  const CancelShield shield;
+  Guard hold(lock_);
+  std::erase_if(blocks_, [&](const Block& block) { return block.context == context; });
+  std::erase_if(mappings_, [&](const Mapping& mapping) {
+    if (mapping.context != context) return false;
+    if (mapping.chunks) unmap_foreign(mapping.foreign());
+    return true;
+  });
+  count_.store(mappings_.size(), std::memory_order_release);
+}
+
+// ---- Closing.
+
 void Imports::unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) {
   const auto is_part = [&](const auto& block) { return block.mapping == start && block.context == context; };
   if (std::any_of(blocks_.begin(), blocks_.end(), is_part)) return;
-  CUcontext other = nullptr;
-  const bool push = current() != context;
-  if (push) real.cuCtxPushCurrent_v2(context);
-  *result = real.cuIpcCloseMemHandle(start);
-  if (push) real.cuCtxPopCurrent_v2(&other);
+  if (const Mapping* const mapping = mapping_at(start, context); mapping->chunks) {
+    unmap_foreign(mapping->foreign());
+  } else {
+    const Within within(context);
+    *result = real.cuIpcCloseMemHandle(start);
+  }
   std::erase_if(mappings_,
                 [&](const Mapping& mapping) { return mapping.start == start && mapping.context == context; });
   count_.store(mappings_.size(), std::memory_order_release);
 }
 
-bool Imports::close(CUdeviceptr pointer, CUresult* result) {
-  if (!any()) return false;
-  Guard hold(lock_);
-  const OwnCall guard;
-  CUcontext const context = current();
-  if (context == nullptr) return false;
+// The block that was opened at a pointer, in this context if it can be.
+std::vector<Imports::Block>::iterator Imports::opened_locked(CUdeviceptr pointer, CUcontext context) {
   const auto opened_here = [&](const Block& block) {
     return block.start == pointer && block.context == context;
   };
-  const auto opened = [&](const Block& block) { return block.start == pointer; };
-  auto block = std::find_if(blocks_.begin(), blocks_.end(), opened_here);
-  if (block == blocks_.end()) block = std::find_if(blocks_.begin(), blocks_.end(), opened);
+  const auto found = std::find_if(blocks_.begin(), blocks_.end(), opened_here);
+  if (found != blocks_.end()) return found;
+  return std::find_if(blocks_.begin(), blocks_.end(),
+                      [&](const Block& block) { return block.start == pointer; });
+}
+
+CUcontext Imports::last_user(CUdeviceptr pointer, CUcontext context) {
+  Guard hold(lock_);
+  const auto block = opened_locked(pointer, context);
+  if (block == blocks_.end() || block->opens > 1) return nullptr;
+  return mapping_at(block->mapping, block->context)->chunks ? block->context : nullptr;
+}
+
+bool Imports::close(CUdeviceptr pointer, CUresult* result) {
+  if (!any()) return false;
+  const OwnCall guard;
+  CUcontext const context = current();
+  if (context == nullptr) return false;
+  if (CUcontext const user = last_user(pointer, context); user != nullptr) {
+    *result = wait_as_a_close_does(user);
+    if (*result != CUDA_SUCCESS) return true;
+  }
+  Guard hold(lock_);
+  const auto block = opened_locked(pointer, context);
   if (block == blocks_.end()) return false;
   *result = CUDA_SUCCESS;
   if (--block->opens > 0) return true;
@@ -111,13 +239,14 @@ bool Imports::close(CUdeviceptr pointer, CUresult* result) {
   return true;
 }
 
-bool Imports::find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes) {
+bool Imports::find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes, bool* chunks) {
   if (!any()) return false;
   Guard hold(lock_);
   *bytes = 0;
   if (const Block* block = block_at(address)) {
     *start = block->start;
     *bytes = block->bytes;
+    *chunks = mapping_at(block->mapping, block->context)->chunks;
     return true;
   }
   return std::any_of(mappings_.begin(), mappings_.end(),
@@ -127,8 +256,12 @@ bool Imports::find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes) {
 void Imports::forget(CUcontext context) {
   if (!any()) return;
   Guard hold(lock_);
-  std::erase_if(blocks_, [&](const Block& block) { return block.context == context; });
-  std::erase_if(mappings_, [&](const Mapping& mapping) { return mapping.context == context; });
+  // Chunks stay until the work of the context has ended with it.
+  std::erase_if(blocks_, [&](const Block& block) {
+    return block.context == context && !mapping_at(block.mapping, context)->chunks;
+  });
+  std::erase_if(mappings_,
+                [&](const Mapping& mapping) { return mapping.context == context && !mapping.chunks; });
   count_.store(mappings_.size(), std::memory_order_release);
 }
 

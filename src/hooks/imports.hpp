@@ -1,8 +1,10 @@
-// Blocks of other processes that were opened through sealed handles. The driver maps a whole segment once for
-// each context; any number of blocks of it are opened and closed in any order, and the last one closed ends
-// the mapping. Blocks opened under the driver's own handles are left to the driver. All state is under
-// `lock_`, which is held across the driver's open and close: callbacks from inside those calls never come
-// back here (the re-entry guard).
+// Blocks of other processes that were opened through sealed handles or tickets. For a sealed handle the
+// driver maps a whole segment once for each context; any number of blocks of it are opened and closed in any
+// order, and the last one closed ends the mapping. For a ticket we map the chunks of one block, and unmap
+// them. Blocks opened under the driver's own handles are left to the driver. All state is under `lock_`,
+// which is held across the driver's open and close: callbacks from inside those calls never come back here
+// (the re-entry guard). It is not held while another process is asked for chunks, nor while work is waited
+// for before they are unmapped.
 #pragma once
 
 #include <atomic>
@@ -13,6 +15,8 @@
 #include "base/no_destroy.hpp"
 #include "cuda/real.hpp"
 #include "driver/sealed_handle.hpp"
+#include "handover/ticket.hpp"
+#include "hooks/foreign_memory.hpp"
 
 namespace cupool::hooks {
 
@@ -25,13 +29,16 @@ class Imports {
   // `handle` is the driver's handle of the segment. The current context gets the mapping.
   CUresult open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle,
                 const driver::Place& place, unsigned flags);
+  // The same for a ticket, whose bytes are `handle`. pre: a context is current.
+  CUresult open(CUdeviceptr* out, const driver::Handle& handle, const handover::Ticket& ticket);
   // False: not a mapping of ours, ask the driver. Else the result is in `result`.
   bool close(CUdeviceptr pointer, CUresult* result);
 
   // Whether any mapping is open.
   bool any() const { return count_.load(std::memory_order_acquire) != 0; }
-  // Whether an address lies in a mapping of ours, and if so the block that holds it (0 bytes: none).
-  bool find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes);
+  // Whether an address lies in a mapping of ours, and if so the block that holds it (0 bytes: none) and
+  // whether it is made of chunks.
+  bool find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes, bool* chunks);
   // Calls `f(Mark&)` for the block that holds `address`.
   template <typename F>
   bool with_mark(CUdeviceptr address, F&& f) {
@@ -43,7 +50,13 @@ class Imports {
     return true;
   }
 
+  // A device may access the memory of a context, or no longer: the driver's own mappings follow by
+  // themselves.
+  void set_access(CUcontext context, CUdevice device, bool allowed);
+
+  // A context is about to end, and has ended.
   void forget(CUcontext context);
+  void ended(CUcontext context);
   void forget_after_fork();
 
  private:
@@ -52,6 +65,9 @@ class Imports {
     driver::Handle segment;  // the exporter's name of it
     CUdeviceptr start;
     size_t bytes;
+    bool chunks = false;  // mapped by us, for a ticket
+
+    ForeignMemory foreign() const { return {start, bytes}; }
   };
   struct Block {
     CUdeviceptr start;
@@ -67,6 +83,12 @@ class Imports {
                CUresult* result) CUPOOL_REQUIRES(lock_);
   void unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) CUPOOL_REQUIRES(lock_);
   Block* block_at(CUdeviceptr address) CUPOOL_REQUIRES(lock_);
+  std::vector<Block>::iterator opened_locked(CUdeviceptr pointer, CUcontext context) CUPOOL_REQUIRES(lock_);
+  Mapping* mapping_at(CUdeviceptr start, CUcontext context) CUPOOL_REQUIRES(lock_);
+  bool open_again_locked(CUcontext context, const driver::Handle& handle, CUdeviceptr* out, CUresult* result)
+      CUPOOL_REQUIRES(lock_);
+  // The context whose work must end before the last close of a block unmaps chunks; null: there is none.
+  CUcontext last_user(CUdeviceptr pointer, CUcontext context);
 
   std::atomic<size_t> count_{0};  // of mappings; programs without any pay one load
   Lock lock_;

@@ -1,6 +1,6 @@
 // Memory shared with other processes. A block alone in its segment is exported under the driver's handle, a
-// cut block under a sealed handle, which only cupool can open. Exported memory is tainted first: no new block
-// may be cut next to it.
+// cut block under a sealed handle, which only cupool can open, and a block of mapped memory, for which the
+// driver has no handle, under a ticket. Exported memory is tainted first: no new block may be cut next to it.
 #include <atomic>
 #include <bit>
 #include <map>
@@ -12,6 +12,7 @@
 #include "driver/sealed_handle.hpp"
 #include "hooks/blocks.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/lending.hpp"
 
 using cupool::cuda::real;
 using cupool::hooks::Block;
@@ -71,21 +72,20 @@ SegmentHandles* segment_handles() {
 }
 
 // The driver has no handle of this kind for mapped memory.
-CUresult refuse_mapped() {
-  cupool::stats::count(Event::refused_for_mapping);
-  static constinit cupool::log::Once once;
-  if (once.first()) {
-    cupool::log::line(
-        "mapped memory cannot be shared with other processes; CUPOOL_SEGMENTS=driver makes it shareable");
-  }
-  return CUDA_ERROR_INVALID_VALUE;
+CUresult export_mapped(CUipcMemHandle* handle, const Block& block) {
+  const CUresult result = cupool::hooks::write_ticket(block, handle);
+  if (result != CUDA_SUCCESS) return result;
+  cupool::stats::count(Event::ipc_exports);
+  cupool::stats::count(Event::tickets);
+  return result;
 }
 
 CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
-  if (block.mapped) return refuse_mapped();
+  if (block.mapped && cupool::hooks::current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (!memory.taint(pointer, Taint::kExported))
     return cupool::host::is_short() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
   memory.settle(pointer);
+  if (block.mapped) return export_mapped(handle, block);
   if (block.whole) return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
   SegmentHandles* const handles = segment_handles();
   if (handles == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -107,10 +107,29 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
   return result;
 }
 
+// False: the arguments are such that the driver knows what to say.
+bool open_ticket(CUdeviceptr* pointer, const cupool::handover::Handle& handle,
+                 const cupool::handover::Ticket& ticket, unsigned flags, CUresult* result) {
+  if (pointer == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return false;
+  if (cupool::hooks::current_context() == nullptr) return false;
+  *result = CUDA_ERROR_INVALID_CONTEXT;  // the driver's answer to a process that opens its own handle
+  if (cupool::hooks::is_own_ticket(ticket)) return true;
+  *result = imports.open(pointer, handle, ticket);
+  if (*result == CUDA_ERROR_OUT_OF_MEMORY && cupool::hooks::make_room(cupool::cuda::kHere))
+    *result = imports.open(pointer, handle, ticket);
+  if (*result == CUDA_SUCCESS) cupool::stats::count(Event::ipc_imports);
+  return true;
+}
+
 CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer,
               const CUipcMemHandle& handle, unsigned flags) {
   auto segment = std::bit_cast<cupool::driver::Handle>(handle);
   cupool::driver::Place place;
+  cupool::handover::Ticket ticket;
+  CUresult opened = CUDA_SUCCESS;
+  if (!cupool::Reentry::inside() && cupool::handover::from_handle(segment, &ticket) &&
+      open_ticket(pointer, segment, ticket, flags, &opened))
+    return opened;
   if (!cupool::Reentry::inside() && cupool::driver::unseal(&segment, &place)) {
     CUresult result = imports.open(opener, pointer, segment, place, flags);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && cupool::hooks::make_room(opener.room()))

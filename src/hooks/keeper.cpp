@@ -2,15 +2,12 @@
 // and by a thread that ends a context (KeeperPause).
 #include "hooks/keeper.hpp"
 
-#include <pthread.h>
-#include <signal.h>
-#include <time.h>
-
 #include <algorithm>
 
 #include "base/after_fork.hpp"
 #include "base/clock.hpp"
 #include "base/lock.hpp"
+#include "base/own_thread.hpp"
 #include "config/options.hpp"
 #include "hooks/neighbours.hpp"
 #include "hooks/serving.hpp"
@@ -23,9 +20,6 @@ constinit std::atomic<bool> has_keeper{false};
 }
 
 namespace {
-
-// The driver's calls need some, a program's default may be as little as 16 KiB.
-constexpr size_t kStackBytes = 512 << 10;
 
 constinit Lock starting;
 constinit Lock working;
@@ -73,27 +67,11 @@ void* keep(void*) {
   }
 }
 
-// A signal is for the program's own threads.
-void start() {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_attr_t attributes;
-  if (pthread_attr_init(&attributes) != 0) return;
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, kStackBytes);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  if (pthread_create(&thread, &attributes, keep, nullptr) == 0) pthread_setname_np(thread, "cupool");
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
-}
-
 }  // namespace
 
 void detail::start_keeper() {
   Guard hold(starting);
-  if (!has_keeper.exchange(true) && is_wanted()) start();
+  if (!has_keeper.exchange(true) && is_wanted()) start_own_thread(keep, nullptr);
 }
 
 void stop_keeper() {

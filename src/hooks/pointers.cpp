@@ -8,6 +8,7 @@
 #include "hooks/blocks.hpp"
 #include "hooks/direct_access.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/lending.hpp"
 
 using cupool::cuda::real;
 using cupool::hooks::Block;
@@ -43,9 +44,12 @@ bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& bloc
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       put<CUcontext>(data, reinterpret_cast<CUcontext>(block.context));
       return true;
-    // The truth: such a block cannot be shared (ipc.cpp).
+    // Under a ticket (ipc.cpp); what another process has exported is not exported again.
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      put<unsigned>(data, 0);
+      put<unsigned>(data, !block.imported && cupool::hooks::can_lend(block) ? 1 : 0);
+      return true;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      if (block.imported) put<unsigned>(data, 0);
       return true;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       put<unsigned long long>(data, 0);

@@ -22,6 +22,7 @@
 #include "hooks/direct_access.hpp"
 #include "hooks/imports.hpp"
 #include "hooks/keeper.hpp"
+#include "hooks/lending.hpp"
 #include "hooks/linked_names.hpp"
 #include "hooks/loads.hpp"
 #include "hooks/neighbours.hpp"
@@ -136,6 +137,7 @@ void hooks::before_the_driver_ends() {
   // Once it shuts down, the driver refuses allocations and queries of its pool.
   stop_remembering_contexts();
   stop_keeper();
+  stop_lending();
   native::NativePool* const native = memory.native();
   for (int device = 0; native != nullptr && device < stats::kMostDevices; ++device) native->usage(device);
 }

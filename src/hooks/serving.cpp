@@ -64,6 +64,7 @@ bool has_ended(CUcontext context) {
 }  // namespace
 
 constinit NoDestroy<memory::Memory> detail::memory(&cuda_driver);
+constinit cuda::CudaMapping detail::mapping;
 CUPOOL_AFTER_FORK(memory_after_fork, [] { memory.forget_after_fork(); });
 constinit std::atomic<bool> detail::serving{false};
 constinit std::atomic<bool> detail::serving_plainly{false};
@@ -114,8 +115,7 @@ void start_native(bool first) {
 }
 
 void start_mapping(bool segments, Size spill) {
-  static constinit cuda::CudaMapping mapping;
-  if (segments) memory.pools().use_mapped(&mapping);
+  if (segments) memory.pools().use_mapped(&hooks::mapping);
   if (spill.of(kUnlimited) == 0) return;
   memory.use_spill(new (std::nothrow) mapped::Spill(cuda_driver, mapping, spill));
 }

@@ -6,6 +6,7 @@
 
 #include "base/no_destroy.hpp"
 #include "base/reentry.hpp"
+#include "cuda/mapping.hpp"
 #include "cuda/real.hpp"
 #include "hooks/current.hpp"
 #include "hooks/greens.hpp"
@@ -63,6 +64,11 @@ bool is_capturing(CUstream stream);
 // From now on the driver's stream-ordered pool serves: first, or only when the pool has nothing left.
 void start_native(bool first);
 
+// The driver's virtual memory management, whether segments are mapped or not.
+namespace detail {
+[[gnu::visibility("hidden")]] extern constinit cuda::CudaMapping mapping;
+}
+inline constexpr driver::Mapping& mapping = detail::mapping;
 // From now on segments are mapped, where the device can do that; and blocks may take `spill` of host memory.
 void start_mapping(bool segments, Size spill);
 

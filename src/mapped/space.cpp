@@ -244,6 +244,14 @@ Part Space::chunks_around(Address start, uint64_t bytes) {
   return {begin, end - begin};
 }
 
+Part Space::chunk_at(Address address) {
+  Guard hold(lock_);
+  const Page* const page = page_locked(address);
+  if (page == nullptr || page->pages == 0 || page->pages == kClaimed) return {};
+  const Address start = address / kMappingStep * kMappingStep - page->before * kMappingStep;
+  return {start, page->pages * kMappingStep};
+}
+
 // ---- Other devices.
 
 void Space::allow(int device) {

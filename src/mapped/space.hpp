@@ -49,6 +49,8 @@ class Space {
   Part chunks_in(Address start, uint64_t bytes, uint64_t enough = ~uint64_t{0});
   // All chunks that a mapped range touches.
   Part chunks_around(Address start, uint64_t bytes);
+  // The chunk at an address; none: nothing is mapped there.
+  Part chunk_at(Address address);
   // Whether a run could be mapped there.
   bool is_vacant(Address at, uint64_t bytes);
 

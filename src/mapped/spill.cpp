@@ -47,6 +47,14 @@ Status Spill::allocate(size_t bytes, Address* out) {
   return kSuccess;
 }
 
+Part Spill::chunk_at(Address address) {
+  Guard hold(lock_);
+  auto next = blocks_.upper_bound(address);
+  if (next == blocks_.begin()) return {};
+  --next;
+  return address - next->first < next->second.bytes ? Part{next->first, next->second.bytes} : Part{};
+}
+
 // A block that leaves meanwhile is no longer mapped: the driver refuses, and nothing is lost.
 void Spill::let_in(int device) {
   std::map<Address, Block> blocks;

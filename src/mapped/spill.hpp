@@ -11,11 +11,9 @@
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
 #include "driver/mapping.hpp"
+#include "mapped/space.hpp"
 
 namespace cupool::mapped {
-
-using driver::Address;
-using driver::Status;
 
 class Spill final : public driver::Driver {
  public:
@@ -27,6 +25,8 @@ class Spill final : public driver::Driver {
   Status allocate(size_t bytes, Address* out) override;
   Status release(Address start) override;
   Status release_in(driver::Context context, Address start) override;
+  // The block at an address; no bytes: there is none.
+  Part chunk_at(Address address);
   // Lets another device access all blocks, now and in future: it may use memory of some context.
   void let_in(int device);
   // The context has ended, and its work with it.

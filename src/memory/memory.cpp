@@ -140,6 +140,12 @@ void Memory::use_native(NativePool* native, NativeUse use) {
   native_first_.store(native != nullptr && use == NativeUse::kFirst, std::memory_order_relaxed);
 }
 
+mapped::Part Memory::chunk_at(Address address) {
+  const mapped::Part chunk = pools_.chunk_at(address);
+  mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
+  return chunk.bytes != 0 || spill == nullptr ? chunk : spill->chunk_at(address);
+}
+
 // The driver's own allocations follow by themselves.
 void Memory::set_access(driver::Context owner, int device, bool allowed) {
   pools_.set_access(owner, device, allowed);

@@ -65,6 +65,8 @@ class Memory {
 
   // Where blocks go when a device has no memory left.
   void use_spill(mapped::Spill* source) { spill_.store(source, std::memory_order_release); }
+  // The chunk of mapped or spilled memory at an address; no bytes: there is none.
+  mapped::Part chunk_at(Address address);
   // Whether another device may access the memory of a context.
   void set_access(driver::Context owner, int device, bool allowed);
 

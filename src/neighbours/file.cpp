@@ -14,23 +14,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/descriptors.hpp"
 #include "base/format.hpp"
 #include "config/process.hpp"
 #include "neighbours/layout.hpp"
 
 namespace cupool::neighbours {
 namespace {
-
-// Beyond the numbers that programs expect of their own next open().
-constexpr int kHighNumber = 500;
-
-int move_up(int file) {
-  if (file < 0) return file;
-  const int high = fcntl(file, F_DUPFD_CLOEXEC, kHighNumber);
-  if (high < 0) return file;
-  close(file);
-  return high;
-}
 
 bool make_path(const char* directory, uint32_t user, char* out, size_t room) {
   return format_into({out, room}, "{}/cupool-{}-{}", directory, user, kLayout) + 1 < room;

@@ -286,6 +286,20 @@ void Pools::let_peers_in_locked(Pool& pool) {
   }
 }
 
+std::vector<int> Pools::peers_of(driver::Context context) {
+  std::vector<int> devices;
+  Guard hold(lock_);
+  for (const auto& [owner, device] : peers_) {
+    if (owner == context) devices.push_back(device);
+  }
+  return devices;
+}
+
+mapped::Part Pools::chunk_at(Address address) {
+  Pool* const pool = page_map.pool_of(address);
+  return pool == nullptr ? mapped::Part{} : pool->space().chunk_at(address);
+}
+
 void Pools::set_access(driver::Context owner, int device, bool allowed) {
   Pool* pool = nullptr;
   {

@@ -61,6 +61,11 @@ class Pools final : public allocator::Allocator {
   // The context has failed, but the program still holds it.
   void fail(driver::Context context);
 
+  // The chunk of mapped memory at an address; none: there is none of ours.
+  mapped::Part chunk_at(Address address);
+  // The devices that have access to a context's memory besides its own.
+  std::vector<int> peers_of(driver::Context context);
+
   // The pool of a context, or null.
   Pool* pool_of(driver::Context context);
   // The calling thread ends: gives up its caches.

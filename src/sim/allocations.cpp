@@ -57,14 +57,26 @@ void Allocations::destroy(CUdeviceptr base) {
   state().note_usage();
 }
 
+void Allocations::end_import(CUdeviceptr base) {
+  const Allocation& import = by_base_.at(base);
+  const CUdeviceptr mapping = base - import.import_slack;
+  Arena& arena = state().arena(import.device);
+  arena.unmap(mapping, import.granules * kGranule);
+  arena.unreserve(mapping, import.granules);
+  forget(base);
+}
+
 void Allocations::destroy_context(Context& context) {
   std::vector<CUdeviceptr> own;
+  std::vector<CUdeviceptr> imports;
   for (const auto& [base, allocation] : by_base_) {
     if (allocation.context_id != context.id) continue;
     if (allocation.kind == MemoryKind::kDevice || allocation.kind == MemoryKind::kManaged)
       own.push_back(base);
+    if (allocation.kind == MemoryKind::kImported) imports.push_back(base);
   }
   for (const CUdeviceptr base : own) destroy(base);
+  for (const CUdeviceptr base : imports) end_import(base);
   context.slabs.give_all(state().arena(context.device));
 }
 

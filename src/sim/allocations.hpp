@@ -66,6 +66,8 @@ class Allocations {
   // Gives the memory back to the device and forgets it.
   void destroy(CUdeviceptr base);
   void forget(CUdeviceptr base) { by_base_.erase(base); }
+  // Ends the mapping of another process's memory.
+  void end_import(CUdeviceptr base);
   // All that belongs to a context that goes away.
   void destroy_context(Context& context);
 

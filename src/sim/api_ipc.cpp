@@ -179,11 +179,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr p) {
     Allocation* const still = s.allocations.exact(p);
     if (still == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (--still->opens > 0) return CUDA_SUCCESS;
-    const CUdeviceptr base = still->base - still->import_slack;
-    Arena& arena = s.arena(still->device);
-    arena.unmap(base, still->granules * kGranule);
-    arena.unreserve(base, still->granules);
-    s.allocations.forget(p);
+    s.allocations.end_import(p);
     return CUDA_SUCCESS;
   });
 }

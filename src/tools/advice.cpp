@@ -77,7 +77,7 @@ std::vector<std::string> advise(const Report& report) {
   }
   if (count("refused_for_mapping") > 0) {
     out.push_back(
-        "The program needs what mapped memory cannot do: IPC handles of its blocks, or SYNC_MEMOPS. "
+        "The program needs what mapped memory cannot do: SYNC_MEMOPS, or IPC on a driver that exports none. "
         "CUPOOL_SEGMENTS=driver can (docs/mapped.md).");
   }
   if (count("segments_released") * 20 > pooled && pooled > 100 && count("chunks_mapped") == 0) {

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 # From the top down. Folders of one row stand side by side and do not know each other.
-LAYERS = [["hooks"], ["cuda"], ["memory"], ["pool", "whole", "native"], ["mapped"], ["upstream", "allocator"], ["order"], ["report"], ["driver", "neighbours"], ["config", "stats"], ["base"]]
+LAYERS = [["hooks"], ["cuda"], ["memory"], ["pool", "whole", "native"], ["mapped"], ["upstream", "allocator"], ["order"], ["report"], ["driver", "neighbours", "handover"], ["config", "stats"], ["base"]]
 LEVEL = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 
 # Beside the layers: what each may include besides itself.

@@ -9,7 +9,7 @@ QUESTIONS = harness.BUILD / "tests" / "differential" / "questions"
 
 
 # What docs/mapped.md lists.
-LOST_BY_MAPPING = re.compile(r"IS_LEGACY_CUDA_IPC_CAPABLE|^shared, .*(SYNC_MEMOPS|cuIpc|P2P_TOKENS)")
+LOST_BY_MAPPING = re.compile(r"^shared, .*(SYNC_MEMOPS|P2P_TOKENS)")
 
 
 class DifferentialTest(harness.TestCase):

@@ -27,6 +27,16 @@ class IpcTest(harness.TestCase):
     def test_pytorch_shares_tensors_without_cutting(self):
         self.assertEqual(0, self.shares("torch", "share_tensors.py", CUPOOL_SPLIT="0")["wrong"])
 
+    def test_pytorch_shares_tensors_in_mapped_memory(self):
+        self.assertEqual(0, self.shares("torch", "share_tensors.py", CUPOOL_SEGMENTS="mapped")["wrong"])
+
+    def test_cupy_shares_handles_of_mapped_memory(self):
+        tally = self.shares("cupy", "share_handles.py", CUPOOL_SEGMENTS="mapped")
+        self.assertEqual((0, tally["blocks"]), (tally["refused"], tally["opened"]))
+
+    def test_cupy_without_cupool_is_refused_mapped_blocks_and_sees_no_other_data(self):
+        self.assertEqual(0, self.shares("cupy", "share_handles.py", "bare", CUPOOL_SEGMENTS="mapped")["opened"])
+
     def test_cupy_shares_handles(self):
         self.assertEqual(0, self.shares("cupy", "share_handles.py")["refused"])
 

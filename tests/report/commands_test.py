@@ -207,11 +207,14 @@ class CommandsTest(harness.TestCase):
         self.assertEqual(7, self.cupool("doctor", "--", "sh", "-c", "exit 7").code)
 
     def test_doctor_names_what_mapped_memory_cannot_do_for_a_program_that_needs_it(self):
-        for needs in ("S:x", "i:x"):
-            done = self.cupool("doctor", "--", lab.PROGRAM, "a:x:1000", needs, env={"CUPOOL_SEGMENTS": "mapped"})
+        # A driver that exports no memory: then there is nothing to share a block by.
+        no_export = {"CUPOOL_SIM_FAULTS": "cuMemExportToShareableHandle@*=801"}
+        for needs, driver in (("S:x", {}), ("i:x", no_export)):
+            done = self.cupool("doctor", "--", lab.PROGRAM, "a:x:1000", needs, env={"CUPOOL_SEGMENTS": "mapped", **driver})
             self.assertIn("CUPOOL_SEGMENTS=driver can", " ".join(done.out.split()))
-        done = self.cupool("doctor", "--", lab.PROGRAM, "a:x:1000", "f:x", env={"CUPOOL_SEGMENTS": "mapped"})
-        self.assertNotIn("CUPOOL_SEGMENTS", done.out)
+        for other in ("f:x", "i:x"):
+            done = self.cupool("doctor", "--", lab.PROGRAM, "a:x:1000", other, env={"CUPOOL_SEGMENTS": "mapped"})
+            self.assertNotIn("CUPOOL_SEGMENTS", done.out)
 
     def test_doctor_says_what_passed_the_pool_by_and_what_to_change(self):
         done = self.cupool("doctor", "--json", "--", lab.PROGRAM, "a:x:1000", env={"CUPOOL_STREAMS": "fences", "CUPOOL_ONLY": "other"})

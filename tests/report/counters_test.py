@@ -153,8 +153,8 @@ class CountersTest(harness.TestCase):
             self.assertEqual(60, played.counters["submissions"])
 
     def test_what_mapped_memory_cannot_do_is_counted(self):
-        counters = play("a:x:1000", "S:x", "i:x", segments="mapped").counters
-        self.assertEqual(2, counters["refused_for_mapping"])
+        counters = play("a:x:1000", "S:x", segments="mapped").counters
+        self.assertEqual(1, counters["refused_for_mapping"])
         self.assertEqual(0, play("a:x:1000", "S:x", "i:x").counters["refused_for_mapping"])
 
     def test_frees_that_did_not_wait_are_counted_as_waits_avoided(self):

@@ -3,6 +3,9 @@
 // not by an exception, which must not pass through the pool.
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <functional>
 #include <map>
@@ -32,6 +35,8 @@ class FakeMapping final : public driver::Mapping {
   driver::Status fail_allow = driver::kSuccess;
   std::function<void(driver::Address, uint64_t)> on_unmap = [](driver::Address, uint64_t) {};
   std::function<void()> on_create = [] {};
+  std::function<void()> on_retain = [] {};
+  driver::Status fail_export = driver::kSuccess;
 
   uint64_t creates = 0, releases = 0, maps = 0, unmaps = 0, allows = 0, reservations = 0;
   std::map<driver::Address, Mapped> mapped;
@@ -77,6 +82,10 @@ class FakeMapping final : public driver::Mapping {
   driver::Status release(driver::Chunk chunk) override {
     const std::lock_guard<std::mutex> hold(lock_);
     const auto found = bytes_.find(chunk);
+    if (retained_[chunk] > 0) {
+      --retained_[chunk];
+      return driver::kSuccess;
+    }
     if (found == bytes_.end()) return driver::kInvalidValue;
     for (const auto& [at, one] : mapped) {
       if (one.chunk == chunk) FAIL_CHECK("a chunk was released that is still mapped");
@@ -137,8 +146,34 @@ class FakeMapping final : public driver::Mapping {
     return driver::kSuccess;
   }
 
-  driver::Status export_chunk(driver::Chunk, int*) override { return driver::kNotSupported; }
+  driver::Status retain(driver::Address address, driver::Chunk* out) override {
+    on_retain();
+    const std::lock_guard<std::mutex> hold(lock_);
+    auto found = mapped.upper_bound(address);
+    if (found == mapped.begin()) return driver::kInvalidValue;
+    --found;
+    if (address - found->first >= found->second.bytes) return driver::kInvalidValue;
+    *out = found->second.chunk;
+    ++retained_[*out];
+    return driver::kSuccess;
+  }
+  // A file that holds the number of the chunk.
+  driver::Status export_chunk(driver::Chunk chunk, int* descriptor) override {
+    if (fail_export != driver::kSuccess) return fail_export;
+    *descriptor = memfd_create("chunk", 0);
+    const auto number = static_cast<uint64_t>(chunk);
+    return pwrite(*descriptor, &number, sizeof number, 0) == sizeof number ? driver::kSuccess
+                                                                           : driver::kNotSupported;
+  }
   driver::Status import_chunk(int, driver::Chunk*) override { return driver::kNotSupported; }
+
+  // How often chunks are held besides by those who created them.
+  int retained() {
+    const std::lock_guard<std::mutex> hold(lock_);
+    int all = 0;
+    for (const auto& [chunk, count] : retained_) all += count;
+    return all;
+  }
 
   // Whether a device can access every byte from one address to another.
   bool has_access(driver::Address start, uint64_t bytes, int device) {
@@ -160,6 +195,7 @@ class FakeMapping final : public driver::Mapping {
   std::mutex lock_;
   uint64_t chunks_ = 0;
   std::map<driver::Chunk, uint64_t> bytes_;
+  std::map<driver::Chunk, int> retained_;  // beyond the one that create() gave
 };
 
 }  // namespace cupool::test

@@ -1,0 +1,124 @@
+// See client.hpp.
+#include "handover/client.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "base/unnoticed.hpp"
+
+namespace cupool::handover {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000;
+
+class Deadline {
+ public:
+  explicit Deadline(uint64_t patience_ns) : end_(now_ns() + patience_ns) {}
+  bool is_over() const { return now_ns() >= end_; }
+  int left_ms() const { return is_over() ? 0 : static_cast<int>((end_ - now_ns()) / kMillisecond + 1); }
+
+ private:
+  uint64_t end_;
+};
+
+// Open for one fetch.
+class Socket {
+ public:
+  Socket(const Ticket& ticket, uint64_t patience_ns) {
+    const Deadline deadline(patience_ns);
+    Connected how;
+    while ((how = connect_to(ticket.pid, ticket.instance, &number_)) == Connected::kBusy) {
+      if (deadline.is_over()) return;
+      sleep_for(kMillisecond);
+    }
+    error_ = how == Connected::kYes ? 0 : errno;
+  }
+  ~Socket() {
+    if (number_ >= 0) close(number_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  explicit operator bool() const { return number_ >= 0; }
+  int number() const { return number_; }
+  bool has_no_room() const { return error_ == EMFILE || error_ == ENFILE; }
+
+ private:
+  int number_ = -1;
+  int error_ = 0;
+};
+
+// What one reply brought; open descriptors are closed with it.
+struct Batch {
+  Reply reply = {};
+  int descriptors[kMostAtOnce] = {};
+  size_t count = kMostAtOnce;
+  bool lost = false;
+
+  ~Batch() {
+    for (size_t i = 0; i < count; ++i) close(descriptors[i]);
+  }
+};
+
+bool ask(int socket, const Request& request, uint64_t patience_ns, Batch* out) {
+  const Deadline deadline(patience_ns);
+  if (!send_packet(socket, &request, sizeof request, nullptr, 0)) {
+    out->count = 0;
+    return false;
+  }
+  for (;;) {
+    out->count = kMostAtOnce;
+    const int64_t got =
+        receive_packet(socket, &out->reply, sizeof out->reply, out->descriptors, &out->count, &out->lost);
+    if (got >= 0) return got == sizeof out->reply && out->reply.magic == kReplyMagic;
+    if (errno != EAGAIN || deadline.is_over()) return false;
+    pollfd one{socket, POLLIN, 0};
+    poll(&one, 1, deadline.left_ms());
+  }
+}
+
+// Whether a reply answers a request and agrees with those before it.
+bool is_sound(const Reply& reply, const Request& request, uint32_t total, uint64_t offset) {
+  if (reply.count == 0 || reply.count > kMostAtOnce || reply.count > request.most) return false;
+  if (reply.total > kMostChunks || request.first >= reply.total || reply.count > reply.total - request.first)
+    return false;
+  if (request.first != 0) return reply.total == total && reply.offset == offset;
+  return reply.offset < reply.bytes[0];
+}
+
+}  // namespace
+
+Fetched fetch(const Ticket& ticket, Taker& taker, const FetchSettings& settings) {
+  const Unnoticed nothing_changes;
+  const Socket socket(ticket, settings.patience_ns);
+  if (!socket) return socket.has_no_room() ? Fetched::kNoDescriptors : Fetched::kRefused;
+  // Anybody may have taken the name of a process that is gone.
+  if (!is_user(socket.number(), settings.user)) return Fetched::kRefused;
+  Request request = {kRequestMagic, to_handle(ticket), 0, kMostAtOnce};
+  uint64_t offset = 0;
+  for (uint32_t total = 1; request.first < total;) {
+    Batch batch;
+    if (!ask(socket.number(), request, settings.patience_ns, &batch)) return Fetched::kRefused;
+    const Reply& reply = batch.reply;
+    if (!is_sound(reply, request, total, offset)) return Fetched::kRefused;
+    if (batch.lost) {
+      // A process with few descriptors left takes one at a time.
+      if (request.most == 1) return Fetched::kNoDescriptors;
+      request.most = 1;
+      continue;
+    }
+    if (batch.count != reply.count) return Fetched::kRefused;
+    total = reply.total;
+    offset = reply.offset;
+    for (uint32_t i = 0; i < reply.count; ++i) {
+      if (!taker.take(reply.bytes[i], offset, batch.descriptors[i])) return Fetched::kStopped;
+    }
+    request.first += reply.count;
+  }
+  return Fetched::kAll;
+}
+
+}  // namespace cupool::handover

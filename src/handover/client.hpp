@@ -1,0 +1,32 @@
+// The importer's end: asks the exporter of a ticket for the descriptors of its chunks. Waits a bounded time;
+// trusts nothing that the other process says but the memory behind a descriptor. No state.
+#pragma once
+
+#include "handover/wire.hpp"
+
+namespace cupool::handover {
+
+// Who makes memory of the descriptors.
+class Taker {
+ public:
+  // The next chunk of the block, in the order of their addresses; the block begins `offset` bytes into the
+  // first. False: it is of no use, stop. The caller closes the descriptor.
+  virtual bool take(uint64_t bytes, uint64_t offset, int descriptor) = 0;
+
+ protected:
+  ~Taker() = default;
+};
+
+// kRefused: there is no such process or block, or it is another user's. kStopped: the taker stopped.
+// kNoDescriptors: this process may not open more files.
+enum class Fetched { kAll, kRefused, kStopped, kNoDescriptors };
+
+struct FetchSettings {
+  uint32_t user = kOwnUser;  // whose memory is taken
+  // How long the other process may take for an answer.
+  uint64_t patience_ns = 10'000'000'000;
+};
+
+Fetched fetch(const Ticket& ticket, Taker& taker, const FetchSettings& settings = {});
+
+}  // namespace cupool::handover

@@ -1,0 +1,210 @@
+// See server.hpp.
+#include "handover/server.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "base/own_thread.hpp"
+#include "base/unnoticed.hpp"
+
+namespace cupool::handover {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000;
+
+bool draw(void* out, size_t bytes) {
+  return syscall(SYS_getrandom, out, bytes, 0) == static_cast<long>(bytes);
+}
+
+}  // namespace
+
+// ---- Tickets: on the program's threads.
+
+bool Server::offer(uint64_t start, uint64_t bytes, uint64_t life, Handle* out) {
+  const Unnoticed nothing_changes;
+  {
+    Guard hold(lock_);
+    if (!start_locked()) return false;
+  }
+  Ticket ticket{instance_.load(std::memory_order_acquire), pid_, start, bytes, life};
+  ticket.check = check_of(ticket, key_);
+  *out = to_handle(ticket);
+  return true;
+}
+
+bool Server::is_genuine(const Ticket& ticket) const {
+  const uint64_t instance = instance_.load(std::memory_order_acquire);
+  return instance != 0 && ticket.instance == instance && ticket.pid == pid_ &&
+         ticket.check == check_of(ticket, key_);
+}
+
+bool Server::is_own(const Ticket& ticket) { return is_genuine(ticket); }
+
+// A program may have closed the socket with all its descriptors: the thread, asleep, still holds it, ends
+// when somebody connects, and the next one has a new socket under the same name.
+bool Server::end_orphan_locked() {
+  constexpr int kMostTries = 1000;
+  int knock = -1;
+  if (connect_to(pid_, instance_.load(std::memory_order_relaxed), &knock) == Connected::kYes) close(knock);
+  for (int i = 0; i < kMostTries && runs_.load(std::memory_order_acquire); ++i) sleep_for(kMillisecond);
+  return !runs_.load(std::memory_order_acquire);
+}
+
+bool Server::start_locked() {
+  if (is_stopped_.load(std::memory_order_relaxed)) return false;
+  if (runs_.load(std::memory_order_acquire)) {
+    if (listener_.is_ours()) return true;
+    if (!end_orphan_locked()) return false;
+  }
+  if (instance_.load(std::memory_order_relaxed) == 0) {
+    uint64_t instance = 0;
+    if (!draw(&key_, sizeof key_) || !draw(&instance, sizeof instance)) return false;
+    pid_ = static_cast<uint32_t>(getpid());
+    instance_.store(instance | 1, std::memory_order_release);
+  }
+  listener_ = KeptDescriptor(listen_as(pid_, instance_.load(std::memory_order_relaxed)));
+  if (!listener_) return false;
+  runs_.store(true, std::memory_order_release);
+  if (start_own_thread(run, this)) return true;
+  runs_.store(false, std::memory_order_relaxed);
+  listener_.close();
+  return false;
+}
+
+void Server::stop() {
+  is_stopped_.store(true, std::memory_order_release);
+  // Wakes the thread.
+  if (lock_.try_lock_for_a_moment()) {
+    if (runs_.load(std::memory_order_acquire) && listener_.is_ours()) shutdown(listener_.number(), SHUT_RDWR);
+    lock_.unlock();
+  }
+  // If it is held for longer, the driver does not answer, and there is nothing to be done about it here.
+  if (working_.try_lock_for_a_moment()) working_.unlock();
+}
+
+void Server::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  lock_.reset_after_fork();
+  working_.reset_after_fork();
+  listener_.close();
+  for (Connection& one : connections_) one.socket.close();
+  instance_.store(0, std::memory_order_relaxed);
+  key_ = {};
+  runs_.store(false, std::memory_order_relaxed);
+  is_stopped_.store(false, std::memory_order_relaxed);
+}
+
+// ---- The thread.
+
+void* Server::run(void* server) {
+  auto* const self = static_cast<Server*>(server);
+  self->serve(self->listener_);
+  return nullptr;
+}
+
+void Server::serve(KeptDescriptor listener) {
+  while (wait(listener)) {
+    const uint64_t now = now_ns();
+    for (Connection& one : connections_) {
+      if (!one.socket) continue;
+      pollfd ready{one.socket.number(), POLLIN, 0};
+      const bool speaks = poll(&ready, 1, 0) > 0;
+      if (speaks && one.socket.is_ours() && answer(one.socket.number())) {
+        one.since_ns = now;
+      } else if (speaks || now - one.since_ns > settings_.patience_ns) {
+        one.socket.close();
+      }
+    }
+    // After those that are connected, so that a storm of new ones displaces nobody who has just asked.
+    accept_one(listener);
+  }
+  for (Connection& one : connections_) one.socket.close();
+  if (listener.is_ours()) {
+    // Not while stop() uses it. (A thread that waits for this one with the lock has seen that it is not
+    // ours.)
+    Guard hold(lock_);
+    listener.close();
+  }
+  runs_.store(false, std::memory_order_release);
+}
+
+// Sleeps until there is something to do; false: the end.
+bool Server::wait(const KeptDescriptor& listener) {
+  std::array<pollfd, kMostConnections + 1> watched;
+  size_t count = 0;
+  watched[count++] = {listener.number(), POLLIN, 0};
+  uint64_t oldest = UINT64_MAX;
+  for (const Connection& one : connections_) {
+    if (!one.socket) continue;
+    watched[count++] = {one.socket.number(), POLLIN, 0};
+    oldest = std::min(oldest, one.since_ns);
+  }
+  int timeout_ms = -1;
+  if (oldest != UINT64_MAX) {
+    const uint64_t end = oldest + settings_.patience_ns;
+    const uint64_t now = now_ns();
+    timeout_ms = end <= now ? 0 : static_cast<int>((end - now) / kMillisecond + 1);
+  }
+  poll(watched.data(), count, timeout_ms);
+  return !is_stopped_.load(std::memory_order_acquire) && listener.is_ours();
+}
+
+// A free place, or that of the connection that has been silent longest.
+Server::Connection& Server::place() {
+  Connection* longest = &connections_[0];
+  for (Connection& one : connections_) {
+    if (!one.socket) return one;
+    if (one.since_ns < longest->since_ns) longest = &one;
+  }
+  longest->socket.close();
+  return *longest;
+}
+
+void Server::accept_one(const KeptDescriptor& listener) {
+  const int made = accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (made < 0) {
+    // The process has no descriptor left, and the client still knocks.
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) sleep_for(10 * kMillisecond);
+    return;
+  }
+  KeptDescriptor socket(move_up(made));
+  if (!is_user(socket.number(), settings_.user)) {
+    socket.close();
+    // Another user's process that connects in a loop gets no processor of ours.
+    sleep_for(kMillisecond);
+    return;
+  }
+  place() = {socket, now_ns()};
+}
+
+// One request; false: the connection is to end.
+bool Server::answer(int socket) {
+  Request request;
+  size_t none = 0;
+  bool lost = false;
+  const int64_t got = receive_packet(socket, &request, sizeof request, nullptr, &none, &lost);
+  if (got < 0) return errno == EAGAIN;
+  if (got != sizeof request || lost || request.magic != kRequestMagic || !is_all_read(socket)) return false;
+  Ticket ticket;
+  Loan loan;
+  bool given = from_handle(request.ticket, &ticket) && is_genuine(ticket);
+  if (given) {
+    Guard hold(working_);
+    if (is_stopped_.load(std::memory_order_acquire)) return false;
+    given = source_.lend(ticket, request.first, std::clamp(request.most, 1u, kMostAtOnce), &loan);
+  }
+  if (!given) loan.reply = {};
+  loan.reply.magic = kReplyMagic;
+  const size_t count = loan.reply.count;
+  const bool sent = send_packet(socket, &loan.reply, sizeof loan.reply, loan.descriptors, count);
+  for (size_t i = 0; i < count; ++i) close(loan.descriptors[i]);
+  return sent;
+}
+
+}  // namespace cupool::handover

@@ -1,0 +1,81 @@
+// See lender.hpp.
+#include "memory/lender.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace cupool::memory {
+namespace {
+
+using driver::Chunk;
+using driver::kSuccess;
+
+void drop(handover::Loan* loan) {
+  for (uint32_t i = 0; i < loan->reply.count; ++i) close(loan->descriptors[i]);
+  loan->reply = {};
+}
+
+}  // namespace
+
+bool Lender::lend(const handover::Ticket& ticket, uint32_t first, uint32_t most, handover::Loan* out) {
+  if (!is_live(ticket) || !fill(ticket, first, most, out)) return false;
+  // Lives are not numbered twice: if it is the same one still, all chunks were its own.
+  if (is_live(ticket)) return true;
+  drop(out);
+  return false;
+}
+
+bool Lender::can_lend(Address address) {
+  const int descriptor = descriptor_at(address);
+  if (descriptor >= 0) close(descriptor);
+  return descriptor >= 0;
+}
+
+bool Lender::is_live(const handover::Ticket& ticket) {
+  constexpr uint32_t kExported = 1u << static_cast<unsigned>(Taint::kExported);
+  Held held;
+  if (!memory_.find(ticket.start, &held) || !held.mapped) return false;
+  if (held.start != ticket.start || held.bytes != ticket.bytes) return false;
+  bool same = false;
+  memory_.with_mark(ticket.start, [&](const Mark& mark) {
+    same = mark.life == ticket.life && (mark.taints & kExported) != 0;
+  });
+  return same;
+}
+
+bool Lender::fill(const handover::Ticket& ticket, uint32_t first, uint32_t most, handover::Loan* out) {
+  const Address end = ticket.start + ticket.bytes;
+  handover::Reply& reply = out->reply;
+  uint32_t number = 0;
+  Address at = ticket.start;
+  for (; at < end && number < handover::kMostChunks; ++number) {
+    const mapped::Part chunk = memory_.chunk_at(at);
+    if (chunk.bytes == 0) break;
+    if (number == 0) reply.offset = at - chunk.start;
+    if (number >= first && reply.count < most) {
+      const int descriptor = descriptor_at(at);
+      if (descriptor < 0) break;
+      reply.bytes[reply.count] = chunk.bytes;
+      out->descriptors[reply.count++] = descriptor;
+    }
+    at = chunk.start + chunk.bytes;
+  }
+  reply.total = number;
+  if (at >= end && reply.count != 0) return true;
+  drop(out);
+  return false;
+}
+
+// The descriptor of the chunk at an address; -1: there is none. The chunk is held meanwhile: once its block
+// is freed, the driver may give its handle to another chunk.
+int Lender::descriptor_at(Address address) {
+  Chunk chunk = Chunk::kNone;
+  if (mapping_.retain(address, &chunk) != kSuccess) return -1;
+  int descriptor = -1;
+  if (mapping_.export_chunk(chunk, &descriptor) != kSuccess) descriptor = -1;
+  if (descriptor >= 0) fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  mapping_.release(chunk);
+  return descriptor;
+}
+
+}  // namespace cupool::memory
