@@ -213,8 +213,7 @@ CUresult resets(CUdevice device, Call&& call) {
 void let_in(CUcontext peer, bool allowed) {
   int device = 0;
   if (!is_serving() || memory.driver().device(&device) != cupool::driver::kSuccess) return;
-  memory.set_access(ours(peer), device, allowed);
-  cupool::hooks::imports.set_access(peer, device, allowed);
+  cupool::hooks::imports.set_access(peer, device, memory.set_access(ours(peer), device, allowed));
 }
 
 }  // namespace

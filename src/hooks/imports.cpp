@@ -253,7 +253,7 @@ bool Imports::find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes, bool*
                      [&](const Mapping& mapping) { return address - mapping.start < mapping.bytes; });
 }
 
-void Imports::forget(CUcontext context) {
+void Imports::forget(CUcontext context) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   if (!any()) return;
   Guard hold(lock_);
   // Chunks stay until the work of the context has ended with it.

@@ -92,7 +92,8 @@ void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, con
 
 // A holder of peer-to-peer tokens can access the memory for as long as it exists.
 void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
-  if (attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS) return;
+  // There are none for mapped memory.
+  if (attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS || block.mapped) return;
   if (!block.imported) memory.taint(pointer, Taint::kPeerTokens);
   cupool::hooks::note_direct_access();
   memory.settle(pointer);
@@ -130,7 +131,9 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
 // For questions about the program's own mappings.
 CUdeviceptr unknown_if_ours(CUdeviceptr pointer) {
   Block block;
-  return look_up(pointer, &block) == Whose::kDrivers ? pointer : kUnknownAddress;
+  const Whose whose = look_up(pointer, &block);
+  const bool is_hidden = whose == Whose::kNobodys || (whose == Whose::kBlock && block.mapped);
+  return is_hidden ? kUnknownAddress : pointer;
 }
 
 }  // namespace

@@ -80,12 +80,14 @@ bool Space::claim(uint64_t bytes, Address* out) {
 bool Space::reserve(uint64_t bytes) {
   constexpr uint64_t kTimesDevice = 4;
   Reservation made;
-  uint64_t wanted = round_up(std::max(bytes, kTimesDevice * device_bytes_), kMappingStep);
-  while (mapping_->reserve(wanted, &made.base) != kSuccess) {
-    if (wanted == bytes) return false;
-    wanted = std::max(bytes, round_up(wanted / 2, kMappingStep));
+  // The last page stays unused, so that runs of two reservations never lie side by side.
+  const uint64_t least = bytes + kMappingStep;
+  made.bytes = round_up(std::max(least, kTimesDevice * device_bytes_), kMappingStep);
+  while (mapping_->reserve(made.bytes, &made.base) != kSuccess) {
+    if (made.bytes == least) return false;
+    made.bytes = std::max(least, round_up(made.bytes / 2, kMappingStep));
   }
-  made.count = wanted / kMappingStep;
+  made.count = made.bytes / kMappingStep - 1;
   made.pages = static_cast<Page*>(map_pages(made.count * sizeof(Page)));
   if (made.pages != nullptr) {
     Guard hold(lock_);
@@ -96,7 +98,7 @@ bool Space::reserve(uint64_t bytes) {
     }
     unmap_pages(made.pages, made.count * sizeof(Page));
   }
-  mapping_->unreserve(made.base, wanted);
+  mapping_->unreserve(made.base, made.bytes);
   return false;
 }
 
@@ -111,7 +113,7 @@ bool Space::is_vacant(Address at, uint64_t bytes) {
 // ---- Runs.
 
 Status Space::map(uint64_t bytes, uint64_t most, Address* out) {
-  return claim(bytes, out) ? map_claimed(*out, bytes, most) : kOutOfMemory;
+  return claim(bytes, out) ? map_claimed(*out, bytes, most) : driver::kNotSupported;
 }
 
 Status Space::map_at(Address at, uint64_t bytes, uint64_t most) {
@@ -303,7 +305,7 @@ void Space::unmap_all() {
       if (held != 0) take_away(one.base + i * kMappingStep, held * kMappingStep);
       i += std::max<uint32_t>(held, 1);
     }
-    if (one.count != 0) mapping_->unreserve(one.base, one.count * kMappingStep);
+    if (one.count != 0) mapping_->unreserve(one.base, one.bytes);
   }
   forget_all();
 }

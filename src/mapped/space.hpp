@@ -37,8 +37,8 @@ class Space {
   void stop() { serves_.store(false, std::memory_order_relaxed); }
 
   // Maps a run of `bytes` in chunks of at most `most` bytes: anywhere, or at an address, so that it continues
-  // what lies there. kOutOfMemory: the driver or CUPOOL_LIMIT refuses, or the place is taken; nothing was
-  // mapped. pre: both sizes are multiples of kMappingStep.
+  // what lies there. kOutOfMemory: the driver or CUPOOL_LIMIT refuses, or the place is taken; kNotSupported:
+  // there are no addresses. Nothing was mapped then. pre: both sizes are multiples of kMappingStep.
   Status map(uint64_t bytes, uint64_t most, Address* out);
   Status map_at(Address at, uint64_t bytes, uint64_t most);
   // Gives whole chunks back to the driver; false: it refused, and nothing has changed. Does not wait.
@@ -74,7 +74,8 @@ class Space {
   static constexpr uint32_t kClaimed = ~uint32_t{0};
   struct Reservation {
     Address base = 0;
-    uint64_t count = 0;  // pages
+    uint64_t bytes = 0;
+    uint64_t count = 0;  // pages that may be used
     uint64_t used = 0;   // pages ever used: above it all are free
     Page* pages = nullptr;
 

@@ -55,7 +55,8 @@ Status Memory::allocate_whole(driver::Context context, driver::Driver& source, u
   // If another source still records this address, its context ended without our noticing.
   for (size_t i = 0; status == kSuccess && i < wholes_.size(); ++i) {
     Wholes* const other = wholes_[i].load(std::memory_order_acquire);
-    if (other != nullptr && other != wholes) other->forget(*out, bytes);
+    // (The block may be one that spilled: those have addresses of their own.)
+    if (other != nullptr && other != wholes && !other->source().is_mapped()) other->forget(*out, bytes);
   }
   return status;
 }
@@ -147,10 +148,11 @@ mapped::Part Memory::chunk_at(Address address) {
 }
 
 // The driver's own allocations follow by themselves.
-void Memory::set_access(driver::Context owner, int device, bool allowed) {
-  pools_.set_access(owner, device, allowed);
+bool Memory::set_access(driver::Context owner, int device, bool allowed) {
+  allowed = pools_.set_access(owner, device, allowed);
   mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
   if (spill != nullptr && allowed) spill->let_in(device);
+  return allowed;
 }
 
 // ---- Free.

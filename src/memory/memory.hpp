@@ -67,8 +67,8 @@ class Memory {
   void use_spill(mapped::Spill* source) { spill_.store(source, std::memory_order_release); }
   // The chunk of mapped or spilled memory at an address; no bytes: there is none.
   mapped::Part chunk_at(Address address);
-  // Whether another device may access the memory of a context.
-  void set_access(driver::Context owner, int device, bool allowed);
+  // A context of another device may access the memory of a context, or no longer; whether that device may.
+  bool set_access(driver::Context owner, int device, bool allowed);
 
   // The block that contains an address; false: not ours, or not live.
   bool find(Address address, Held* out);

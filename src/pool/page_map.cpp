@@ -62,22 +62,37 @@ Pool* PageMap::pool_of(Address address) const {
   return segment == nullptr ? nullptr : segment->pool;
 }
 
-// If no range starts in the page before the address, it is deep inside a large one: usually the first of its
-// segment, else one that starts in an earlier page.
+// If no range starts in the page before the address, it is deep inside a large one: usually one of the first
+// or the last of its segment, else one that starts in an earlier page.
 Range* PageMap::find_containing(Address address) const {
   const Segment* const segment = segment_of(address);
   if (segment == nullptr) return nullptr;
   const Address start = segment->start;
   if (Range* const first = segment->lowest(); first->end() > address) return first;
-  size_t slot = slot_of(address);
-  for (Address page = address & ~(kPageBytes - 1); page >= start; page -= kPageBytes) {
-    for (size_t i = slot + 1; i-- > 0;) {
-      const Holder* const holder = page_of(page)->slots[i].load(std::memory_order_acquire);
-      if (holder != nullptr) return holder->range->end() > address ? holder->range : nullptr;
+  const auto last_in = [&](Address page, size_t slot) -> Range* {
+    const Page* const record = page_of(page);
+    for (size_t i = slot + 1; record != nullptr && i-- > 0;) {
+      const Holder* const holder = record->slots[i].load(std::memory_order_acquire);
+      if (holder != nullptr) return holder->range;
     }
-    slot = kGranulesPerPage - 1;
+    return nullptr;
+  };
+  Address page = address & ~(kPageBytes - 1);
+  Range* found = last_in(page, slot_of(address));
+  constexpr int kFewRanges = 64;
+  Range* low = segment->lowest();
+  Range* high = segment->last;
+  for (int i = 0; found == nullptr && i < kFewRanges && low != nullptr && high != nullptr; ++i) {
+    if (low->end() > address) found = low;
+    if (high->start <= address) found = high;
+    low = low->after;
+    high = high->before;
   }
-  return nullptr;
+  while (found == nullptr && page > start) {
+    page -= kPageBytes;
+    found = last_in(page, kGranulesPerPage - 1);
+  }
+  return found != nullptr && found->end() > address ? found : nullptr;
 }
 
 }  // namespace cupool::pool

@@ -405,6 +405,7 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
   upstream::ask_again(make_room, [&] {
     range = take_range(bytes, How::kAfterWait, search);
     if (range != nullptr) return kSuccess;
+    release_tainted();
     release_free_segments(0);
     in_flight_.wait_for_releases(device_, context());
     range = add_segment(exact, bytes, search);

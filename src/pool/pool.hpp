@@ -119,7 +119,7 @@ class Pool {
   bool taint(Address address, Taint reason);
   // Frees a marked block: past the thread caches.
   void take_back_marked(unsigned size_class, const Entry& entry);
-  void release_tainted();
+  uint64_t release_tainted();
 
   // ---- Threads.
 
@@ -199,6 +199,7 @@ class Pool {
   static bool enter_pages(Address start, uint64_t bytes);
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
   Range* add_run(uint64_t bytes, uint64_t taken, Search* search);
+  bool lacks(uint64_t bytes);
   Range* extend_tail(uint64_t bytes, uint64_t taken, Search* search);
   uint64_t chunk_bytes() const;
   uint64_t most_of_chunk(uint64_t run) const;

@@ -58,6 +58,7 @@ uint64_t Pool::hand_back(Segment* segment) {
 }
 
 uint64_t Pool::release_chunks(Ranges::Leaving which) {
+  if (!ranges_.has_mapped_segments()) return 0;
   uint64_t released = 0;
   const Release release(*this);
   while (release.may_begin() && released < which.enough) {
@@ -99,11 +100,12 @@ uint64_t Pool::release_everything() {
   if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
   if (ranges_.has_mapped_segments()) order().advance();
-  release_tainted();
-  const uint64_t released = release_free_segments(0);
-  const bool may_gain = ranges_.has_mapped_segments() && ranges_.free_bytes() >= driver::kMappingStep;
+  const uint64_t released = release_tainted() + release_free_segments(0);
+  const bool may_gain =
+      ranges_.has_mapped_segments() && (ranges_.free_bytes() >= driver::kMappingStep ||
+                                        tainted_segments_.load(std::memory_order_relaxed) != 0);
   if (!may_gain || order().is_idle() || !order().wait_for_all()) return released;
-  return released + release_free_segments(0);
+  return released + release_tainted() + release_free_segments(0);
 }
 
 uint64_t Pool::trim(uint64_t keep) {
@@ -140,6 +142,7 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
 // Where work may be submitted unseen, a capture may begin unseen, too: then only at the program's own calls.
 // Thread caches of a program at work are left alone.
 uint64_t Pool::release_idle_chunks(const allocator::Idle& which, uint64_t now_ms) {
+  if (!ranges_.has_mapped_segments()) return 0;
   const bool is_quiet = which.only_quiet ? order().was_quiet() : order().is_idle();
   if (!is_quiet && which.on_own_thread && order().reuse() != order::Reuse::kLean) return 0;
   if (is_quiet) empty_thread_caches();
@@ -156,17 +159,23 @@ void Pool::trim_to_limit() {
   release_free_segments(most);
 }
 
-void Pool::release_tainted() {
-  if (tainted_segments_.load(std::memory_order_relaxed) == 0 || order().is_capturing()) return;
+uint64_t Pool::release_tainted() {
+  if (tainted_segments_.load(std::memory_order_relaxed) == 0 || order().is_capturing()) return 0;
+  uint64_t released = 0;
   const Release release(*this);
-  if (!release.may_begin()) return;
+  if (!release.may_begin()) return 0;
   while (Segment* segment = ranges_.detach_tainted(order())) {
     tainted_segments_.fetch_sub(1, std::memory_order_relaxed);
     // If the driver refuses, the segment leaks: another process or device may still reach it, so it is never
     // reused.
-    if (!give_back(segment)) lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
+    if (give_back(segment)) {
+      released += segment->bytes;
+    } else {
+      lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
+    }
     ranges_.forget(segment);
   }
+  return released;
 }
 
 }  // namespace cupool::pool

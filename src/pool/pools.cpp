@@ -300,22 +300,29 @@ mapped::Part Pools::chunk_at(Address address) {
   return pool == nullptr ? mapped::Part{} : pool->space().chunk_at(address);
 }
 
-void Pools::set_access(driver::Context owner, int device, bool allowed) {
+bool Pools::set_access(driver::Context owner, int device, bool allowed) {
   Pool* pool = nullptr;
   {
     Guard hold(lock_);
-    std::erase(peers_, std::pair{owner, device});
-    if (allowed) peers_.emplace_back(owner, device);
+    const std::pair one{owner, device};
+    if (allowed) {
+      peers_.push_back(one);
+    } else if (const auto found = std::find(peers_.begin(), peers_.end(), one); found != peers_.end()) {
+      peers_.erase(found);
+    }
+    // Another context of the device may still want it.
+    allowed = std::find(peers_.begin(), peers_.end(), one) != peers_.end();
     pool = pool_of(owner);
   }
   // Meanwhile the context does not end.
   const InFlight::Call call(in_flight_, owner, InFlight::Kind::kUse);
-  if (pool == nullptr || !call.is_open()) return;
+  if (pool == nullptr || !call.is_open()) return allowed;
   if (allowed) {
     pool->space().allow(device);
   } else {
     pool->space().forbid(device);
   }
+  return allowed;
 }
 
 Pool* Pools::rested_pool_locked(int device) const {

@@ -52,8 +52,9 @@ class Pools final : public allocator::Allocator {
   void use_mapped(driver::Mapping* mapping) { mapping_.store(mapping, std::memory_order_release); }
   // New segments are allocations of the driver again; what is mapped stays.
   void stop_mapping();
-  // Whether another device may access the mapped memory of a context, now and in future.
-  void set_access(driver::Context owner, int device, bool allowed);
+  // A context of another device may access the mapped memory of a context, now and in future, or no longer.
+  // Returns whether that device may: it has one such context or more.
+  bool set_access(driver::Context owner, int device, bool allowed);
 
   // Before begin_end(): no thread enters the context's pool from now on; whether one is still in it.
   void shut(driver::Context context);

@@ -148,6 +148,16 @@ void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order, order
   gives_.store(gives() + 1, std::memory_order_relaxed);
   range->stamp = stamp;
   range->sole = sole;
+  give_locked(range, order);
+}
+
+void Ranges::put_back(Range* range, const order::Timeline& order) {
+  Guard hold(lock_);
+  give_locked(range, order);
+}
+
+void Ranges::give_locked(Range* range, const order::Timeline& order) {
+  const Epoch stamp = range->stamp;
   range->set_idle_since(0);
   if (range->segment.load(std::memory_order_relaxed)->tainted.load(std::memory_order_relaxed)) {
     // Only the driver gets it, and its free waits.

@@ -42,6 +42,8 @@ class Ranges {
   // fresh stamp must not make a large old range wait.
   void give(Range* range, Epoch stamp, const order::Timeline& order,
             order::LaneName sole = order::LaneName::kNone);
+  // Takes back a range that was taken for nothing: as if it had not been.
+  void put_back(Range* range, const order::Timeline& order);
   // Adds a new segment, already in the page map, whose first `bytes_taken` bytes are handed out at once (0:
   // none). Null: no host memory; nothing was added. Mapped memory becomes one with its neighbours.
   enum class From { kDriver, kMapped };
@@ -99,6 +101,7 @@ class Ranges {
 
  private:
   Segment* detach_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
+  void give_locked(Range* range, const order::Timeline& order) CUPOOL_REQUIRES(lock_);
   void merge_locked(Range* range) CUPOOL_REQUIRES(lock_);
   void drain_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
   Range* find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit,

@@ -16,8 +16,8 @@ namespace {
 constexpr uint64_t kMostRenamed = 1 << 30;
 
 bool can_join(const Segment& left, const Segment& right) {
-  return left.mapped && right.mapped && !left.tainted && !right.tainted && left.end() == right.start &&
-         left.pool == right.pool && std::min(left.bytes, right.bytes) <= kMostRenamed;
+  return left.pool == right.pool && left.mapped && right.mapped && !left.tainted && !right.tainted &&
+         left.end() == right.start && std::min(left.bytes, right.bytes) <= kMostRenamed;
 }
 
 void rename_ranges(Range* first, const Range* end, Segment* segment) {

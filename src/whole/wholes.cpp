@@ -370,7 +370,7 @@ bool Wholes::may_take(driver::Context context, uint64_t bytes) {
 
 bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
   const int device = account.upstream.device();
-  if (!is_host_visible() && (bytes > account.device_bytes || bytes > account.upstream.limit())) return false;
+  if (is_on_device() && (bytes > account.device_bytes || bytes > account.upstream.limit())) return false;
   const uint64_t excess = account.upstream.excess(bytes);
   Choice choice;
   if (!is_host_visible()) choice.device = device;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "mapped/spill.hpp"
 #include "pool_world.hpp"
 #include "upstream/limit.hpp"
 
@@ -453,4 +454,85 @@ TEST_CASE_METHOD(MappedWorld, "threads that allocate, free and give back at once
   memory.trim(0);
   CHECK(driver.reserved == 0);
   CHECK(booked() == 0);
+}
+
+// ---- Refusals.
+
+TEST_CASE_METHOD(MappedWorld, "runs of two reservations that lie side by side stay two") {
+  mapping.most_reserved = 64 * kMiB;
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(30 * kMiB));
+  CHECK(mapping.reservations > 1);
+  for (const driver::Address block : blocks) free(block);
+  memory.trim(0);
+  CHECK(driver.reserved == 0);
+}
+
+TEST_CASE_METHOD(MappedWorld, "without addresses the driver's allocations serve") {
+  mapping.most_reserved = 0;
+  allocate(8 * kMiB);
+  CHECK(mapping.creates == 0);
+}
+
+TEST_CASE_METHOD(MappedWorld, "a refused allocation is tried once if nothing comes back meanwhile") {
+  driver.capacity = 1024 * kMiB;
+  allocate(21 * kMiB + 512 * kKiB);  // leaves a free range behind it
+  const uint64_t waits = driver.synchronisations;
+  driver::Address out = 0;
+  CHECK(memory.allocate(context, 1100 * kMiB, &out) == driver::kOutOfMemory);
+  CHECK(driver.synchronisations - waits <= 1);
+}
+
+TEST_CASE_METHOD(MappedWorld, "a tainted block whose work was pending at its free makes room later") {
+  driver.capacity = 1024 * kMiB;
+  const driver::Address block = allocate(600 * kMiB);
+  REQUIRE(memory.taint(block, memory::Taint::kDmaBuf));
+  work(kS);
+  free(block);
+  allocate(600 * kMiB);
+}
+
+TEST_CASE_METHOD(MappedWorld, "a device keeps its access while one of its contexts wants it") {
+  allocate(8 * kMiB);
+  memory.set_access(context, 1, true);
+  memory.set_access(context, 1, true);
+  CHECK(memory.set_access(context, 1, false));
+  CHECK(mapping.mapped.begin()->second.devices.count(1) == 1);
+  CHECK_FALSE(memory.set_access(context, 1, false));
+  CHECK(mapping.mapped.begin()->second.devices.count(1) == 0);
+}
+
+// ---- What spills.
+
+namespace {
+
+struct SpillWorld : PoolWorld {
+  FakeDriver host;
+  FakeMapping host_mapping{host};
+  mapped::Spill spill{driver, host_mapping, Size{uint64_t{4} << 30, false}};
+  SpillWorld() { memory.use_spill(&spill); }
+  ~SpillWorld() {
+    memory.close(context);
+    memory.use_spill(nullptr);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(SpillWorld, "a block that spills among whole blocks is known and freed") {
+  memory.use_whole_allocations();
+  driver.capacity = 100 * kMiB;
+  allocate(90 * kMiB);
+  const driver::Address block = allocate(20 * kMiB);
+  CHECK(memory.owns(block));
+  free(block);
+  memory.close(context);
+  CHECK(host.reserved == 0);
+}
+
+TEST_CASE_METHOD(SpillWorld, "what spilled and is idle makes room for a larger block that spills") {
+  driver.capacity = 10 * kMiB;
+  free(allocate(3000 * kMiB));
+  allocate(3500 * kMiB);
+  CHECK(host.reserved == 3500 * kMiB);
 }
