@@ -253,13 +253,14 @@ bool Imports::find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes, bool*
                      [&](const Mapping& mapping) { return address - mapping.start < mapping.bytes; });
 }
 
-void Imports::forget(CUcontext context) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+void Imports::forget(CUcontext context) {
   if (!any()) return;
   Guard hold(lock_);
   // Chunks stay until the work of the context has ended with it.
-  std::erase_if(blocks_, [&](const Block& block) {
-    return block.context == context && !mapping_at(block.mapping, context)->chunks;
-  });
+  for (auto at = blocks_.begin(); at != blocks_.end();) {
+    const bool goes = at->context == context && !mapping_at(at->mapping, context)->chunks;
+    at = goes ? blocks_.erase(at) : std::next(at);
+  }
   std::erase_if(mappings_,
                 [&](const Mapping& mapping) { return mapping.context == context && !mapping.chunks; });
   count_.store(mappings_.size(), std::memory_order_release);
