@@ -42,7 +42,7 @@ Block mapping_of(const Block& block) {
 bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& block) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      put<CUcontext>(data, reinterpret_cast<CUcontext>(block.context));
+      put<uintptr_t>(data, reinterpret_cast<uintptr_t>(block.context));
       return true;
     // Under a ticket (ipc.cpp); what another process has exported is not exported again.
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
@@ -128,7 +128,7 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
   return result;
 }
 
-// For questions about the program's own mappings.
+// For calls about the program's own mappings, of which our mapped blocks are none.
 CUdeviceptr unknown_if_ours(CUdeviceptr pointer) {
   Block block;
   const Whose whose = look_up(pointer, &block);
@@ -210,7 +210,6 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t
   return forward(real.cuMemGetHandleForAddressRange, handle, asked, bytes, type, flags);
 }
 
-// Blocks of ours are none of the program's own mappings, mapped or not.
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
   const auto pointer = reinterpret_cast<CUdeviceptr>(address);
   void* const asked =

@@ -102,8 +102,7 @@ Status Memory::allocate_spilled(driver::Context context, uint64_t bytes, int dev
   if (once.first())
     log::line(
         "device {} has no memory left: blocks go to host memory now (CUPOOL_SPILL), where work on them runs "
-        "at "
-        "the speed of the bus",
+        "at the speed of the bus",
         device);
   return kSuccess;
 }

@@ -199,7 +199,6 @@ class Pool {
   static bool enter_pages(Address start, uint64_t bytes);
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
   Range* add_run(uint64_t bytes, uint64_t taken, Search* search);
-  bool lacks(uint64_t bytes);
   Range* extend_tail(uint64_t bytes, uint64_t taken, Search* search);
   uint64_t chunk_bytes() const;
   uint64_t most_of_chunk(uint64_t run) const;

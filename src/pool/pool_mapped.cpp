@@ -19,9 +19,14 @@ uint64_t Pool::chunk_bytes() const {
   return std::clamp(ranges_.reserved() / kShare & ~(kPageBytes - 1), kPageBytes, settings_.chunk);
 }
 
-// The chunks of a large block's run come and go together as long as it is not cut.
+// The chunks of a large block's run come and go together as long as it is not cut. Where the device seems to
+// have too little, the run is one chunk: the driver then gives all of it, from what its own pools keep, too,
+// or refuses at once. Chunk by chunk it would take all there is first, and others would be refused meanwhile.
 uint64_t Pool::most_of_chunk(uint64_t run) const {
   constexpr uint64_t kFewChunks = 8;
+  size_t free = 0;
+  size_t total = 0;
+  if (run > settings_.chunk && upstream_.driver().memory(&free, &total) == kSuccess && free < run) return run;
   return std::clamp(round_up(run / kFewChunks, kPageBytes), chunk_bytes(), settings_.chunk);
 }
 
@@ -30,26 +35,12 @@ uint64_t Pool::run_bytes(uint64_t need) const {
   return std::max(round_up(need, kPageBytes), std::min(chunk_bytes(), largest_split(need)));
 }
 
-// Whether the device has too little for a run of many chunks. Without this look it would take all there is,
-// chunk by chunk, before the driver refuses, and others would be refused meanwhile.
-bool Pool::lacks(uint64_t bytes) {
-  constexpr uint64_t kFewChunks = 4;
-  size_t free = 0;
-  size_t total = 0;
-  return bytes > kFewChunks * settings_.chunk && upstream_.driver().memory(&free, &total) == kSuccess &&
-         free < bytes;
-}
-
 // Nothing that may be handed out fits. What is free and done serves nobody where it is, so it goes first, as
 // much as is needed now. pre: no stream captures.
 Range* Pool::add_run(uint64_t bytes, uint64_t taken, Search* search) {
   order().advance();
   if (Range* const range = extend_tail(bytes, taken, search)) return range;
   release_chunks({.enough = bytes});
-  if (lacks(bytes)) {
-    search->status = kOutOfMemory;
-    return nullptr;
-  }
   Address start = 0;
   search->status = space_.map(bytes, most_of_chunk(bytes), &start);
   if (search->status != kSuccess) {
@@ -80,7 +71,7 @@ Range* Pool::extend_tail(uint64_t bytes, uint64_t taken, Search* search) {
   const uint64_t more = round_up(bytes - tail->bytes, kPageBytes);
   release_chunks({.enough = more});
   const Address end = tail->end();
-  search->status = lacks(more) ? kOutOfMemory : space_.map_at(end, more, most_of_chunk(more));
+  search->status = space_.map_at(end, more, most_of_chunk(more));
   if (search->status == kSuccess && enter_pages(end, more)) {
     allocated_segments_.fetch_add(1, std::memory_order_relaxed);
     ranges_.extend(tail, more, taken);

@@ -19,6 +19,7 @@ class FakeDriver : public driver::Driver {
   static constexpr uint64_t kStep = 2 << 20;
 
   uint64_t capacity = uint64_t{1} << 40;
+  uint64_t unreported = 0;  // free, but kept in pools of the driver's own
   bool context_events = true;
   bool done_at_once = true;  // events are done as soon as they are recorded
   driver::Status fail_record = driver::kSuccess;
@@ -66,7 +67,7 @@ class FakeDriver : public driver::Driver {
   driver::Status release_in(driver::Context, driver::Address start) override { return release(start); }
   driver::Status memory(size_t* free, size_t* total) override {
     const std::lock_guard<std::mutex> hold(memory_lock_);
-    *free = capacity - reserved;
+    *free = capacity - reserved - std::min(unreported, capacity - reserved);
     *total = capacity;
     return driver::kSuccess;
   }

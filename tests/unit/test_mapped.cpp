@@ -483,6 +483,21 @@ TEST_CASE_METHOD(MappedWorld, "a refused allocation is tried once if nothing com
   CHECK(driver.synchronisations - waits <= 1);
 }
 
+TEST_CASE_METHOD(MappedWorld, "a refused allocation does not take what there is before it fails") {
+  driver.capacity = 1024 * kMiB;
+  allocate(22 * kMiB);
+  const uint64_t creates = mapping.creates;
+  driver::Address out = 0;
+  CHECK(memory.allocate(context, 1020 * kMiB, &out) == driver::kOutOfMemory);
+  CHECK(mapping.creates == creates);
+}
+
+TEST_CASE_METHOD(MappedWorld, "what the driver keeps in pools of its own can be had") {
+  driver.capacity = 1024 * kMiB;
+  driver.unreported = 600 * kMiB;
+  allocate(800 * kMiB);
+}
+
 TEST_CASE_METHOD(MappedWorld, "a tainted block whose work was pending at its free makes room later") {
   driver.capacity = 1024 * kMiB;
   const driver::Address block = allocate(600 * kMiB);
