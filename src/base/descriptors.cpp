@@ -11,7 +11,10 @@ int move_up(int descriptor) {
   constexpr int kHighNumber = 500;
   if (descriptor < 0) return descriptor;
   const int high = fcntl(descriptor, F_DUPFD_CLOEXEC, kHighNumber);
-  if (high < 0) return descriptor;
+  if (high < 0) {
+    fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+    return descriptor;
+  }
   ::close(descriptor);
   return high;
 }

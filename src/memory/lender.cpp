@@ -1,8 +1,9 @@
 // See lender.hpp.
 #include "memory/lender.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
+
+#include "base/descriptors.hpp"
 
 namespace cupool::memory {
 namespace {
@@ -73,9 +74,9 @@ int Lender::descriptor_at(Address address) {
   if (mapping_.retain(address, &chunk) != kSuccess) return -1;
   int descriptor = -1;
   if (mapping_.export_chunk(chunk, &descriptor) != kSuccess) descriptor = -1;
-  if (descriptor >= 0) fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   mapping_.release(chunk);
-  return descriptor;
+  // The driver took the lowest number, which the program may expect of its own next open().
+  return move_up(descriptor);
 }
 
 }  // namespace cupool::memory

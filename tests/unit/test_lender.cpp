@@ -1,5 +1,6 @@
 // What a ticket is exchanged for: descriptors of the chunks under a block that is exported and still the same
 // one, or nothing.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -68,6 +69,18 @@ TEST_CASE_METHOD(LenderWorld, "a ticket brings the chunks under its block, in th
     const mapped::Part first = memory.pools().chunk_at(block);
     CHECK(reply.offset == block - first.start);
     CHECK(reply.bytes[0] == first.bytes);
+  }
+}
+
+TEST_CASE_METHOD(LenderWorld, "what is lent lies at no number that the program's next open expects") {
+  const driver::Address block = allocate(kBlock);
+  handover::Loan loan;
+  REQUIRE(lender.lend(ticket(block, kBlock), 0, 32, &loan));
+  REQUIRE(loan.reply.count > 1);
+  for (uint32_t i = 0; i < loan.reply.count; ++i) {
+    CHECK(loan.descriptors[i] >= 500);
+    CHECK(fcntl(loan.descriptors[i], F_GETFD) == FD_CLOEXEC);
+    close(loan.descriptors[i]);
   }
 }
 
