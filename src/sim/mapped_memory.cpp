@@ -100,7 +100,7 @@ bool map_chunk(CUdeviceptr p, std::uint64_t bytes, CUmemGenericAllocationHandle 
   made.physical = handle;
   made.access.assign(s.devices.size(), CU_MEM_ACCESS_FLAGS_PROT_NONE);
   own_life_begins(*s.allocations.adopt(made), "cuMemMap");
-  if (options().oracle) s.oracle.mapping_begins(p, bytes);
+  if (options().oracle) s.oracle.mapping_begins(p, bytes, handle);
   return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <iterator>
 
 #include "base/say.hpp"
@@ -49,6 +50,25 @@ void Oracle::each_ended(CUdeviceptr lo, CUdeviceptr hi, F&& visit) {
   }
 }
 
+template <typename F>
+void Oracle::each_mapping(CUdeviceptr lo, CUdeviceptr hi, F&& visit) {
+  auto next = mappings_.upper_bound(lo);
+  if (next != mappings_.begin() && std::prev(next)->second.hi > lo) --next;
+  for (; next != mappings_.end() && next->first < hi; ++next) visit(next->first, next->second);
+}
+
+// Where else these bytes lie.
+template <typename F>
+void Oracle::each_alias(CUdeviceptr lo, CUdeviceptr hi, F&& visit) {
+  each_mapping(lo, hi, [&](CUdeviceptr p, const Mapping& mapping) {
+    const auto [first, last] = places_.equal_range(mapping.chunk);
+    for (auto place = first; place != last; ++place) {
+      const CUdeviceptr other = place->second;
+      if (other != p) visit(other + (std::max(lo, p) - p), other + (std::min(hi, mapping.hi) - p));
+    }
+  });
+}
+
 std::string Oracle::describe(const Life& life) {
   return "life " + std::to_string(life.number) + " (" + life.kind + ", " + std::to_string(life.hi - life.lo) +
          " bytes at " + hex_span(life.lo, life.hi) + ")";
@@ -91,6 +111,10 @@ void Oracle::drop_dominated(const Life& life) {
   });
 }
 
+void Oracle::report_owners(const Life& life, const Life& other) {
+  report("two owners at once: " + describe(life) + " was handed out while " + describe(other) + " goes on");
+}
+
 void Oracle::begin(CUdeviceptr p, std::uint64_t bytes, const char* kind, std::uint64_t context_id) {
   if (p == 0 || bytes == 0) return;
   auto life = std::make_shared<Life>();
@@ -102,9 +126,14 @@ void Oracle::begin(CUdeviceptr p, std::uint64_t bytes, const char* kind, std::ui
   std::vector<LifePtr> others;
   each_live(life->lo, life->hi, [&](const LifePtr& other) { others.push_back(other); });
   for (const LifePtr& other : others) {
-    report("two owners at once: " + describe(*life) + " was handed out while " + describe(*other) +
-           " goes on");
+    report_owners(*life, *other);
     live_.erase(other->lo);
+  }
+  // A program may map its own memory twice.
+  if (std::strcmp(kind, "cuMemMap") != 0) {
+    each_alias(life->lo, life->hi, [&](CUdeviceptr lo, CUdeviceptr hi) {
+      each_live(lo, hi, [&](const LifePtr& other) { report_owners(*life, *other); });
+    });
   }
   last_ended_.erase(p);
   live_[p] = std::move(life);
@@ -144,6 +173,13 @@ void Oracle::end_context(std::uint64_t context_id) {
 
 void Oracle::judge(const Life& life, CUdeviceptr lo, CUdeviceptr hi, const VectorClock& after,
                    const std::string& story, const VectorClock& host) {
+  judge_at(life, lo, hi, after, story, host);
+  each_alias(lo, hi,
+             [&](CUdeviceptr low, CUdeviceptr high) { judge_at(life, low, high, after, story, host); });
+}
+
+void Oracle::judge_at(const Life& life, CUdeviceptr lo, CUdeviceptr hi, const VectorClock& after,
+                      const std::string& story, const VectorClock& host) {
   each_ended(lo, hi, [&](Life& older) {
     auto& old = older.accesses;
     old.erase(std::remove_if(old.begin(), old.end(),
@@ -214,14 +250,14 @@ void Oracle::host_touch(CUdeviceptr lo, CUdeviceptr hi, const VectorClock& host)
   });
 }
 
-void Oracle::mapping_begins(CUdeviceptr p, std::uint64_t bytes) { mappings_[p] = Mapping{p + bytes, {}}; }
+void Oracle::mapping_begins(CUdeviceptr p, std::uint64_t bytes, CUmemGenericAllocationHandle chunk) {
+  mappings_[p] = Mapping{p + bytes, chunk, {}};
+  places_.emplace(chunk, p);
+}
 
 void Oracle::note_in_mappings(const Access& access) {
-  auto next = mappings_.upper_bound(access.lo);
-  if (next != mappings_.begin() && std::prev(next)->second.hi > access.lo) --next;
-  for (; next != mappings_.end() && next->first < access.hi; ++next) {
-    next->second.newest[access.timeline] = access;
-  }
+  each_mapping(access.lo, access.hi,
+               [&](CUdeviceptr, Mapping& mapping) { mapping.newest[access.timeline] = access; });
 }
 
 void Oracle::report_unmapped(CUdeviceptr p, const Mapping& mapping, const Access& access,

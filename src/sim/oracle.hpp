@@ -4,7 +4,7 @@
 // Guarded by the state mutex. Judges at submission, from clocks alone: it must never look at what has run,
 // save through the host clock, which is what the program itself has seen finished.
 // Mapped memory is watched beside the lives in it: unmapping does not wait, so whoever unmaps must have seen
-// the end of all work there.
+// the end of all work there. A chunk that is mapped at several places is the same memory at all of them.
 #pragma once
 
 #include <cuda.h>
@@ -47,7 +47,7 @@ class Oracle {
 
   // Memory was mapped; it is about to be unmapped by a call that `how` describes. `over` tells whether the
   // operation at a position of a timeline can no longer touch anything.
-  void mapping_begins(CUdeviceptr p, std::uint64_t bytes);
+  void mapping_begins(CUdeviceptr p, std::uint64_t bytes, CUmemGenericAllocationHandle chunk);
   template <typename Over>
   void mapping_ends(CUdeviceptr p, const std::string& how, Over&& over);
 
@@ -77,6 +77,7 @@ class Oracle {
   // The newest operation of each timeline is enough: those before it in its timeline are over when it is.
   struct Mapping {
     CUdeviceptr hi = 0;
+    CUmemGenericAllocationHandle chunk = 0;
     std::map<TimelineId, Access> newest;
   };
 
@@ -84,6 +85,13 @@ class Oracle {
   void each_live(CUdeviceptr lo, CUdeviceptr hi, F&& visit);
   template <typename F>
   void each_ended(CUdeviceptr lo, CUdeviceptr hi, F&& visit);
+  template <typename F>
+  void each_mapping(CUdeviceptr lo, CUdeviceptr hi, F&& visit);
+  template <typename F>
+  void each_alias(CUdeviceptr lo, CUdeviceptr hi, F&& visit);
+  void report_owners(const Life& life, const Life& other);
+  void judge_at(const Life& life, CUdeviceptr lo, CUdeviceptr hi, const VectorClock& after,
+                const std::string& story, const VectorClock& host);
   void bury(const LifePtr& life);
   void exhume(const LifePtr& life);
   void drop_dominated(const Life& life);
@@ -100,6 +108,7 @@ class Oracle {
   std::map<CUdeviceptr, LifePtr> last_ended_;                      // for revive()
   std::map<std::pair<std::uint64_t, std::uint64_t>, bool> told_;   // pairs of lives already reported
   std::map<CUdeviceptr, Mapping> mappings_;
+  std::multimap<CUmemGenericAllocationHandle, CUdeviceptr> places_;  // of chunks that are mapped
   std::vector<std::string> stories_;
   std::uint64_t hazards_ = 0;
   std::uint64_t strays_ = 0;
@@ -112,6 +121,12 @@ void Oracle::mapping_ends(CUdeviceptr p, const std::string& how, Over&& over) {
   if (found == mappings_.end()) return;
   for (const auto& [timeline, access] : found->second.newest) {
     if (!over(timeline, access.position)) report_unmapped(p, found->second, access, how);
+  }
+  const auto [first, last] = places_.equal_range(found->second.chunk);
+  for (auto place = first; place != last; ++place) {
+    if (place->second != p) continue;
+    places_.erase(place);
+    break;
   }
   mappings_.erase(found);
 }
