@@ -110,41 +110,71 @@ bool Space::is_vacant(Address at, uint64_t bytes) {
   return std::all_of(first, first + bytes / kMappingStep, [](const Page& page) { return page.pages == 0; });
 }
 
+bool Space::claim_at(Address at, uint64_t bytes) {
+  Guard hold(lock_);
+  Reservation* const where = reservation_locked(at);
+  if (where == nullptr || where->end() - at < bytes) return false;
+  const uint64_t first = (at - where->base) / kMappingStep;
+  const uint64_t pages = bytes / kMappingStep;
+  for (uint64_t i = first; i < first + pages; ++i) {
+    if (where->pages[i].pages != 0) return false;
+  }
+  where->used = std::max(where->used, first + pages);
+  mark_locked(at, bytes, {Chunk::kNone, kClaimed, 0});
+  return true;
+}
+
+void Space::mark(Address at, uint64_t bytes, Page page) {
+  Guard hold(lock_);
+  mark_locked(at, bytes, page);
+}
+
+Space::Page Space::page_at(Address at) {
+  Guard hold(lock_);
+  return *page_locked(at);
+}
+
+template <typename Visit>
+void Space::for_each_chunk(const Part& part, Visit&& visit) {
+  for (Address at = part.start; at < part.start + part.bytes;) {
+    const Page page = page_at(at);
+    visit(at, page);
+    at += page.pages * kMappingStep;
+  }
+}
+
 // ---- Runs.
 
-Status Space::map(uint64_t bytes, uint64_t most, Address* out) {
-  return claim(bytes, out) ? map_claimed(*out, bytes, most) : driver::kNotSupported;
-}
-
-Status Space::map_at(Address at, uint64_t bytes, uint64_t most) {
-  {
-    Guard hold(lock_);
-    Reservation* const where = reservation_locked(at);
-    if (where == nullptr || where->end() - at < bytes) return kOutOfMemory;
-    const uint64_t first = (at - where->base) / kMappingStep;
-    const uint64_t pages = bytes / kMappingStep;
-    for (uint64_t i = first; i < first + pages; ++i) {
-      if (where->pages[i].pages != 0) return kOutOfMemory;
-    }
-    where->used = std::max(where->used, first + pages);
-    mark_locked(at, bytes, {Chunk::kNone, kClaimed, 0});
+Status Space::map(const Run& run, Address* at) {
+  uint64_t moved = 0;
+  for (size_t i = 0; i < run.count; ++i) moved += run.parts[i].bytes;
+  const uint64_t bytes = moved + run.more;
+  if (*at != 0) {
+    if (!claim_at(*at, bytes)) return kOutOfMemory;
+  } else if (!claim(bytes, at)) {
+    return driver::kNotSupported;
   }
-  return map_claimed(at, bytes, most);
-}
-
-Status Space::map_claimed(Address at, uint64_t bytes, uint64_t most) {
-  bool is_asked = false;
-  const Status status = upstream_.take(bytes, [&] {
-    is_asked = true;
-    return fill(at, bytes, most);
-  });
-  if (is_asked) return status;
-  Guard hold(lock_);
-  mark_locked(at, bytes, {});
+  const Status status = map_claimed(run, *at, moved);
+  if (status != kSuccess) mark(*at, bytes, {});
   return status;
 }
 
-// Puts chunks behind claimed addresses; if that fails, they are free again.
+// What moves comes first: it costs nothing, so a refusal of the rest comes with no chunk created.
+Status Space::map_claimed(const Run& run, Address at, uint64_t moved) {
+  Status status = move_in(run, at);
+  if (status != kSuccess) return status;
+  if (run.more != 0) status = upstream_.take(run.more, [&] { return fill(at + moved, run.more, run.most); });
+  if (status == kSuccess) {
+    status = let_in(at, moved + run.more);
+    if (status != kSuccess && run.more != 0)
+      upstream_.give(run.more, [&] { return take_away(at + moved, run.more); });
+  }
+  if (status != kSuccess && moved != 0) mapping_->unmap(at, moved);
+  end_move(run, status == kSuccess);
+  return status;
+}
+
+// Puts new chunks behind claimed addresses; if that fails, there are none.
 Status Space::fill(Address at, uint64_t bytes, uint64_t most) {
   uint64_t done = 0;
   Status status = kSuccess;
@@ -153,11 +183,7 @@ Status Space::fill(Address at, uint64_t bytes, uint64_t most) {
     status = fill_chunk(at + done, next);
     if (status == kSuccess) done += next;
   }
-  if (status == kSuccess) status = let_in(at, bytes);
-  if (status == kSuccess) return status;
-  if (done != 0) take_away(at, done);
-  Guard hold(lock_);
-  mark_locked(at + done, bytes - done, {});
+  if (status != kSuccess && done != 0) take_away(at, done);
   return status;
 }
 
@@ -192,27 +218,117 @@ Status Space::let_in(Address at, uint64_t bytes) {
 }
 
 bool Space::unmap(Address start, uint64_t bytes) {
-  return upstream_.give(bytes, [&] { return take_away(start, bytes); });
+  const bool is_taken = upstream_.give(bytes, [&] { return take_away(start, bytes); });
+  if (is_taken) mark(start, bytes, {});
+  return is_taken;
 }
 
+// The addresses stay claimed. What chunks have left goes first: their work was done before that of their
+// present place, and the memory is the device's again only when nothing maps it.
 bool Space::take_away(Address start, uint64_t bytes) {
+  if (has_left())
+    for_each_chunk({start, bytes}, [&](Address, const Page& page) { unmap_left_of(page.chunk); });
   if (mapping_->unmap(start, bytes) != kSuccess) return false;
-  for (Address at = start; at < start + bytes;) {
-    Page page;
-    {
-      Guard hold(lock_);
-      page = *page_locked(at);
-    }
+  for_each_chunk({start, bytes}, [&](Address, const Page& page) {
     mapping_->release(page.chunk);
     stats::device(upstream_.device()).count(DeviceCounter::chunks_unmapped);
-    at += page.pages * kMappingStep;
-  }
-  Guard hold(lock_);
-  mark_locked(start, bytes, {});
+  });
   return true;
 }
 
+// ---- Moves.
+
+bool Space::enlist(const Left& left) {
+  Guard hold(lock_);
+  for (Left& one : left_) {
+    if (one.bytes != 0) continue;
+    one = left;
+    left_count_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
+
+void Space::drop_locked(Left& left) {
+  left = {};
+  left_count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Maps the chunks of all parts at claimed addresses too; if that fails, none.
+Status Space::move_in(const Run& run, Address start) {
+  Status status = kSuccess;
+  Address at = start;
+  for (size_t i = 0; i < run.count; ++i) {
+    for_each_chunk(run.parts[i], [&](Address from, const Page& page) {
+      if (status != kSuccess) return;
+      const uint64_t bytes = page.pages * kMappingStep;
+      status =
+          enlist({from, bytes, page.chunk, run.until}) ? mapping_->map(at, bytes, page.chunk) : kOutOfMemory;
+      if (status != kSuccess) return;
+      mark(at, bytes, page);
+      at += bytes;
+    });
+  }
+  if (status == kSuccess) return status;
+  if (at != start) mapping_->unmap(start, at - start);
+  end_move(run, false);
+  return status;
+}
+
+// The parts' old addresses are left, or stay what they were.
+void Space::end_move(const Run& run, bool is_made) {
+  if (run.count == 0) return;
+  Guard hold(lock_);
+  for (size_t i = 0; i < run.count; ++i) {
+    const Part& part = run.parts[i];
+    for (Left& left : left_) {
+      if (left.bytes == 0 || left.is_left || left.at < part.start || left.at >= part.start + part.bytes)
+        continue;
+      left.is_left = true;
+      if (!is_made) drop_locked(left);
+      if (is_made) stats::device(upstream_.device()).count(DeviceCounter::chunks_moved);
+    }
+    if (is_made) mark_locked(part.start, part.bytes, {Chunk::kNone, kClaimed, 0});
+  }
+}
+
+template <typename Which>
+void Space::unmap_where(Which&& which) {
+  for (;;) {
+    Left found;
+    {
+      Guard hold(lock_);
+      const auto one = std::find_if(left_.begin(), left_.end(), [&](const Left& left) {
+        return left.bytes != 0 && left.is_left && which(left);
+      });
+      if (one == left_.end()) return;
+      found = *one;
+      drop_locked(*one);
+    }
+    if (mapping_->unmap(found.at, found.bytes) != kSuccess) {
+      // Tried again the next time.
+      enlist(found);
+      return;
+    }
+    mark(found.at, found.bytes, {});
+  }
+}
+
+void Space::unmap_left(order::Epoch done) {
+  if (has_left()) unmap_where([done](const Left& left) { return left.until <= done; });
+}
+
+void Space::unmap_left_of(Chunk chunk) {
+  unmap_where([chunk](const Left& left) { return left.chunk == chunk; });
+}
+
 // ---- Which chunks.
+
+size_t Space::count_chunks(const Part& part) {
+  size_t count = 0;
+  for_each_chunk(part, [&](Address, const Page&) { ++count; });
+  return count;
+}
 
 Part Space::chunks_in(Address start, uint64_t bytes, uint64_t enough) {
   Guard hold(lock_);
@@ -299,11 +415,13 @@ void Space::unmap_all() {
     Guard hold(lock_);
     all = reservations_;
   }
+  unmap_left(order::kAnyStamp);
   for (const Reservation& one : all) {
     for (uint64_t i = 0; i < one.used;) {
       const uint32_t held = one.pages[i].pages;
-      if (held != 0) take_away(one.base + i * kMappingStep, held * kMappingStep);
-      i += std::max<uint32_t>(held, 1);
+      const bool is_chunk = held != 0 && held != kClaimed;
+      if (is_chunk) take_away(one.base + i * kMappingStep, held * kMappingStep);
+      i += is_chunk ? held : 1;
     }
     if (one.count != 0) mapping_->unreserve(one.base, one.bytes);
   }
@@ -317,6 +435,8 @@ void Space::forget_all() {
     one = {};
   }
   devices_.resize(1);
+  left_ = {};
+  left_count_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace cupool::mapped

@@ -1,8 +1,9 @@
 // The mapped memory of one context: reserved addresses, several times as many as the device has memory, and
 // the record of which chunk of physical memory lies where. Hands out runs: addresses side by side with
 // memory from end to end, made of one or more chunks, and takes any whole chunks of them back. The table is
-// under `lock_`, a leaf: never held across a call of the driver. Knows nothing of time: the caller unmaps
-// only memory whose work is done.
+// under `lock_`, a leaf: never held across a call of the driver. The caller unmaps only memory whose work is
+// done. A chunk may move before that: it is mapped at its new place too, and its old
+// addresses are left, mapped, until the caller says that the work there is done.
 #pragma once
 
 #include <array>
@@ -36,11 +37,26 @@ class Space {
   bool serves() const { return serves_.load(std::memory_order_relaxed); }
   void stop() { serves_.store(false, std::memory_order_relaxed); }
 
-  // Maps a run of `bytes` in chunks of at most `most` bytes: anywhere, or at an address, so that it continues
-  // what lies there. kOutOfMemory: the driver or CUPOOL_LIMIT refuses, or the place is taken; kNotSupported:
-  // there are no addresses. Nothing was mapped then. pre: both sizes are multiples of kMappingStep.
-  Status map(uint64_t bytes, uint64_t most, Address* out);
-  Status map_at(Address at, uint64_t bytes, uint64_t most);
+  // What a run is made of: the chunks of mapped parts, which move, and behind them `more` bytes of new chunks
+  // of at most `most` bytes each. Work on the parts is done with epoch `until`. pre: all of a part's chunks,
+  // nobody else knows them, and all sizes are multiples of kMappingStep.
+  struct Run {
+    const Part* parts = nullptr;
+    size_t count = 0;
+    order::Epoch until = 0;
+    uint64_t more = 0;
+    uint64_t most = 0;
+  };
+  // Maps a run, at an address, so that it continues what lies there, or anywhere (`at` 0, which tells where
+  // then). kOutOfMemory: the driver or CUPOOL_LIMIT refuses, or the place is taken; kNotSupported: there are
+  // no addresses. Nothing has changed then.
+  Status map(const Run& run, Address* at);
+  // How many chunks a part has, and whether so many may move now: only so many left places are recorded.
+  size_t count_chunks(const Part& part);
+  bool may_move(size_t chunks) const { return left_count() + chunks <= kMostLeft; }
+  // Unmaps addresses that chunks have left, whose work is done with epoch `done`.
+  void unmap_left(order::Epoch done);
+  bool has_left() const { return left_count() != 0; }
   // Gives whole chunks back to the driver; false: it refused, and nothing has changed. Does not wait.
   // pre: all work on them is done, and nobody else knows them.
   bool unmap(Address start, uint64_t bytes);
@@ -89,14 +105,37 @@ class Space {
   static bool find_gap(const Reservation& where, uint64_t pages, uint64_t* first);
   bool claim_locked(uint64_t bytes, Address* out) CUPOOL_REQUIRES(lock_);
   bool claim(uint64_t bytes, Address* out);
+  bool claim_at(Address at, uint64_t bytes);
   bool reserve(uint64_t bytes);
   void mark_locked(Address at, uint64_t bytes, Page page) CUPOOL_REQUIRES(lock_);
-  Status map_claimed(Address at, uint64_t bytes, uint64_t most);
+  void mark(Address at, uint64_t bytes, Page page);
+  Page page_at(Address at);
+  Status map_claimed(const Run& run, Address at, uint64_t moved);
   Status fill(Address at, uint64_t bytes, uint64_t most);
   Status fill_chunk(Address at, uint64_t bytes);
   Status let_in(Address at, uint64_t bytes);
   bool take_away(Address start, uint64_t bytes);
   void change_access(int device, driver::Mapping::Access access);
+
+  // Addresses that a chunk has left. Claimed, so that nothing else comes there.
+  struct Left {
+    Address at = 0;
+    uint64_t bytes = 0;  // 0: no entry
+    driver::Chunk chunk = driver::Chunk::kNone;
+    order::Epoch until = 0;
+    bool is_left = false;  // it is about to be
+  };
+  static constexpr size_t kMostLeft = 1024;
+  template <typename Visit>
+  void for_each_chunk(const Part& part, Visit&& visit);
+  size_t left_count() const { return left_count_.load(std::memory_order_relaxed); }
+  bool enlist(const Left& left);
+  void drop_locked(Left& left) CUPOOL_REQUIRES(lock_);
+  Status move_in(const Run& run, Address at);
+  void end_move(const Run& run, bool is_made);
+  template <typename Which>
+  void unmap_where(Which&& which);
+  void unmap_left_of(driver::Chunk chunk);
 
   driver::Mapping* const mapping_;
   upstream::Upstream& upstream_;
@@ -105,6 +144,8 @@ class Space {
   Lock lock_;
   Reservations reservations_ CUPOOL_GUARDED_BY(lock_);
   std::vector<int> devices_ CUPOOL_GUARDED_BY(lock_);  // that have access; the context's own first
+  std::array<Left, kMostLeft> left_ CUPOOL_GUARDED_BY(lock_);
+  std::atomic<size_t> left_count_{0};
 };
 
 }  // namespace cupool::mapped

@@ -24,6 +24,8 @@ CUPOOL_RULE(kTurn);         // without: the turn stays with the lane that was gi
 CUPOOL_RULE(kDropName);     // without: a destroyed stream's name goes to the next one with its handle
 CUPOOL_RULE(kSealInFree);   // without: work may wait for an event that was recorded outside a free
 CUPOOL_RULE(kLeaves);       // without: memory leaves the process before its old work is done
+CUPOOL_RULE(kMoves);        // without: memory that moved is handed out without looking at its old work
+CUPOOL_RULE(kLeft);         // without: a place that was left is unmapped before its old work is done
 
 #undef CUPOOL_RULE
 

@@ -54,6 +54,8 @@ class Timeline {
   bool is_idle() const { return idle_.load(std::memory_order_acquire); }
   // The highest stamp whose work is done, so that the host or another device may write there too.
   Epoch completed() const { return kFence ? completed_.load(std::memory_order_acquire) : kAnyStamp; }
+  // The same, and no limit while no work is pending.
+  Epoch done() const { return is_idle() ? kAnyStamp : completed(); }
   // The highest stamp that may be handed out without making overlapping streams wait: its work is done, or
   // ordered before all later work anyway. Read it, too, under the lock of the list that holds the block.
   Epoch cheap() const {

@@ -320,13 +320,15 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
 // need not wait for each other. Streams that take turns get about what a cache per stream would take: for
 // small blocks a segment of 2 MiB each, for larger ones a block each and, unless they are very large, one in
 // transit. With more streams, which run side by side far ahead of the device, small blocks get all that the
-// user allows.
+// user allows. Who maps memory wants little of it, and other streams' memory can move to where it fits: so
+// large blocks get a small share at most.
 bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
   constexpr uint64_t kVeryLarge = 48 << 20;
   constexpr uint64_t kPart = 3;
   constexpr size_t kTurns = 2;  // up to this many lanes take turns; more run side by side
+  if (space_.serves() && !is_small(bytes)) return may_exceed(bytes);
   const size_t lanes = order().lanes_in_turns();
   const uint64_t spread = spread_.load(std::memory_order_relaxed);
   uint64_t most = settings_.many_budget;

@@ -200,9 +200,17 @@ class Pool {
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
   Range* add_run(uint64_t bytes, uint64_t taken, Search* search);
   Range* extend_tail(uint64_t bytes, uint64_t taken, Search* search);
+  struct Moving;
+  struct Run;
+  void gather(uint64_t enough, const Search& search, Moving* out);
+  Status map_run(const Search& search, Run* run);
+  void drop_run(const Run& run);
+  void put_back(Segment* segment);
+  void unmap_left();
   uint64_t chunk_bytes() const;
   uint64_t most_of_chunk(uint64_t run) const;
   uint64_t run_bytes(uint64_t need) const;
+  bool may_exceed(uint64_t bytes) const;
   uint64_t release_chunks(Ranges::Leaving which);
   uint64_t release_idle_chunks(const allocator::Idle& which, uint64_t now_ms);
   uint64_t largest_split(uint64_t need) const;

@@ -1,7 +1,7 @@
 // How a pool grows in mapped memory: by runs of chunks, as few bytes as the block needs, made of memory that
-// lies idle and done elsewhere before the driver is asked for more. No pool lock is held across a call of the
-// driver.
+// lies free elsewhere before the driver is asked for more. No pool lock is held across a call of the driver.
 #include <algorithm>
+#include <array>
 
 #include "base/log.hpp"
 #include "pool/page_map.hpp"
@@ -15,7 +15,7 @@ using driver::kSuccess;
 // A small share of what is reserved: a chunk goes back only when all of it is free, and making one costs
 // about as much as a hundred launches of kernels cost the host.
 uint64_t Pool::chunk_bytes() const {
-  constexpr uint64_t kShare = 64;
+  constexpr uint64_t kShare = 256;
   return std::clamp(ranges_.reserved() / kShare & ~(kPageBytes - 1), kPageBytes, settings_.chunk);
 }
 
@@ -23,7 +23,7 @@ uint64_t Pool::chunk_bytes() const {
 // have too little, the run is one chunk: the driver then gives all of it, from what its own pools keep, too,
 // or refuses at once. Chunk by chunk it would take all there is first, and others would be refused meanwhile.
 uint64_t Pool::most_of_chunk(uint64_t run) const {
-  constexpr uint64_t kFewChunks = 8;
+  constexpr uint64_t kFewChunks = 16;
   size_t free = 0;
   size_t total = 0;
   if (run > settings_.chunk && upstream_.driver().memory(&free, &total) == kSuccess && free < run) return run;
@@ -35,14 +35,103 @@ uint64_t Pool::run_bytes(uint64_t need) const {
   return std::max(round_up(need, kPageBytes), std::min(chunk_bytes(), largest_split(need)));
 }
 
-// Nothing that may be handed out fits. What is free and done serves nobody where it is, so it goes first, as
-// much as is needed now. pre: no stream captures.
+// Whether so many bytes more stay within a small share of the most that was handed out at once. Within it,
+// streams need not wait for each other's memory.
+bool Pool::may_exceed(uint64_t bytes) const {
+  constexpr uint64_t kShare = 32;
+  const uint64_t peak = ranges_.peak_taken();
+  return ranges_.reserved() + bytes <= peak + peak / kShare;
+}
+
+// Free memory on its way to another place: out of all records, mapped where it was.
+struct Pool::Moving {
+  static constexpr size_t kMost = 64;
+  std::array<Segment*, kMost> segments = {};
+  std::array<mapped::Part, kMost> parts = {};
+  size_t count = 0;
+  uint64_t bytes = 0;
+  // Of its last work.
+  Epoch stamp = 0;
+  order::LaneName sole = order::LaneName::kNone;
+};
+
+struct Pool::Run {
+  Address start = 0;
+  uint64_t bytes = 0;
+  // Of the last work on it.
+  Epoch stamp = 0;
+  order::LaneName sole = order::LaneName::kNone;
+};
+
+// Whole chunks that lie free and may be handed out: `enough` bytes, or all there are. Those that the
+// expected lane has to itself are as good as done; for those that lanes must wait for, see
+// make_range_for_lane().
+void Pool::gather(uint64_t enough, const Search& search, Moving* out) {
+  const bool leans = order().is_spread() && order().reuse() == order::Reuse::kLean;
+  const order::LaneName lane = leans ? search.lane : order::LaneName::kNone;
+  order::Reach reach = lane == order::LaneName::kNone ? order::Reach::kCheap : order::Reach::kOwn;
+  if (leans && search.reach == order::Reach::kAll) reach = order::Reach::kAll;
+  size_t chunks = 0;
+  out->sole = lane;
+  while (out->bytes < enough && out->count < Moving::kMost) {
+    const order::Reach now = may_exceed(enough) ? order::Reach::kCheap : reach;
+    Segment* const segment = ranges_.part_to_move(enough - out->bytes, now, lane, space_, order());
+    if (segment == nullptr) return;
+    const mapped::Part part{segment->start, segment->bytes};
+    chunks += space_.count_chunks(part);
+    if (!space_.may_move(chunks)) {
+      put_back(segment);
+      return;
+    }
+    out->segments[out->count] = segment;
+    out->parts[out->count++] = part;
+    out->bytes += part.bytes;
+    const Range& range = *segment->lowest();
+    if (range.stamp > order().done() && range.sole != lane) out->sole = order::LaneName::kNone;
+    out->stamp = std::max(out->stamp, range.stamp);
+  }
+}
+
+// Maps a run of at least so many bytes, there or anywhere (0). What is free serves nobody where it is, so
+// it moves here first; what there is more of it goes back to the driver, and new memory is the rest.
+// pre: no stream captures.
+Status Pool::map_run(const Search& search, Run* run) {
+  Moving moving;
+  gather(run->bytes, search, &moving);
+  const uint64_t more = run->bytes - std::min(run->bytes, moving.bytes);
+  if (more != 0) release_chunks({.enough = more});
+  const uint64_t most = more == 0 ? 0 : most_of_chunk(more);
+  const Status status =
+      space_.map({moving.parts.data(), moving.count, moving.stamp, more, most}, &run->start);
+  for (size_t i = 0; i < moving.count; ++i) {
+    if (status == kSuccess) {
+      ranges_.forget(moving.segments[i]);
+    } else {
+      put_back(moving.segments[i]);
+    }
+  }
+  if (status != kSuccess) return status;
+  run->bytes = moving.bytes + more;
+  run->stamp = order::kMoves ? moving.stamp : 0;
+  run->sole = moving.sole;
+  allocated_segments_.fetch_add(1, std::memory_order_relaxed);
+  unmap_left();
+  return status;
+}
+
+// A run that nobody has seen, and for which there is no record.
+void Pool::drop_run(const Run& run) {
+  const bool is_done = run.stamp <= order().done();
+  if (!is_done || !space_.unmap(run.start, run.bytes)) lost_.fetch_add(run.bytes, std::memory_order_relaxed);
+}
+
+// Nothing that may be handed out fits. pre: no stream captures.
 Range* Pool::add_run(uint64_t bytes, uint64_t taken, Search* search) {
   order().advance();
+  unmap_left();
   if (Range* const range = extend_tail(bytes, taken, search)) return range;
-  release_chunks({.enough = bytes});
-  Address start = 0;
-  search->status = space_.map(bytes, most_of_chunk(bytes), &start);
+  Run run{.bytes = bytes};
+  search->status = map_run(*search, &run);
   if (search->status != kSuccess) {
     if (search->status == kOutOfMemory) return nullptr;
     // It can, and does not: the driver's own allocations serve from now on.
@@ -53,13 +142,12 @@ Range* Pool::add_run(uint64_t bytes, uint64_t taken, Search* search) {
                 search->status);
     return nullptr;
   }
-  allocated_segments_.fetch_add(1, std::memory_order_relaxed);
-  if (enter_pages(start, bytes)) {
-    if (Range* range = ranges_.add(start, bytes, taken, Ranges::From::kMapped)) return range;
-    page_map.remove(start, bytes);
+  if (enter_pages(run.start, run.bytes)) {
+    if (Range* range = ranges_.add(run.start, run.bytes, taken, Ranges::From::kMapped, run.stamp, run.sole))
+      return range;
+    page_map.remove(run.start, run.bytes);
   }
-  // Nobody has seen it.
-  space_.unmap(start, bytes);
+  drop_run(run);
   search->status = kOutOfMemory;
   return nullptr;
 }
@@ -68,16 +156,15 @@ Range* Pool::add_run(uint64_t bytes, uint64_t taken, Search* search) {
 Range* Pool::extend_tail(uint64_t bytes, uint64_t taken, Search* search) {
   Range* const tail = ranges_.take_tail(bytes, space_, order());
   if (tail == nullptr) return nullptr;
-  const uint64_t more = round_up(bytes - tail->bytes, kPageBytes);
-  release_chunks({.enough = more});
-  const Address end = tail->end();
-  search->status = space_.map_at(end, more, most_of_chunk(more));
-  if (search->status == kSuccess && enter_pages(end, more)) {
-    allocated_segments_.fetch_add(1, std::memory_order_relaxed);
-    ranges_.extend(tail, more, taken);
-    return tail;
+  Run run{.start = tail->end(), .bytes = round_up(bytes - tail->bytes, kPageBytes)};
+  search->status = map_run(*search, &run);
+  if (search->status == kSuccess) {
+    if (enter_pages(run.start, run.bytes)) {
+      ranges_.extend(tail, run.bytes, taken, run.stamp, run.sole);
+      return tail;
+    }
+    drop_run(run);
   }
-  if (search->status == kSuccess) space_.unmap(end, more);
   ranges_.put_back(tail, order());
   return nullptr;
 }

@@ -39,26 +39,40 @@ bool Pool::give_back(Segment* segment) {
   return true;
 }
 
+// A detached segment that the driver does not take, or that is not needed elsewhere: serves on, with the
+// stamp it had. Without host memory for its records it is lost until the context ends.
+void Pool::put_back(Segment* segment) {
+  const bool entered = page_map.enter(segment->start, segment->bytes);
+  const auto from = segment->mapped ? Ranges::From::kMapped : Ranges::From::kDriver;
+  if (!entered || ranges_.add(segment->start, segment->bytes, 0, from, segment->lowest()->stamp) == nullptr) {
+    if (entered) page_map.remove(segment->start, segment->bytes);
+    lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
+  }
+  ranges_.forget(segment);
+}
+
 // Releases a detached segment; returns its bytes, 0 if the driver refused.
 uint64_t Pool::hand_back(Segment* segment) {
-  const uint64_t bytes = give_back(segment) ? segment->bytes : 0;
-  // If the driver refuses the release, put the segment back, with the stamp it had. Without host memory for
-  // its records it is lost until the context ends.
-  if (bytes == 0) {
-    const bool entered = page_map.enter(segment->start, segment->bytes);
-    const auto from = segment->mapped ? Ranges::From::kMapped : Ranges::From::kDriver;
-    if (!entered ||
-        ranges_.add(segment->start, segment->bytes, 0, from, segment->lowest()->stamp) == nullptr) {
-      if (entered) page_map.remove(segment->start, segment->bytes);
-      lost_.fetch_add(segment->bytes, std::memory_order_relaxed);
-    }
+  const uint64_t bytes = segment->bytes;
+  if (!give_back(segment)) {
+    put_back(segment);
+    return 0;
   }
   ranges_.forget(segment);
   return bytes;
 }
 
+// The places that chunks have left go as soon as their work is done: as long as they are mapped there, too,
+// the device does not get them back.
+void Pool::unmap_left() {
+  if (!space_.has_left()) return;
+  const Release release(*this);
+  if (release.may_begin()) space_.unmap_left(order::kLeft ? order().done() : order::kAnyStamp);
+}
+
 uint64_t Pool::release_chunks(Ranges::Leaving which) {
   if (!ranges_.has_mapped_segments()) return 0;
+  unmap_left();
   uint64_t released = 0;
   const Release release(*this);
   while (release.may_begin() && released < which.enough) {

@@ -114,6 +114,8 @@ void Ranges::hand_out_locked(Range* range) {
   range->use = Use::kTaken;
   range->segment.load(std::memory_order_relaxed)->idle_since = 0;
   free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
+  if (reserved() - free_bytes() > peak_taken())
+    peak_taken_.store(reserved() - free_bytes(), std::memory_order_relaxed);
 }
 
 // Splits off the upper part as a new range, in no list yet. Null: nothing is left over, or no host memory for
@@ -229,7 +231,8 @@ void Ranges::unlist_locked(Segment* segment) {
   (segment->mapped ? mapped_segments_ : driver_segments_).fetch_sub(1, std::memory_order_relaxed);
 }
 
-Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, From from, Epoch stamp) {
+Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, From from, Epoch stamp,
+                   order::LaneName sole) {
   Guard hold(lock_);
   Segment* segment = segment_store_.take();
   Range* range = segment == nullptr ? nullptr : range_store_.take();
@@ -250,6 +253,7 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, From fro
   range->pool = pool_;
   range->segment.store(segment, std::memory_order_relaxed);
   range->stamp = stamp;
+  range->sole = sole;
   page_map.set_segment(segment, start, bytes);
   page_map.set(start, range);
   reserved_.store(reserved() + bytes, std::memory_order_relaxed);
@@ -296,7 +300,7 @@ Segment* Ranges::detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Tim
 
 Segment* Ranges::detach_tainted(const order::Timeline& order) {
   Guard hold(lock_);
-  const Epoch limit = done(order);
+  const Epoch limit = order.done();
   const auto may_go = [limit](const Segment& segment) {
     return segment.tainted && segment.is_free() && (!segment.mapped || segment.lowest()->stamp <= limit);
   };
@@ -339,6 +343,7 @@ void Ranges::drop_all() {
   bins_ = Bins{};
   reserved_.store(0, std::memory_order_relaxed);
   free_.store(0, std::memory_order_relaxed);
+  peak_taken_.store(0, std::memory_order_relaxed);
 }
 
 uint64_t Ranges::largest_free(bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {

@@ -47,7 +47,9 @@ class Ranges {
   // Adds a new segment, already in the page map, whose first `bytes_taken` bytes are handed out at once (0:
   // none). Null: no host memory; nothing was added. Mapped memory becomes one with its neighbours.
   enum class From { kDriver, kMapped };
-  Range* add(Address start, uint64_t bytes, uint64_t bytes_taken, From from, Epoch stamp = 0);
+  // `stamp` and `sole` tell of the last work there.
+  Range* add(Address start, uint64_t bytes, uint64_t bytes_taken, From from, Epoch stamp = 0,
+             order::LaneName sole = order::LaneName::kNone);
 
   // Takes one wholly free segment of the driver's out of all records and the page map; null when there is
   // none.
@@ -75,11 +77,17 @@ class Ranges {
     uint64_t idle_ms = 0;
   };
   Segment* part(const Leaving& which, mapped::Space& space, const order::Timeline& order);
+  // The same for chunks that are to be mapped elsewhere too, and stay mapped here until their work is done:
+  // all that may be handed out now, those first that make no lane wait, then those of lane `sole`. The
+  // segment's only range has the stamp and the lane of their last work.
+  Segment* part_to_move(uint64_t enough, order::Reach reach, order::LaneName sole, mapped::Space& space,
+                        const order::Timeline& order);
   // Takes the free range at the end of a mapped segment that leaves least to be mapped for a block of
   // `bytes`, if it may be handed out now and has room behind it. extend() or give() must follow.
   Range* take_tail(uint64_t bytes, mapped::Space& space, const order::Timeline& order);
-  // `more` bytes, already in the page map, now continue a taken range, which keeps `bytes` of it all.
-  void extend(Range* range, uint64_t more, uint64_t bytes);
+  // `more` bytes, already in the page map and free since `stamp`, now continue a taken range, which keeps
+  // `bytes` of it all.
+  void extend(Range* range, uint64_t more, uint64_t bytes, Epoch stamp, order::LaneName sole);
   // Drops the record once the driver has the memory. (A refused release: add() it again.)
   void forget(Segment* segment);
   // Drops every segment, live or not: the context is gone, and nothing goes back to the driver.
@@ -87,6 +95,8 @@ class Ranges {
 
   uint64_t reserved() const { return reserved_.load(std::memory_order_relaxed); }
   uint64_t free_bytes() const { return free_.load(std::memory_order_relaxed); }
+  // The most bytes that were ever handed out at once.
+  uint64_t peak_taken() const { return peak_taken_.load(std::memory_order_relaxed); }
   // How many ranges were ever given back: tells a search that failed whether to look again.
   uint64_t gives() const { return gives_.load(std::memory_order_relaxed); }
   Figures figures();
@@ -116,12 +126,19 @@ class Ranges {
   void hand_out_locked(Range* range) CUPOOL_REQUIRES(lock_);
   void list_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
   void unlist_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
-  // The highest stamp whose work is done. Read under the lock: see take().
-  static Epoch done(const order::Timeline& order) { return order.is_idle() ? kAnyStamp : order.completed(); }
   void join_neighbours_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
   Segment* join_locked(Segment* left, Segment* right) CUPOOL_REQUIRES(lock_);
   bool split_locked(Segment* segment, Range* at) CUPOOL_REQUIRES(lock_);
   Range* cut_free_locked(Range* range, Address at) CUPOOL_REQUIRES(lock_);
+  struct Found {
+    Range* range = nullptr;
+    mapped::Part chunks;
+  };
+  template <typename Accept>
+  Found find_chunks_locked(uint64_t enough, mapped::Space& space, Accept&& accept) CUPOOL_REQUIRES(lock_);
+  Found find_pending_chunks_locked(uint64_t enough, mapped::Space& space, Epoch limit, order::LaneName sole)
+      CUPOOL_REQUIRES(lock_);
+  Segment* part_locked(const Found& found) CUPOOL_REQUIRES(lock_);
   Segment* isolate_locked(Range* low, Range* high) CUPOOL_REQUIRES(lock_);
   Segment* isolate_block_locked(Range* range, mapped::Space& space) CUPOOL_REQUIRES(lock_);
   uint64_t most_for(uint64_t bytes) const;
@@ -132,6 +149,7 @@ class Ranges {
   uint64_t split_limit_ = ~uint64_t{0};
   std::atomic<uint64_t> reserved_{0};
   std::atomic<uint64_t> free_{0};
+  std::atomic<uint64_t> peak_taken_{0};
   std::atomic<uint64_t> gives_{0};
   std::atomic<uint32_t> driver_segments_{0};
   std::atomic<uint32_t> mapped_segments_{0};

@@ -93,8 +93,15 @@ bool Ranges::split_locked(Segment* segment, Range* at) {
   return true;
 }
 
-// Cuts a free range at an address inside it; returns the upper part, or null without host memory.
+// Cuts a free or pending range at an address inside it; returns the upper part, or null without host memory.
 Range* Ranges::cut_free_locked(Range* range, Address at) {
+  if (range->use == Use::kPending) {
+    Range* const rest = cut_locked(range, at - range->start);
+    if (rest == nullptr) return nullptr;
+    rest->use = Use::kPending;
+    rest->insert_after(range);
+    return rest;
+  }
   bins_.remove(range);
   Range* const rest = cut_locked(range, at - range->start);
   bins_.insert(range);
@@ -109,32 +116,77 @@ Segment* Ranges::isolate_locked(Range* low, Range* high) {
   return low->segment;
 }
 
+// Roughly the smallest free range of those that `accept` wants in which whole chunks lie.
+template <typename Accept>
+Ranges::Found Ranges::find_chunks_locked(uint64_t enough, mapped::Space& space, Accept&& accept) {
+  Found found;
+  bins_.visit(driver::kMappingStep, [&](Range* range) {
+    if (!range->segment.load()->mapped || !accept(*range)) return false;
+    found.chunks = space.chunks_in(range->start, range->bytes, enough);
+    if (found.chunks.bytes != 0) found.range = range;
+    return found.range != nullptr;
+  });
+  return found;
+}
+
+// The same among pending ranges, of a single lane if one is given: the one freed first.
+Ranges::Found Ranges::find_pending_chunks_locked(uint64_t enough, mapped::Space& space, Epoch limit,
+                                                 order::LaneName sole) {
+  for (RangeLink* link = pending_.next; link != &pending_; link = link->next) {
+    Range* const range = static_cast<Range*>(link);
+    if (range->stamp > limit) break;
+    if (!range->segment.load()->mapped || (sole != order::LaneName::kNone && range->sole != sole)) continue;
+    const mapped::Part chunks = space.chunks_in(range->start, range->bytes, enough);
+    if (chunks.bytes != 0) return {range, chunks};
+  }
+  return {};
+}
+
 Segment* Ranges::part(const Leaving& which, mapped::Space& space, const order::Timeline& order) {
   Guard hold(lock_);
   // Unmapping waits for nothing: memory with unfinished work, or work that is only sealed, would be taken
-  // away under a kernel.
-  const Epoch limit = done(order);
+  // away under a kernel. Read under the lock, as in take().
+  const Epoch limit = order.done();
   drain_locked(limit);
-  Range* found = nullptr;
-  mapped::Part part;
-  bins_.visit(driver::kMappingStep, [&](Range* range) {
-    if (range->stamp > limit || !range->segment.load()->mapped) return false;
-    if (which.idle_ms != 0) {
-      if (range->idle_since() == 0) range->set_idle_since(which.now_ms);
-      if (which.now_ms - range->idle_since() < which.idle_ms) return false;
-    }
-    part = space.chunks_in(range->start, range->bytes, which.enough);
-    if (part.bytes != 0) found = range;
-    return found != nullptr;
-  });
-  if (found == nullptr) return nullptr;
-  if (found->start < part.start) found = cut_free_locked(found, part.start);
-  if (found == nullptr ||
-      (found->bytes > part.bytes && cut_free_locked(found, part.start + part.bytes) == nullptr))
-    return nullptr;
-  Segment* const segment = isolate_locked(found, found);
+  return part_locked(find_chunks_locked(which.enough, space, [&](Range& range) {
+    if (range.stamp > limit) return false;
+    if (which.idle_ms == 0) return true;
+    if (range.idle_since() == 0) range.set_idle_since(which.now_ms);
+    return which.now_ms - range.idle_since() >= which.idle_ms;
+  }));
+}
+
+Segment* Ranges::part_to_move(uint64_t enough, order::Reach reach, order::LaneName sole, mapped::Space& space,
+                              const order::Timeline& order) {
+  Guard hold(lock_);
+  const Epoch cheap = order.cheap();
+  const Epoch limit = order.limit(reach);
+  drain_locked(cheap);
+  Found found = find_chunks_locked(enough, space, [=](const Range& range) { return range.stamp <= cheap; });
+  if (found.range != nullptr && cheap == kAnyStamp) found.range->stamp = 0;
+  if (found.range == nullptr && sole != order::LaneName::kNone)
+    found = find_pending_chunks_locked(enough, space, limit, sole);
+  if (found.range == nullptr && reach == order::Reach::kAll) {
+    found = find_chunks_locked(enough, space, [=](const Range& range) { return range.stamp <= limit; });
+    if (found.range == nullptr)
+      found = find_pending_chunks_locked(enough, space, limit, order::LaneName::kNone);
+  }
+  return part_locked(found);
+}
+
+Segment* Ranges::part_locked(const Found& found) {
+  Range* range = found.range;
+  if (range == nullptr) return nullptr;
+  const Address end = found.chunks.start + found.chunks.bytes;
+  if (range->start < found.chunks.start) range = cut_free_locked(range, found.chunks.start);
+  if (range == nullptr || (range->end() > end && cut_free_locked(range, end) == nullptr)) return nullptr;
+  Segment* const segment = isolate_locked(range, range);
   if (segment == nullptr) return nullptr;
-  bins_.remove(found);
+  if (range->use == Use::kPending) {
+    range->unlink();
+  } else {
+    bins_.remove(range);
+  }
   free_.store(free_bytes() - segment->bytes, std::memory_order_relaxed);
   return detach_locked(segment);
 }
@@ -157,8 +209,12 @@ Range* Ranges::take_tail(uint64_t bytes, mapped::Space& space, const order::Time
   return best;
 }
 
-void Ranges::extend(Range* range, uint64_t more, uint64_t bytes) {
+void Ranges::extend(Range* range, uint64_t more, uint64_t bytes, Epoch stamp, order::LaneName sole) {
   Guard hold(lock_);
+  // As where free ranges merge.
+  if (range->stamp == 0) range->sole = sole;
+  if (stamp != 0 && range->sole != sole) range->sole = order::LaneName::kNone;
+  range->stamp = std::max(range->stamp, stamp);
   Segment* const segment = range->segment;
   page_map.set_segment(segment, range->end(), more);
   segment->bytes += more;

@@ -153,7 +153,7 @@ class OptionsTest(harness.TestCase):
         steps = ["a:x:268435456"]
         few = play(*steps, segments="mapped").counters["chunks_mapped"]
         many = play(*steps, segments="mapped", chunk="4M").counters["chunks_mapped"]
-        self.assertEqual((8, 64), (few, many))
+        self.assertEqual((16, 64), (few, many))
 
     def test_option_split_max_keeps_large_ranges_whole(self):
         steps = [f"a:x:{30 * MIB}", "f:x", f"a:y:{4 * MIB}"]

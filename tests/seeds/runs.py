@@ -205,7 +205,8 @@ def fault_jobs(first, count):
 
 
 # What a case needs besides: memory that is not simply new, and a judge who counts a thread's own frees only.
-SCENES = {"others": {"CUPOOL_STREAMS": "exact", "CUPOOL_MANY_BUDGET": "0", "CUPOOL_SIM_WAITS": "exact"}}
+SCENES = {"moved": {"CUPOOL_SEGMENTS": "mapped"},
+          "others": {"CUPOOL_STREAMS": "exact", "CUPOOL_MANY_BUDGET": "0", "CUPOOL_SIM_WAITS": "exact"}}
 
 
 def scene_jobs(scene, count, rule, program="torture_races"):

@@ -35,7 +35,7 @@ class Seeds(harness.TestCase):
         self.expect_none(runs.fault_jobs(0, fewer(224, least=2 * len(runs.FAULTS))))
 
     def test_the_oracle_stays_silent_where_each_rule_matters(self):
-        for scene in ("streams", "destroyed", "waited", "older", "threads", "wait", "ordered", "others"):
+        for scene in ("streams", "destroyed", "waited", "older", "threads", "wait", "ordered", "others", "moved"):
             self.expect_none(runs.scene_jobs(scene, fewer(SCENE_SEEDS), ""))
 
     def test_seeded_runs_without_the_fence_are_caught(self):
@@ -82,6 +82,12 @@ class Seeds(harness.TestCase):
 
     def test_a_block_of_a_destroyed_streams_own_given_to_its_handles_next_is_caught(self):
         self.expect_caught(runs.scene_jobs("renamed", SCENE_SEEDS, "drop_name"))
+
+    def test_memory_that_moved_and_forgot_its_old_work_is_caught(self):
+        self.expect_caught(runs.scene_jobs("moved", SCENE_SEEDS, "moves"))
+
+    def test_a_place_that_is_unmapped_when_its_chunk_has_moved_is_caught(self):
+        self.expect_caught(runs.scene_jobs("moved", SCENE_SEEDS, "left"))
 
     def test_without_a_lane_for_each_thread_two_default_streams_are_caught(self):
         self.expect_caught(runs.scene_jobs("threads", SCENE_SEEDS, "thread_lanes"))

@@ -21,6 +21,8 @@ bool kTurn = true;
 bool kDropName = true;
 bool kSealInFree = true;
 bool kLeaves = true;
+bool kMoves = true;
+bool kLeft = true;
 
 namespace {
 
@@ -40,7 +42,9 @@ constexpr Rule kRules[] = {{"fence", &kFence},
                            {"turn", &kTurn},
                            {"drop_name", &kDropName},
                            {"seal_in_free", &kSealInFree},
-                           {"leaves", &kLeaves}};
+                           {"leaves", &kLeaves},
+                           {"moves", &kMoves},
+                           {"left", &kLeft}};
 
 [[gnu::constructor]] void take_one_out() {
   const char* const wanted = std::getenv("WITHOUT_RULE");

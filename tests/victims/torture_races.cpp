@@ -1,6 +1,6 @@
 // Victim: short programs, each valid, each the one case that a rule of order/ is there for. The oracle
 // judges: what runs when does not matter, only what is ordered. Usage: torture_races
-// streams|destroyed|waited|older|both|renamed|threads|wait|ordered|others
+// streams|destroyed|waited|older|both|renamed|moved|threads|wait|ordered|others
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -125,6 +125,34 @@ void both(victim::Device& device) {
     device.fill(p, kBytes, 100 + value, one);
     device.check(p, kBytes, 100 + value, one);
     device.free(p);
+  }
+}
+
+// Two blocks that lie apart are freed with work queued on one stream; a block as large as both is used on
+// another.
+void moved(victim::Device& device) {
+  CUstream const one = make_stream();
+  CUstream const other = make_stream();
+  size_t bytes = kBytes;
+  for (unsigned value = 1; value < 4; ++value) {
+    const CUdeviceptr p = device.alloc(bytes);
+    const CUdeviceptr between = device.alloc(bytes);
+    const CUdeviceptr q = device.alloc(bytes);
+    const CUdeviceptr last = device.alloc(bytes);
+    device.spin(30000, one);
+    device.fill(p, bytes, value, one);
+    device.fill(q, bytes, value, one);
+    device.free(p);
+    device.free(q);
+    const CUdeviceptr both = device.alloc(2 * bytes);
+    device.fill(both, 2 * bytes, 100 + value, other);
+    device.check(both, 2 * bytes, 100 + value, other);
+    device.free(between);
+    device.free(last);
+    device.free(both);
+    VICTIM_CHECK(cuCtxSynchronize());
+    // Nothing of what is free now fits.
+    bytes *= 4;
   }
 }
 
@@ -261,8 +289,8 @@ int main(int argc, char** argv) {
   };
   constexpr Scene kScenes[] = {{"streams", streams}, {"destroyed", destroyed}, {"waited", waited},
                                {"older", older},     {"both", both},           {"renamed", renamed},
-                               {"threads", threads}, {"wait", wait},           {"ordered", ordered},
-                               {"others", others}};
+                               {"moved", moved},     {"threads", threads},     {"wait", wait},
+                               {"ordered", ordered}, {"others", others}};
   for (const Scene& scene : kScenes) {
     if (argc != 2 || std::strcmp(argv[1], scene.name) != 0) continue;
     victim::Device device(victim::linked_api());
