@@ -10,6 +10,7 @@
 #include <cmath>
 #include <new>
 
+#include "base/all_threads.hpp"
 #include "base/reentry.hpp"
 #include "order/submission_gate.hpp"
 #include "pool/page_map.hpp"
@@ -304,16 +305,19 @@ Range* Pool::take_own_range(uint64_t bytes, Search* search) {
 
 // Releases free but unsuitable segments before growing, to keep the footprint low. The driver's free waits
 // for all work, so only when nothing is pending beyond what this thread's last free would have waited for.
+// Where submissions may go unseen, that is never known. Another thread may be in its first submission, so the
+// gate is closed for a single thread, too, if the system can do that.
 uint64_t Pool::release_for_growth(ThreadCache& cache) {
-  if (!ranges_.has_driver_segments()) return 0;
-  if (order().reuse() == order::Reuse::kCompleted || order().has_gates() || order().is_capturing()) return 0;
-  if (!order().has_several_threads()) {
-    const bool is_last = cache.has_just_freed() && order().has_context_events();
-    return order().is_idle() || is_last ? release_free_segments(0) : 0;
-  }
-  if (ranges_.free_bytes() == 0) return 0;
-  const order::SubmissionGate::Closing gate;
-  return gate.is_closed() && order().is_all_before_last_free() ? release_free_segments(0) : 0;
+  if (!ranges_.has_driver_segments() || ranges_.free_bytes() == 0) return 0;
+  if (order().reuse() != order::Reuse::kLean || order().has_gates() || order().is_capturing()) return 0;
+  const bool needs_gate = order().has_several_threads() || AllThreads::can_be_ordered();
+  const order::SubmissionGate::Closing gate(needs_gate);
+  if (needs_gate && !gate.is_closed()) return 0;
+  const auto is_before_last_free = [&] {
+    if (order().has_several_threads()) return order().is_all_before_last_free();
+    return order().is_idle() || (cache.has_just_freed() && order().has_context_events());
+  };
+  return is_before_last_free() ? release_free_segments(0) : 0;
 }
 
 // Where streams overlap, more memory may be taken while blocks with unfinished work lie idle, so that streams
