@@ -352,15 +352,17 @@ uint64_t Pool::largest_split(uint64_t need) const {
   return need > settings_.split_max ? ~uint64_t{0} : settings_.split_max & ~(kPageBytes - 1);
 }
 
-// The size of the next segment: exact for a large block, else growing slowly with what is reserved.
+// The size of the next segment: exact for a large block, else growing slowly with what is reserved. A program
+// that exports block after block loses a segment with each: what is lost does not make the next one larger,
+// and the segment after a loss is as small as can be.
 uint64_t Pool::segment_bytes(uint64_t need) const {
   if (space_.serves()) return run_bytes(need);
   constexpr uint64_t kLarge = 10 << 20;
   constexpr uint64_t kFewBlocks = 3;
   constexpr uint64_t kRow = 2;
   const uint64_t exact = round_up(need, kPageBytes);
-  if (need >= settings_.segment_exact) return exact;
-  const uint64_t reserved = ranges_.reserved();
+  if (need >= settings_.segment_exact || is_newly_tainted()) return exact;
+  const uint64_t reserved = ranges_.usable();
   const double root = std::sqrt(static_cast<double>(reserved) * (4.5 * (1 << 20)));
   uint64_t wanted = std::max(settings_.segment_min, static_cast<uint64_t>(root));
   if (is_small(need)) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
@@ -440,6 +442,7 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   search->status = upstream_.allocate(bytes, &start);
   if (search->status != kSuccess) return nullptr;
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
+  newly_tainted_.store(false, std::memory_order_relaxed);
   note_need(taken);
   if ((start & (kPageBytes - 1)) == 0 && enter_pages(start, bytes)) {
     if (Range* range = ranges_.add(start, bytes, taken, Ranges::From::kDriver)) return range;
