@@ -314,7 +314,8 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
   const order::SubmissionGate::Closing gate(needs_gate);
   if (needs_gate && !gate.is_closed()) return 0;
   const auto is_before_last_free = [&] {
-    if (order().has_several_threads()) return order().is_all_before_last_free();
+    // (A free that needed no seal has not made its thread known.)
+    if (!order().is_only_thread()) return order().is_all_before_last_free();
     return order().is_idle() || (cache.has_just_freed() && order().has_context_events());
   };
   return is_before_last_free() ? release_free_segments(0) : 0;

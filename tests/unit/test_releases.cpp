@@ -187,6 +187,23 @@ TEST_CASE_METHOD(OneThreadWorld, "growing does not wait while a second thread ma
   other.join();
 }
 
+TEST_CASE_METHOD(OneThreadWorld,
+                 "growing in a thread that only frees does not wait for what another submitted") {
+  const driver::Address small = allocate(4 * kKiB);
+  std::atomic<int> step{0};
+  std::thread other([&] {
+    free(small);
+    step = 1;
+    while (step != 2) std::this_thread::yield();
+    CHECK_FALSE(releases_before_growing());
+  });
+  while (step != 1) std::this_thread::yield();
+  work(kS);
+  REQUIRE_FALSE(time().has_several_threads());
+  step = 2;
+  other.join();
+}
+
 TEST_CASE_METHOD(OneThreadWorld, "growing does not wait for what may have been submitted unseen") {
   memory.order().distrust("a test");
   CHECK_FALSE(releases_before_growing());
