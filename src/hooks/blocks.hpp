@@ -23,6 +23,10 @@ struct Block {
 // kNobodys: inside one of our segments, but in no block. To the application it is not allocated memory.
 enum class Whose { kDrivers, kBlock, kNobodys };
 
+// Whether there may be any: the pool serves, or, where the user switched it off, blocks of other processes
+// are open.
+inline bool may_have_blocks() { return is_serving() || (imports.any() && !Reentry::inside()); }
+
 Whose look_up(CUdeviceptr address, Block* out);
 
 // An address that no driver ever hands out: querying it yields the driver's own answer for an unknown

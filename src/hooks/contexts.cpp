@@ -11,10 +11,10 @@
 #include "base/clock.hpp"
 #include "base/output.hpp"
 #include "cuda/live.hpp"
+#include "hooks/blocks.hpp"
 #include "hooks/capturing_streams.hpp"
 #include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
-#include "hooks/imports.hpp"
 #include "hooks/keeper.hpp"
 #include "hooks/process_lifetime.hpp"
 
@@ -23,6 +23,7 @@ using cupool::cuda::real;
 using cupool::driver::Context;
 using cupool::hooks::forward;
 using cupool::hooks::is_serving;
+using cupool::hooks::may_have_blocks;
 using cupool::hooks::memory;
 using cupool::stats::Event;
 
@@ -39,7 +40,7 @@ constexpr uint64_t kLongestWaitNs = 2'000'000'000;
 class Primaries {
  public:
   Primaries() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
-    if (!is_serving() || cupool::Reentry::inside()) return;
+    if (!may_have_blocks()) return;
     const uint64_t begin = cupool::now_ns();
     while (!(held_ = primaries.try_lock()) && cupool::now_ns() - begin < kLongestWaitNs) usleep(50);
   }
@@ -86,11 +87,15 @@ CUresult switches(Call&& call) {
 }
 
 // Called before the driver call that ends the context; returns what end_with() needs afterwards.
+// Where the pool does not serve, what other processes share still ends with the context.
 uint64_t drop(CUcontext context) {
-  if (!is_serving() || context == nullptr) return 0;
-  cupool::hooks::captures_ended_with(ours(context));
-  cupool::hooks::forget_fill_stream(ours(context));
-  const uint64_t ending = memory.begin_end(ours(context));
+  if (!may_have_blocks() || context == nullptr) return 0;
+  uint64_t ending = 0;
+  if (is_serving()) {
+    cupool::hooks::captures_ended_with(ours(context));
+    cupool::hooks::forget_fill_stream(ours(context));
+    ending = memory.begin_end(ours(context));
+  }
   cupool::hooks::imports.forget(context);
   return ending;
 }
@@ -98,8 +103,8 @@ uint64_t drop(CUcontext context) {
 // `gone` false: the driver refused. Threads that cached the context ask the driver again first.
 void end_with(CUcontext context, uint64_t ending, bool gone) {
   cupool::hooks::forget_current_contexts();
-  if (!is_serving() || context == nullptr) return;
-  memory.closed(ours(context), ending, gone);
+  if (!may_have_blocks() || context == nullptr) return;
+  if (is_serving()) memory.closed(ours(context), ending, gone);
   if (gone) cupool::hooks::imports.ended(context);
 }
 
@@ -152,7 +157,7 @@ CUcontext primary(CUdevice device) {
 // Releasing the last reference ends the context; only the driver knows which one is the last.
 template <typename Call>
 CUresult releases(CUdevice device, Call&& call) {
-  if (!is_serving()) return call();
+  if (!may_have_blocks()) return call();
   const Primaries one_at_a_time;
   CUcontext const context = primary(device);
   // Read now: after the release the driver may have dropped its pool.
@@ -194,7 +199,7 @@ CUresult destroys(CUcontext context, Call&& call) {
 template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
   const Primaries one_at_a_time;
-  CUcontext const context = is_serving() ? primary(device) : nullptr;
+  CUcontext const context = may_have_blocks() ? primary(device) : nullptr;
   for (CUcontext part : cupool::hooks::greens.remove_all(device)) {
     live.take(part);
     memory.close(ours(part));
@@ -209,10 +214,11 @@ CUresult resets(CUdevice device, Call&& call) {
   return result;
 }
 
-// The driver's own allocations follow peer access by themselves; mapped memory is told, device by device.
+// The driver's own allocations follow peer access by themselves; mapped memory is told, device by device, and
+// so is that of other processes, which may be opened where the pool does not serve.
 void let_in(CUcontext peer, bool allowed) {
   int device = 0;
-  if (!is_serving() || memory.driver().device(&device) != cupool::driver::kSuccess) return;
+  if (cupool::Reentry::inside() || memory.driver().device(&device) != cupool::driver::kSuccess) return;
   cupool::hooks::imports.set_access(peer, device, memory.set_access(ours(peer), device, allowed));
 }
 

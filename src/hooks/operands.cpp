@@ -1,8 +1,6 @@
 // See operands.hpp.
 #include "hooks/operands.hpp"
 
-#include "hooks/blocks.hpp"
-
 namespace cupool::hooks {
 
 bool is_good_operand(CUdeviceptr address, uint64_t bytes) {

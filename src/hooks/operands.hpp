@@ -8,8 +8,7 @@
 #include <tuple>
 
 #include "cuda/real.hpp"
-#include "hooks/imports.hpp"
-#include "hooks/serving.hpp"
+#include "hooks/blocks.hpp"
 #include "pool/page_map.hpp"
 
 namespace cupool::hooks {

@@ -198,7 +198,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
         ++looked_at;
         return is_good_operand(address, bytes);
       };
-      if (is_serving() && !for_each_operand<kShape>(is_good, args...)) {
+      if (may_have_blocks() && !for_each_operand<kShape>(is_good, args...)) {
         tell_failed_copy((looked_at - 1) / 2, args...);
         return refuse_operand(stream_of(args...));
       }

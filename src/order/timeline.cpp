@@ -202,6 +202,11 @@ bool Timeline::is_all_before_last_free() {
          (seals_.empty() || sealer_ == &thread_token);
 }
 
+bool Timeline::is_only_thread() {
+  Guard hold(lock_);
+  return !has_several_threads() && (thread_ == nullptr || thread_ == &thread_token);
+}
+
 void Timeline::expect_completion() {
   if (!lock_.try_lock()) return;
   // Where work may be submitted unseen, a capture may begin unseen, too, at any moment of the program's.

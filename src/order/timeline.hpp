@@ -130,6 +130,8 @@ class Timeline {
   // Whether all pending work was submitted before this thread's last free, so that a release waits for
   // nothing that the free would not have waited for. pre: no submission is under way.
   bool is_all_before_last_free();
+  // Whether this thread is the only one seen to submit work, or to free.
+  bool is_only_thread();
   // Makes it known some time later whether all work submitted so far is done, also if the program frees
   // nothing more.
   void expect_completion();

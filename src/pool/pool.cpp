@@ -10,6 +10,7 @@
 #include <cmath>
 #include <new>
 
+#include "base/all_threads.hpp"
 #include "base/reentry.hpp"
 #include "order/submission_gate.hpp"
 #include "pool/page_map.hpp"
@@ -304,16 +305,20 @@ Range* Pool::take_own_range(uint64_t bytes, Search* search) {
 
 // Releases free but unsuitable segments before growing, to keep the footprint low. The driver's free waits
 // for all work, so only when nothing is pending beyond what this thread's last free would have waited for.
+// Where submissions may go unseen, that is never known. Another thread may be in its first submission, so the
+// gate is closed for a single thread, too, if the system can do that.
 uint64_t Pool::release_for_growth(ThreadCache& cache) {
-  if (!ranges_.has_driver_segments()) return 0;
-  if (order().reuse() == order::Reuse::kCompleted || order().has_gates() || order().is_capturing()) return 0;
-  if (!order().has_several_threads()) {
-    const bool is_last = cache.has_just_freed() && order().has_context_events();
-    return order().is_idle() || is_last ? release_free_segments(0) : 0;
-  }
-  if (ranges_.free_bytes() == 0) return 0;
-  const order::SubmissionGate::Closing gate;
-  return gate.is_closed() && order().is_all_before_last_free() ? release_free_segments(0) : 0;
+  if (!ranges_.has_driver_segments() || ranges_.free_bytes() == 0) return 0;
+  if (order().reuse() != order::Reuse::kLean || order().has_gates() || order().is_capturing()) return 0;
+  const bool needs_gate = order().has_several_threads() || AllThreads::can_be_ordered();
+  const order::SubmissionGate::Closing gate(needs_gate);
+  if (needs_gate && !gate.is_closed()) return 0;
+  const auto is_before_last_free = [&] {
+    // (A free that needed no seal has not made its thread known.)
+    if (!order().is_only_thread()) return order().is_all_before_last_free();
+    return order().is_idle() || (cache.has_just_freed() && order().has_context_events());
+  };
+  return is_before_last_free() ? release_free_segments(0) : 0;
 }
 
 // Where streams overlap, more memory may be taken while blocks with unfinished work lie idle, so that streams
@@ -350,15 +355,17 @@ uint64_t Pool::largest_split(uint64_t need) const {
   return need > settings_.split_max ? ~uint64_t{0} : settings_.split_max & ~(kPageBytes - 1);
 }
 
-// The size of the next segment: exact for a large block, else growing slowly with what is reserved.
+// The size of the next segment: exact for a large block, else growing slowly with what is reserved. A program
+// that exports block after block loses a segment with each: what is lost does not make the next one larger,
+// and the segment after a loss is as small as can be.
 uint64_t Pool::segment_bytes(uint64_t need) const {
   if (space_.serves()) return run_bytes(need);
   constexpr uint64_t kLarge = 10 << 20;
   constexpr uint64_t kFewBlocks = 3;
   constexpr uint64_t kRow = 2;
   const uint64_t exact = round_up(need, kPageBytes);
-  if (need >= settings_.segment_exact) return exact;
-  const uint64_t reserved = ranges_.reserved();
+  if (need >= settings_.segment_exact || is_newly_tainted()) return exact;
+  const uint64_t reserved = ranges_.usable();
   const double root = std::sqrt(static_cast<double>(reserved) * (4.5 * (1 << 20)));
   uint64_t wanted = std::max(settings_.segment_min, static_cast<uint64_t>(root));
   if (is_small(need)) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
@@ -438,6 +445,7 @@ Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   search->status = upstream_.allocate(bytes, &start);
   if (search->status != kSuccess) return nullptr;
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
+  newly_tainted_.store(false, std::memory_order_relaxed);
   note_need(taken);
   if ((start & (kPageBytes - 1)) == 0 && enter_pages(start, bytes)) {
     if (Range* range = ranges_.add(start, bytes, taken, Ranges::From::kDriver)) return range;

@@ -216,6 +216,7 @@ class Pool {
   uint64_t largest_split(uint64_t need) const;
   uint64_t segment_bytes(uint64_t need) const;
   void note_need(uint64_t need);
+  bool is_newly_tainted() const { return newly_tainted_.load(std::memory_order_relaxed); }
   bool may_spread(uint64_t bytes);
   uint64_t most_unsealed(uint64_t bytes) const;
   bool is_above_budget(uint64_t bytes);
@@ -266,6 +267,7 @@ class Pool {
   std::atomic<uint64_t> equal_segments_{0};  // how many in a row were taken for this need
   std::atomic<uint64_t> unfinished_{0};      // bytes freed since a free last waited, where reuse is exact
   std::atomic<uint64_t> spread_{0};          // bytes taken so that streams need not wait for each other
+  std::atomic<bool> newly_tainted_{false};   // a segment was, since the last one was taken
   std::atomic<bool> is_ending_{false};
   mapped::Space space_;  // large, so after all that the hot path reads
 };

@@ -16,7 +16,7 @@ using driver::kSuccess;
 // about as much as a hundred launches of kernels cost the host.
 uint64_t Pool::chunk_bytes() const {
   constexpr uint64_t kShare = 256;
-  return std::clamp(ranges_.reserved() / kShare & ~(kPageBytes - 1), kPageBytes, settings_.chunk);
+  return std::clamp(ranges_.usable() / kShare & ~(kPageBytes - 1), kPageBytes, settings_.chunk);
 }
 
 // The chunks of a large block's run come and go together as long as it is not cut. Where the device seems to
@@ -30,9 +30,10 @@ uint64_t Pool::most_of_chunk(uint64_t run) const {
   return std::clamp(round_up(run / kFewChunks, kPageBytes), chunk_bytes(), settings_.chunk);
 }
 
-// A large block gets what it needs; smaller ones share a chunk.
+// A large block gets what it needs; smaller ones share a chunk, unless the last one was lost to a taint.
 uint64_t Pool::run_bytes(uint64_t need) const {
-  return std::max(round_up(need, kPageBytes), std::min(chunk_bytes(), largest_split(need)));
+  const uint64_t exact = round_up(need, kPageBytes);
+  return is_newly_tainted() ? exact : std::max(exact, std::min(chunk_bytes(), largest_split(need)));
 }
 
 // Whether so many bytes more stay within a small share of the most that was handed out at once. Within it,
@@ -142,10 +143,11 @@ Range* Pool::add_run(uint64_t bytes, uint64_t taken, Search* search) {
                 search->status);
     return nullptr;
   }
-  if (enter_pages(run.start, run.bytes)) {
-    if (Range* range = ranges_.add(run.start, run.bytes, taken, Ranges::From::kMapped, run.stamp, run.sole))
-      return range;
-    page_map.remove(run.start, run.bytes);
+  allocated_segments_.fetch_add(1, std::memory_order_relaxed);
+  newly_tainted_.store(false, std::memory_order_relaxed);
+  if (enter_pages(start, bytes)) {
+    if (Range* range = ranges_.add(start, bytes, taken, Ranges::From::kMapped)) return range;
+    page_map.remove(start, bytes);
   }
   drop_run(run);
   search->status = kOutOfMemory;

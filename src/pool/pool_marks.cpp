@@ -41,6 +41,7 @@ bool Pool::taint(Address address, Taint reason) {
   stats::count(allocator::counter_of(reason));
   if (ranges_.taint(address, slabs_, space_)) {
     tainted_segments_.fetch_add(1, std::memory_order_relaxed);
+    newly_tainted_.store(true, std::memory_order_relaxed);
     // Blocks of it in thread caches go back to the segment, which no longer serves any.
     empty_thread_caches();
   }

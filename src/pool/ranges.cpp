@@ -311,6 +311,7 @@ Segment* Ranges::detach_tainted(const order::Timeline& order) {
 
 Segment* Ranges::detach_locked(Segment* segment) {
   unlist_locked(segment);
+  if (segment->tainted) tainted_.fetch_sub(segment->bytes, std::memory_order_relaxed);
   reserved_.store(reserved() - segment->bytes, std::memory_order_relaxed);
   page_map.remove(segment->start, segment->bytes);
   return segment;
@@ -341,6 +342,7 @@ void Ranges::drop_all() {
   mapped_segments_.store(0, std::memory_order_relaxed);
   pending_.prev = pending_.next = &pending_;
   bins_ = Bins{};
+  tainted_.store(0, std::memory_order_relaxed);
   reserved_.store(0, std::memory_order_relaxed);
   free_.store(0, std::memory_order_relaxed);
   peak_taken_.store(0, std::memory_order_relaxed);
@@ -380,6 +382,7 @@ bool Ranges::taint(Address address, Slabs& slabs, mapped::Space& space) {
   Segment* segment = block->segment;
   if (segment->mapped && !segment->tainted) segment = isolate_block_locked(block, space);
   if (segment->tainted.exchange(true, std::memory_order_seq_cst)) return false;
+  tainted_.fetch_add(segment->bytes, std::memory_order_relaxed);
   for (Range* range = segment->lowest(); range != nullptr; range = range->after) {
     if (range->use == Use::kTaken) {
       set_mark_bit(range->tag);

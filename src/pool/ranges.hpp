@@ -4,6 +4,9 @@
 // memory grows, joins its neighbour and is parted (ranges_mapped.cpp); one of the driver's stays as it is.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+
 #include "base/lock.hpp"
 #include "mapped/space.hpp"
 #include "order/timeline.hpp"
@@ -94,6 +97,12 @@ class Ranges {
   void drop_all();
 
   uint64_t reserved() const { return reserved_.load(std::memory_order_relaxed); }
+  // Of them, what is not lost to new blocks because its segment is tainted. Both may change between the
+  // reads.
+  uint64_t usable() const {
+    const uint64_t all = reserved();
+    return all - std::min(all, tainted_.load(std::memory_order_relaxed));
+  }
   uint64_t free_bytes() const { return free_.load(std::memory_order_relaxed); }
   // The most bytes that were ever handed out at once.
   uint64_t peak_taken() const { return peak_taken_.load(std::memory_order_relaxed); }
@@ -148,6 +157,7 @@ class Ranges {
   stats::Tally tally_ CUPOOL_GUARDED_BY(lock_);
   uint64_t split_limit_ = ~uint64_t{0};
   std::atomic<uint64_t> reserved_{0};
+  std::atomic<uint64_t> tainted_{0};  // bytes of tainted segments
   std::atomic<uint64_t> free_{0};
   std::atomic<uint64_t> peak_taken_{0};
   std::atomic<uint64_t> gives_{0};

@@ -220,6 +220,7 @@ void Ranges::extend(Range* range, uint64_t more, uint64_t bytes, Epoch stamp, or
   segment->bytes += more;
   range->bytes += more;
   reserved_.store(reserved() + more, std::memory_order_relaxed);
+  if (segment->tainted) tainted_.fetch_add(more, std::memory_order_relaxed);
   Range* const rest = cut_locked(range, bytes);
   if (rest != nullptr && !segment->tainted) {
     free_.store(free_bytes() + rest->bytes, std::memory_order_relaxed);

@@ -500,7 +500,9 @@ uint64_t Wholes::trim(uint64_t keep) {
   return released;
 }
 
+// Where a device is named, its memory is wanted.
 uint64_t Wholes::release_idle(const allocator::Idle& which) {
+  if (which.device != allocator::kEveryDevice && !is_on_device() && !is_host_visible()) return 0;
   return release({.device = which.device, .only_idle = &which});
 }
 

@@ -1,5 +1,6 @@
-// lend STORY: what happens to shared memory when a process ends, frees, closes or asks. The exporter tells
-// the importer, a second process, what to do step by step; both print what the driver answered.
+// lend STORY [BACKEND]: what happens to shared memory when a process ends, frees, closes or asks. The
+// exporter tells the importer, a second process, what to do step by step; both print what the driver
+// answered. BACKEND is the importer's CUPOOL_BACKEND.
 //   answers   all questions about an opened block, and every order of opening and closing
 //   large     a block of many chunks, written and read on both sides
 //   freed     the exporter frees what the importer has open, and uses new memory
@@ -199,13 +200,14 @@ class Importer {
 
 class Peer {
  public:
-  Peer() {
+  explicit Peer(const char* backend = nullptr) {
     int down[2], up[2];
     if (pipe(down) != 0 || pipe(up) != 0) share::die("pipe", 1);
     child_ = fork();
     if (child_ == 0) {
       close(down[1]);
       close(up[0]);
+      if (backend != nullptr) setenv("CUPOOL_BACKEND", backend, 1);
       execl("/proc/self/exe", "lend", "import", std::to_string(down[0]).c_str(),
             std::to_string(up[1]).c_str(), nullptr);
       _exit(3);
@@ -465,7 +467,7 @@ int main(int count, char** words) {
     return 0;
   }
   // Before the first use of CUDA, which does not survive a fork.
-  const Peer peer;
+  const Peer peer(count > 2 ? words[2] : nullptr);
   const Peer second;
   share::begin_device();
   if (story == "answers") answers(peer);

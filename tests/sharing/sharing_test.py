@@ -74,9 +74,9 @@ class MappedSharingTest(harness.TestCase):
         self.assertEqual(0, result.code, result.out + result.err)
         return result.tally("share"), result
 
-    def story(self, name, env=None):
+    def story(self, *words, env=None):
         """What both processes said, line by line; the second line of a pair is what the importer did."""
-        result = harness.with_cupool([LEND, name], env={"CUPOOL_STATS": "off", **MAPPED, **(env or {})})
+        result = harness.with_cupool([LEND, *words], env={"CUPOOL_STATS": "off", **MAPPED, **(env or {})})
         self.assertEqual((0, ""), (result.code, result.err), result.out)
         return [tuple(line.split(": ", 1)) for line in result.out.splitlines()]
 
@@ -111,13 +111,16 @@ class MappedSharingTest(harness.TestCase):
         self.assertEqual((0, 0, 0), (done.code, tally["opened"], tally["wrong"]), done.out + done.err)
         self.assertGreater(tally["tried"], int(count) // 2)
 
-    def assert_as_the_driver(self, name):
+    def assert_as_the_driver(self, name, *words):
         bare = harness.run([LEND, name])
         self.assertEqual((0, ""), (bare.code, bare.err))
-        self.assertEqual([tuple(line.split(": ", 1)) for line in bare.out.splitlines()], self.story(name))
+        self.assertEqual([tuple(line.split(": ", 1)) for line in bare.out.splitlines()], self.story(name, *words))
 
     def test_an_opened_mapped_block_answers_as_an_opened_handle_of_the_driver(self):
         self.assert_as_the_driver("answers")
+
+    def test_an_opened_mapped_block_answers_alike_where_cupool_is_switched_off(self):
+        self.assert_as_the_driver("answers", "off")
 
     def test_closing_a_mapped_block_while_a_stream_captures_is_answered_as_by_the_driver(self):
         self.assert_as_the_driver("capturing")
@@ -146,6 +149,14 @@ class MappedSharingTest(harness.TestCase):
     def test_an_opened_block_ends_with_its_context(self):
         self.assertEqual([("open", "0"), ("end", "0"), ("other context", "0"), ("read", "-1"), ("open", "0"), ("wrong", "0"),
                           ("close", "0"), ("importer", "0"), ("second", "0")], self.story("ended"))
+
+    def test_an_opened_block_ends_with_its_context_where_cupool_is_switched_off(self):
+        self.assertEqual(self.story("ended"), self.story("ended", "off"))
+
+    def test_another_device_opens_a_mapped_block_where_cupool_is_switched_off(self):
+        if harness.DRIVER == "gpu":
+            self.skipTest("needs two devices")
+        self.assert_all_well(self.story("peers", "off", env={"CUPOOL_SIM_DEVICES": "2"}))
 
     def test_another_device_opens_a_mapped_block(self):
         if harness.DRIVER == "gpu":

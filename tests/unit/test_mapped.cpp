@@ -656,6 +656,17 @@ TEST_CASE_METHOD(SpillWorld, "a block that spills among whole blocks is known an
   CHECK(host.reserved == 0);
 }
 
+TEST_CASE_METHOD(SpillWorld, "another process that needs memory of the device is not given what spilled") {
+  allocate(30 * kMiB);
+  driver.capacity = driver.reserved;
+  const driver::Address spilled = allocate(20 * kMiB);
+  REQUIRE(spill.chunk_at(spilled).bytes != 0);
+  free(spilled);
+  time().end_wait(time().begin_wait(order::Lane::kMany), true);
+  CHECK(memory.release_for_others(0, kMiB) == 0);
+  CHECK(spill.chunk_at(spilled).bytes != 0);
+}
+
 TEST_CASE_METHOD(SpillWorld, "what spilled and is idle makes room for a larger block that spills") {
   driver.capacity = 10 * kMiB;
   free(allocate(3000 * kMiB));

@@ -149,6 +149,66 @@ TEST_CASE_METHOD(ThreadsWorld, "growing does not wait while another thread submi
   other.join();
 }
 
+// ---- One thread, as far as is known.
+
+namespace {
+
+struct OneThreadWorld : PoolWorld {
+  OneThreadWorld() {
+    const order::SubmissionGate::Pass prepared;
+    const driver::Address block = allocate(100 * kMiB);
+    work(kS);
+    free(block);
+    REQUIRE_FALSE(time().has_several_threads());
+  }
+  bool releases_before_growing() {
+    const uint64_t before = driver.releases;
+    allocate(300 * kMiB);
+    return driver.releases != before;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(OneThreadWorld, "with one thread, segments of no use go back before the pool grows") {
+  CHECK(releases_before_growing());
+}
+
+TEST_CASE_METHOD(OneThreadWorld, "growing does not wait while a second thread makes its first submission") {
+  std::atomic<int> step{0};
+  std::thread other([&] {
+    const order::SubmissionGate::Pass pass;
+    step = 1;
+    while (step != 2) std::this_thread::yield();
+  });
+  while (step != 1) std::this_thread::yield();
+  CHECK_FALSE(releases_before_growing());
+  step = 2;
+  other.join();
+}
+
+TEST_CASE_METHOD(OneThreadWorld,
+                 "growing in a thread that only frees does not wait for what another submitted") {
+  const driver::Address small = allocate(4 * kKiB);
+  std::atomic<int> step{0};
+  std::thread other([&] {
+    free(small);
+    step = 1;
+    while (step != 2) std::this_thread::yield();
+    CHECK_FALSE(releases_before_growing());
+  });
+  while (step != 1) std::this_thread::yield();
+  work(kS);
+  REQUIRE_FALSE(time().has_several_threads());
+  step = 2;
+  other.join();
+}
+
+TEST_CASE_METHOD(OneThreadWorld, "growing does not wait for what may have been submitted unseen") {
+  memory.order().distrust("a test");
+  CHECK_FALSE(releases_before_growing());
+}
+
 // ---- Memory that nobody needs.
 
 namespace {

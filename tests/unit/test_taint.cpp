@@ -52,6 +52,34 @@ TEST_CASE_METHOD(PoolWorld, "a marked block is freed once, and its size is still
   check_records();
 }
 
+namespace {
+
+// Live blocks that are exported one after the other, beside other memory. What each may cost: the steps in
+// which memory is taken. The first one takes its whole segment along.
+void expect_small_losses(PoolWorld& world, uint64_t bytes) {
+  constexpr int kBlocks = 200;
+  constexpr uint64_t kStep = 2 * kMiB;
+  world.allocate(512 * kMiB);
+  world.allocate(bytes);
+  const uint64_t before = world.reserved();
+  for (int i = 0; i < kBlocks; ++i) REQUIRE(world.memory.taint(world.allocate(bytes), Taint::kExported));
+  CHECK(world.reserved() - before <= kBlocks * round_up(bytes, kStep) + 64 * kMiB);
+  world.check_records();
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(PoolWorld, "a program that exports block after block loses little memory with each") {
+  expect_small_losses(*this, 4 * kKiB);
+}
+
+TEST_CASE_METHOD(PoolWorld, "nor much with larger blocks") { expect_small_losses(*this, 3 * kMiB / 2); }
+
+TEST_CASE_METHOD(PoolWorld, "nor much of mapped memory") {
+  use_mapped();
+  expect_small_losses(*this, 4 * kKiB);
+}
+
 TEST_CASE_METHOD(PoolWorld, "no new block is cut from a segment with a tainted block") {
   for (const uint64_t bytes : kSizes) {
     const auto address = allocate(bytes);
