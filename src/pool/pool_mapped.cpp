@@ -116,6 +116,7 @@ Status Pool::map_run(const Search& search, Run* run) {
   run->stamp = order::kMoves ? moving.stamp : 0;
   run->sole = moving.sole;
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
+  newly_tainted_.store(false, std::memory_order_relaxed);
   unmap_left();
   return status;
 }
@@ -143,11 +144,10 @@ Range* Pool::add_run(uint64_t bytes, uint64_t taken, Search* search) {
                 search->status);
     return nullptr;
   }
-  allocated_segments_.fetch_add(1, std::memory_order_relaxed);
-  newly_tainted_.store(false, std::memory_order_relaxed);
-  if (enter_pages(start, bytes)) {
-    if (Range* range = ranges_.add(start, bytes, taken, Ranges::From::kMapped)) return range;
-    page_map.remove(start, bytes);
+  if (enter_pages(run.start, run.bytes)) {
+    if (Range* range = ranges_.add(run.start, run.bytes, taken, Ranges::From::kMapped, run.stamp, run.sole))
+      return range;
+    page_map.remove(run.start, run.bytes);
   }
   drop_run(run);
   search->status = kOutOfMemory;
