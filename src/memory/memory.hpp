@@ -22,6 +22,7 @@ using allocator::Freed;
 using allocator::Held;
 using allocator::kEveryDevice;
 using allocator::Mark;
+using allocator::Short;
 using allocator::Status;
 using allocator::Taint;
 using allocator::Waits;
@@ -159,11 +160,14 @@ class Memory {
   }
 
   uint64_t release_idle(const allocator::Idle& which);
+  whole::Wholes* find_wholes(const driver::Driver& source);
   whole::Wholes* wholes_of(driver::Driver& source);
   Status allocate_from_driver(driver::Driver& source, uint64_t bytes, Address* out);
   Status allocate_when_short(allocator::Allocator& first, driver::Driver& source, driver::Context context,
                              uint64_t bytes, Address* out);
+  bool allocate_at_once(mapped::Spill& spill, driver::Context context, uint64_t bytes, Address* out);
   Status allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out);
+  void forget_stale(const whole::Wholes& owner, Address start, uint64_t bytes);
   Status finish_allocation(allocator::Allocator& first, driver::Driver& source, driver::Context context,
                            uint64_t bytes, Address* out, Status status);
 

@@ -77,7 +77,7 @@ inline Returned describe(Address address) {
 }  // namespace
 
 // Called when the context is not that of the thread's last cache, or work is pending.
-Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
+Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out, Short when_short) {
   const Parting parting;
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool()->context() != context) {
@@ -87,10 +87,10 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
   // For small blocks find_block() looks in the cache itself.
   const bool small = cache->sizes().is_small(cache->sizes().of(bytes));
   if (!small && hand_out_kept(*cache, bytes, out)) return kSuccess;
-  return allocate_missed(bytes, out);
+  return allocate_missed(bytes, out, when_short);
 }
 
-Status Pools::allocate_missed(uint64_t bytes, Address* out) {
+Status Pools::allocate_missed(uint64_t bytes, Address* out, Short when_short) {
   ThreadCache& cache = *this_thread.last;
   Pool& pool = *cache.pool();
   // Keeps the context alive until the program has the block.
@@ -98,7 +98,7 @@ Status Pools::allocate_missed(uint64_t bytes, Address* out) {
   if (!use.is_open()) return allocator::kDeclined;
   const unsigned size_class = cache.sizes().of(bytes);
   Entry entry;
-  const Status status = pool.find_block(cache, size_class, bytes, &entry);
+  const Status status = pool.find_block(cache, size_class, bytes, when_short, &entry);
   if (status != kSuccess) return status;
   cache.order().lean_on(entry.stamp);
   if (cache.sizes().is_small(size_class)) {

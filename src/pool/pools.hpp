@@ -24,9 +24,12 @@ class Pools final : public allocator::Allocator {
   constexpr Pools(driver::Driver* driver, order::Timelines& order, InFlight& in_flight)
       : driver_(driver), order_(order), in_flight_(in_flight) {}
 
-  Status allocate(driver::Context context, uint64_t bytes, Address* out) override;
+  Status allocate(driver::Context context, uint64_t bytes, Address* out) override {
+    return allocate(context, bytes, out, Short::kMakeRoom);
+  }
+  Status allocate(driver::Context context, uint64_t bytes, Address* out, Short when_short);
   // The same after a miss in the thread's cache. pre: the thread's last cache is the context's.
-  Status allocate_missed(uint64_t bytes, Address* out);
+  Status allocate_missed(uint64_t bytes, Address* out, Short when_short = Short::kMakeRoom);
   bool may_take(driver::Context context, uint64_t bytes) override;
   void note_failure(driver::Context context, uint64_t bytes) override;
   Freed free(Address address, Waits waits) override;

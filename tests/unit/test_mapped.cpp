@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "mapped/spill.hpp"
 #include "pool_world.hpp"
 #include "upstream/limit.hpp"
 
@@ -515,39 +514,4 @@ TEST_CASE_METHOD(MappedWorld, "a device keeps its access while one of its contex
   CHECK(mapping.mapped.begin()->second.devices.count(1) == 1);
   CHECK_FALSE(memory.set_access(context, 1, false));
   CHECK(mapping.mapped.begin()->second.devices.count(1) == 0);
-}
-
-// ---- What spills.
-
-namespace {
-
-struct SpillWorld : PoolWorld {
-  FakeDriver host;
-  FakeMapping host_mapping{host};
-  mapped::Spill spill{driver, host_mapping, Size{uint64_t{4} << 30, false}};
-  SpillWorld() { memory.use_spill(&spill); }
-  ~SpillWorld() {
-    memory.close(context);
-    memory.use_spill(nullptr);
-  }
-};
-
-}  // namespace
-
-TEST_CASE_METHOD(SpillWorld, "a block that spills among whole blocks is known and freed") {
-  memory.use_whole_allocations();
-  driver.capacity = 100 * kMiB;
-  allocate(90 * kMiB);
-  const driver::Address block = allocate(20 * kMiB);
-  CHECK(memory.owns(block));
-  free(block);
-  memory.close(context);
-  CHECK(host.reserved == 0);
-}
-
-TEST_CASE_METHOD(SpillWorld, "what spilled and is idle makes room for a larger block that spills") {
-  driver.capacity = 10 * kMiB;
-  free(allocate(3000 * kMiB));
-  allocate(3500 * kMiB);
-  CHECK(host.reserved == 3500 * kMiB);
 }
