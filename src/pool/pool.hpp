@@ -177,6 +177,7 @@ class Pool {
   };
 
   static bool is_held(const Range& range);
+  uint64_t releasable_chunks_locked(const Segment& segment);
   void report_shortage(uint64_t asked);
   Mark* mark_locked(Address address) CUPOOL_REQUIRES(marks_lock_);
   // Scope of detaching segments and giving them back.

@@ -1,5 +1,6 @@
 // Mapped segments: what is mapped and unmapped when, over a driver whose chunks are numbers. The rule above
 // all: memory is unmapped only when all work on it is done, because unmapping does not wait.
+#include <algorithm>
 #include <map>
 #include <random>
 #include <thread>
@@ -32,6 +33,25 @@ struct MappedWorld : PoolWorld {
     time().end_wait(epoch, true);
   }
   size_t segments() { return pool().ranges().figures().segments; }
+  // What trim(0) would release, by a look at every block.
+  uint64_t releasable() {
+    uint64_t bytes = 0;
+    Guard hold(pool().ranges().lock());
+    for (const pool::Segment* segment = pool().ranges().first_segment(); segment != nullptr;
+         segment = segment->next) {
+      driver::Address start = segment->start;
+      for (const pool::Range* range = segment->lowest(); range != nullptr; range = range->after) {
+        const pool::Holder& holder = pool::holder_of(*range);
+        const bool is_held = std::any_of(holder.tags, holder.tags + holder.blocks,
+                                         [](const pool::Tag& tag) { return tag.load() != 0; });
+        if (!is_held) continue;
+        bytes += pool().space().chunks_in(start, range->start - start).bytes;
+        start = range->end();
+      }
+      bytes += pool().space().chunks_in(start, segment->end() - start).bytes;
+    }
+    return bytes;
+  }
 };
 
 }  // namespace
@@ -414,6 +434,7 @@ TEST_CASE_METHOD(Watched,
       wait();
     }
     if (i % 50 == 0) check_records();
+    if (i % 10 == 0) CHECK(memory.releasable_bytes(context) == releasable());
   }
   CHECK(mapping.unmaps > 100);
   while (!live.empty()) give(random, false);
