@@ -1,5 +1,5 @@
 // Queries: which block contains an address, how much is live, how much could be released. Walks segments
-// under the range lock, and thread tallies under `caches_lock_`. Changes nothing and calls no driver.
+// under the range lock, and thread tallies under `caches_lock_`. Changes no block and calls no driver.
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
 
@@ -32,6 +32,8 @@ bool Pool::find_held(Address address, Held* out) {
           segment.number,
           context(),
           segment.mapped};
+  // The next copy to this place is to find the block without a lock.
+  if (&holder == range && range->start < (address & ~(kPageBytes - 1))) page_map.remember(address, range);
   // Only the requested bytes count, not the slack: the driver answers likewise.
   return address - out->start < out->bytes;
 }
