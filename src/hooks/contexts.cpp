@@ -112,8 +112,10 @@ uint64_t drop(CUcontext context) {
 void end_with(CUcontext context, uint64_t ending, bool gone) {
   cupool::hooks::forget_current_contexts();
   if (!is_serving() || context == nullptr) return;
-  memory.closed(ours(context), ending, gone);
+  const auto lost = memory.closed(ours(context), ending, gone);
   if (gone) cupool::hooks::imports.ended(context);
+  for (const auto& [owner, device] : lost)
+    cupool::hooks::imports.set_access(reinterpret_cast<CUcontext>(owner), device, false);
 }
 
 // How often each context was attached to: that many detaches do not end it.
@@ -249,7 +251,8 @@ CUresult resets(CUdevice device, Call&& call) {
 void let_in(CUcontext peer, bool allowed) {
   int device = 0;
   if (!is_serving() || memory.driver().device(&device) != cupool::driver::kSuccess) return;
-  cupool::hooks::imports.set_access(peer, device, memory.set_access(ours(peer), device, allowed));
+  const cupool::pool::Pools::Guest guest{cupool::hooks::current_context(), device};
+  cupool::hooks::imports.set_access(peer, device, memory.set_access(ours(peer), guest, allowed));
 }
 
 }  // namespace

@@ -172,10 +172,10 @@ mapped::Part Memory::chunk_at(Address address) {
 }
 
 // The driver's own allocations follow by themselves.
-bool Memory::set_access(driver::Context owner, int device, bool allowed) {
-  allowed = pools_.set_access(owner, device, allowed);
+bool Memory::set_access(driver::Context owner, const pool::Pools::Guest& guest, bool allowed) {
+  allowed = pools_.set_access(owner, guest, allowed);
   mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
-  if (spill != nullptr && allowed) spill->let_in(device);
+  if (spill != nullptr && allowed) spill->let_in(guest.device);
   return allowed;
 }
 
@@ -311,9 +311,10 @@ uint64_t Memory::begin_end(driver::Context context) {
   return ending;
 }
 
-void Memory::closed(driver::Context context, uint64_t ending, bool gone) {
+pool::Pools::Lost Memory::closed(driver::Context context, uint64_t ending, bool gone) {
   if (ending != 0) for_each([&](Allocator& one) { one.ended(ending, gone); });
   in_flight_.ended(context);
+  return ending != 0 ? pools_.end_access(context, ending, gone) : pool::Pools::Lost{};
 }
 
 void Memory::close(driver::Context context) { closed(context, begin_end(context), true); }

@@ -16,6 +16,9 @@ using namespace cupool::test;
 namespace {
 
 constexpr uint64_t kStep = driver::kMappingStep;
+// Contexts of other devices.
+const auto kGuest = reinterpret_cast<driver::Context>(0x100);
+const auto kOtherGuest = reinterpret_cast<driver::Context>(0x200);
 
 struct MappedWorld : PoolWorld {
   const uint64_t booked_before = upstream::Limit::booked(0);
@@ -227,11 +230,11 @@ TEST_CASE_METHOD(MappedWorld, "a context that ends while another allocates does 
 TEST_CASE_METHOD(MappedWorld, "another device has access to what was mapped before and after it was let in") {
   const driver::Address before = allocate(8 * kMiB);
   CHECK_FALSE(mapping.has_access(before, 8 * kMiB, 3));
-  memory.pools().set_access(context, 3, true);
+  memory.pools().set_access(context, {kGuest, 3}, true);
   const driver::Address after = allocate(64 * kMiB);
   CHECK(mapping.has_access(before, 8 * kMiB, 3));
   CHECK(mapping.has_access(after, 64 * kMiB, 3));
-  memory.pools().set_access(context, 3, false);
+  memory.pools().set_access(context, {kGuest, 3}, false);
   const driver::Address last = allocate(64 * kMiB);
   for (const driver::Address block : {before, after, last}) {
     CHECK(mapping.has_access(block, 8 * kMiB, 0));
@@ -240,7 +243,7 @@ TEST_CASE_METHOD(MappedWorld, "another device has access to what was mapped befo
 }
 
 TEST_CASE_METHOD(MappedWorld, "access that is asked for before there is memory holds for the first block") {
-  memory.pools().set_access(context, 3, true);
+  memory.pools().set_access(context, {kGuest, 3}, true);
   CHECK(mapping.has_access(allocate(8 * kMiB), 8 * kMiB, 3));
 }
 
@@ -529,10 +532,37 @@ TEST_CASE_METHOD(MappedWorld, "a tainted block whose work was pending at its fre
 
 TEST_CASE_METHOD(MappedWorld, "a device keeps its access while one of its contexts wants it") {
   allocate(8 * kMiB);
-  memory.set_access(context, 1, true);
-  memory.set_access(context, 1, true);
-  CHECK(memory.set_access(context, 1, false));
+  memory.set_access(context, {kGuest, 1}, true);
+  memory.set_access(context, {kOtherGuest, 1}, true);
+  CHECK(memory.set_access(context, {kGuest, 1}, false));
   CHECK(mapping.mapped.begin()->second.devices.count(1) == 1);
-  CHECK_FALSE(memory.set_access(context, 1, false));
+  CHECK_FALSE(memory.set_access(context, {kOtherGuest, 1}, false));
   CHECK(mapping.mapped.begin()->second.devices.count(1) == 0);
+}
+
+TEST_CASE_METHOD(MappedWorld, "the access of a context ends with it, and not before") {
+  const driver::Address block = allocate(8 * kMiB);
+  memory.set_access(context, {kGuest, 1}, true);
+  memory.set_access(context, {kOtherGuest, 1}, true);
+  uint64_t ending = memory.begin_end(kGuest);
+  CHECK(memory.closed(kGuest, ending, true).empty());
+  CHECK(mapping.has_access(block, 8 * kMiB, 1));
+  ending = memory.begin_end(kOtherGuest);
+  CHECK(mapping.has_access(block, 8 * kMiB, 1));
+  const auto lost = memory.closed(kOtherGuest, ending, true);
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0] == std::pair{context, 1});
+  CHECK_FALSE(mapping.has_access(block, kStep, 1));
+  CHECK_FALSE(mapping.has_access(allocate(64 * kMiB), kStep, 1));
+  CHECK(memory.pools().peers_of(context).empty());
+}
+
+TEST_CASE_METHOD(MappedWorld,
+                 "a context that the driver refuses to end keeps its access, and lets others in") {
+  const driver::Address block = allocate(8 * kMiB);
+  memory.set_access(context, {kGuest, 1}, true);
+  CHECK(memory.closed(kGuest, memory.begin_end(kGuest), false).empty());
+  CHECK(mapping.has_access(block, 8 * kMiB, 1));
+  CHECK(memory.closed(context, memory.begin_end(context), false).empty());
+  CHECK(mapping.has_access(allocate(8 * kMiB), 8 * kMiB, 1));
 }

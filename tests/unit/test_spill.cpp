@@ -179,7 +179,7 @@ TEST_CASE_METHOD(SpillWorld,
                  "another device has access to small blocks from before and after it was let in") {
   fill_device();
   const driver::Address before = allocate(10 * kKiB);
-  memory.set_access(context, 3, true);
+  memory.set_access(context, {reinterpret_cast<driver::Context>(0x100), 3}, true);
   const driver::Address beside = allocate(10 * kKiB);
   const driver::Address after = allocate(100 * kKiB);
   for (const driver::Address block : {before, beside, after}) CHECK(host_mapping.has_access(block, 1, 3));
