@@ -46,7 +46,7 @@ class Wholes final : public allocator::Allocator {
   Status allocate(driver::Context context, uint64_t bytes, Address* out, allocator::Short when_short);
   // Whether a block of this size lies idle.
   bool has_idle(driver::Context context, uint64_t bytes) { return has_idle(Key{context, bytes}); }
-  // An idle block of this size, if one may be handed out without any wait, on host or device.
+  // An idle block of this size, if one may be handed out now: nothing is released or waited for.
   bool take_done(driver::Context context, uint64_t bytes, Address* out);
   bool may_take(driver::Context context, uint64_t bytes) override;
   void note_failure(driver::Context context, uint64_t bytes) override;
