@@ -22,6 +22,10 @@ enum class Freed { kDone, kNotOurs, kNobodys };
 // Whether a free may wait for work and release memory: a stream-ordered free never does.
 enum class Waits { kIfAsked, kNever };
 
+// What an allocation does when the driver refuses memory: it releases what is idle, which may wait for work,
+// or leaves that to its caller.
+enum class Short { kMakeRoom, kLeave };
+
 // A live block.
 struct Held {
   Address start;

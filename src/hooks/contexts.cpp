@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <vector>
 
 #include "base/after_fork.hpp"
@@ -23,6 +25,7 @@ using cupool::cuda::real;
 using cupool::driver::Context;
 using cupool::hooks::forward;
 using cupool::hooks::is_serving;
+using cupool::hooks::is_sticky;
 using cupool::hooks::may_have_blocks;
 using cupool::hooks::memory;
 using cupool::stats::Event;
@@ -86,6 +89,16 @@ CUresult switches(Call&& call) {
   return result;
 }
 
+// The driver call that ends a context. Its error is one of that context, so no other steps aside for it, and
+// neither does the next context with this handle.
+template <typename... Params, typename... Args>
+CUresult forward_end(const cupool::cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
+  const CUresult result = forward(entry, args...);
+  const bool is_counted = result == CUDA_SUCCESS || is_sticky(result);
+  if (is_counted && !cupool::Reentry::inside()) cupool::stats::count(Event::contexts_ended);
+  return result;
+}
+
 // Called before the driver call that ends the context; returns what end_with() needs afterwards.
 // Where the pool does not serve, what other processes share still ends with the context.
 uint64_t drop(CUcontext context) {
@@ -104,8 +117,11 @@ uint64_t drop(CUcontext context) {
 void end_with(CUcontext context, uint64_t ending, bool gone) {
   cupool::hooks::forget_current_contexts();
   if (!may_have_blocks() || context == nullptr) return;
-  if (is_serving()) memory.closed(ours(context), ending, gone);
+  cupool::pool::Pools::Lost lost;
+  if (is_serving()) lost = memory.closed(ours(context), ending, gone);
   if (gone) cupool::hooks::imports.ended(context);
+  for (const auto& [owner, device] : lost)
+    cupool::hooks::imports.set_access(reinterpret_cast<CUcontext>(owner), device, false);
 }
 
 // How often each context was attached to: that many detaches do not end it.
@@ -138,18 +154,38 @@ class Attached {
 constinit Attached attached;
 CUPOOL_AFTER_FORK(attached_after_fork, [] { attached.forget_after_fork(); });
 
+// The primary context that each device was last seen to have.
+class FoundPrimaries {
+ public:
+  void note(CUdevice device, CUcontext context) {
+    if (is_known(device)) last_[static_cast<size_t>(device)].store(context, std::memory_order_relaxed);
+  }
+  CUcontext last(CUdevice device) const {
+    return is_known(device) ? last_[static_cast<size_t>(device)].load(std::memory_order_relaxed) : nullptr;
+  }
+
+ private:
+  static bool is_known(CUdevice device) { return device >= 0 && device < cupool::stats::kMostDevices; }
+
+  std::array<std::atomic<CUcontext>, cupool::stats::kMostDevices> last_{};
+};
+constinit FoundPrimaries found_primaries;
+
 bool primary_is_active(CUdevice device) {
   unsigned flags = 0;
   int active = 0;
   return real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
-// The handle of a device's primary context, if it is active; found by a retain and release.
+// The handle of a device's primary context, if it is active; found by a retain and release. A context that
+// has failed may answer the retain with its error: it is the one that was found last.
 CUcontext primary(CUdevice device) {
   const cupool::Reentry guard;
   CUcontext context = nullptr;
-  if (!primary_is_active(device) || real.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
-    return nullptr;
+  if (!primary_is_active(device)) return nullptr;
+  const CUresult result = real.cuDevicePrimaryCtxRetain(&context, device);
+  if (result != CUDA_SUCCESS) return is_sticky(result) ? found_primaries.last(device) : nullptr;
+  found_primaries.note(device, context);
   real.cuDevicePrimaryCtxRelease_v2(device);
   return context;
 }
@@ -190,9 +226,12 @@ CUresult destroys(CUcontext context, Call&& call) {
   const auto taken = live.take(context);
   const uint64_t ending = drop(context);
   const CUresult result = call();
-  end_with(context, ending, result == CUDA_SUCCESS);
-  if (result != CUDA_SUCCESS && context != nullptr) live.put_back(taken);
-  if (result == CUDA_SUCCESS && is_serving()) attached.forget(context);
+  // An error of earlier work is told by the call that ends the context all the same. Any other is a refusal:
+  // the context is none, has ended before or is a primary one, or no call is allowed now.
+  const bool gone = result == CUDA_SUCCESS || is_sticky(result);
+  end_with(context, ending, gone);
+  if (!gone && context != nullptr) live.put_back(taken);
+  if (gone && is_serving()) attached.forget(context);
   return result;
 }
 
@@ -219,7 +258,8 @@ CUresult resets(CUdevice device, Call&& call) {
 void let_in(CUcontext peer, bool allowed) {
   int device = 0;
   if (cupool::Reentry::inside() || memory.driver().device(&device) != cupool::driver::kSuccess) return;
-  cupool::hooks::imports.set_access(peer, device, memory.set_access(ours(peer), device, allowed));
+  const cupool::pool::Pools::Guest guest{cupool::hooks::current_context(), device};
+  cupool::hooks::imports.set_access(peer, device, memory.set_access(ours(peer), guest, allowed));
 }
 
 }  // namespace
@@ -243,7 +283,10 @@ CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned 
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   const Primaries one_at_a_time;
-  return gets(context, [&] { return forward(real.cuDevicePrimaryCtxRetain, context, device); });
+  const CUresult result =
+      gets(context, [&] { return forward(real.cuDevicePrimaryCtxRetain, context, device); });
+  if (result == CUDA_SUCCESS && context != nullptr) found_primaries.note(device, *context);
+  return result;
 }
 
 CUresult cuCtxAttach(CUcontext* context, unsigned flags) {
@@ -273,38 +316,35 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 }
 
 CUresult cuCtxDestroy(CUcontext context) {
-  return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDestroy, context); });
+  return destroys(context, [&] { return forward_end(real.cuCtxDestroy, context); });
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context) {
-  return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDestroy_v2, context); });
+  return destroys(context, [&] { return forward_end(real.cuCtxDestroy_v2, context); });
 }
 
 CUresult cuCtxDetach(CUcontext context) {
   if (!is_serving() || !attached.take(context))
-    return destroys(context, [&] { return forward(Event::contexts_ended, real.cuCtxDetach, context); });
+    return destroys(context, [&] { return forward_end(real.cuCtxDetach, context); });
   const CUresult result = switches([&] { return forward(real.cuCtxDetach, context); });
   if (result != CUDA_SUCCESS) attached.add(context);
   return result;
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  return resets(device, [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxReset, device); });
+  return resets(device, [&] { return forward_end(real.cuDevicePrimaryCtxReset, device); });
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return resets(device,
-                [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxReset_v2, device); });
+  return resets(device, [&] { return forward_end(real.cuDevicePrimaryCtxReset_v2, device); });
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  return releases(device,
-                  [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxRelease, device); });
+  return releases(device, [&] { return forward_end(real.cuDevicePrimaryCtxRelease, device); });
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return releases(device,
-                  [&] { return forward(Event::contexts_ended, real.cuDevicePrimaryCtxRelease_v2, device); });
+  return releases(device, [&] { return forward_end(real.cuDevicePrimaryCtxRelease_v2, device); });
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
@@ -331,7 +371,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUde
 
 // Also releases a reference to the primary context, perhaps the last one.
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
-  const auto call = [&] { return forward(Event::contexts_ended, real.cuGreenCtxDestroy, green); };
+  const auto call = [&] { return forward_end(real.cuGreenCtxDestroy, green); };
   CUdevice device = 0;
   CUcontext context = nullptr;
   if (!is_serving() || !cupool::hooks::greens.remove(green, &device, &context)) return call();

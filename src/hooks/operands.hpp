@@ -9,6 +9,7 @@
 
 #include "cuda/real.hpp"
 #include "hooks/blocks.hpp"
+#include "hooks/peer_copies.hpp"
 #include "pool/page_map.hpp"
 
 namespace cupool::hooks {
@@ -116,8 +117,9 @@ inline bool is_plainly_good(CUdeviceptr address, uint64_t bytes) {
   return sight == pool::PageMap::Sight::kHeld;
 }
 
-// Whether the driver would have accepted the operand. Takes locks.
-bool is_good_operand(CUdeviceptr address, uint64_t bytes);
+// Whether the driver would have accepted the operand; one in mapped memory of ours is added to `owners`.
+// Takes locks.
+bool is_good_operand(CUdeviceptr address, uint64_t bytes, MappedOwners* owners);
 // The error for a call with a bad operand on this stream.
 CUresult refuse_operand(CUstream stream);
 

@@ -25,7 +25,21 @@ constinit cuda::CudaDriver cuda_driver;
 constinit std::atomic<uint64_t> threads{0};
 constinit thread_local uint64_t thread_number = 0;
 
-// Errors after which every call in the context fails until it is destroyed.
+// Whether the driver reports a sticky error for this context. Asked with the context current; the query does
+// not wait.
+bool has_ended(CUcontext context) {
+  const Reentry guard;
+  size_t free = 0;
+  size_t total = 0;
+  CUresult result = cuda::real.cuCtxPushCurrent_v2(context);
+  if (result != CUDA_SUCCESS) return is_sticky(result);
+  result = cuda::real.cuMemGetInfo_v2(&free, &total);
+  cuda::real.cuCtxPopCurrent_v2(&context);
+  return is_sticky(result);
+}
+
+}  // namespace
+
 bool is_sticky(CUresult result) {
   switch (static_cast<int>(result)) {  // older headers do not name all of them
     case CUDA_ERROR_ECC_UNCORRECTABLE:
@@ -47,21 +61,6 @@ bool is_sticky(CUresult result) {
       return false;
   }
 }
-
-// Whether the driver reports a sticky error for this context. Asked with the context current; the query does
-// not wait.
-bool has_ended(CUcontext context) {
-  const Reentry guard;
-  size_t free = 0;
-  size_t total = 0;
-  CUresult result = cuda::real.cuCtxPushCurrent_v2(context);
-  if (result != CUDA_SUCCESS) return is_sticky(result);
-  result = cuda::real.cuMemGetInfo_v2(&free, &total);
-  cuda::real.cuCtxPopCurrent_v2(&context);
-  return is_sticky(result);
-}
-
-}  // namespace
 
 constinit NoDestroy<memory::Memory> detail::memory(&cuda_driver);
 constinit cuda::CudaMapping detail::mapping;

@@ -72,6 +72,8 @@ inline constexpr driver::Mapping& mapping = detail::mapping;
 // From now on segments are mapped, where the device can do that; and blocks may take `spill` of host memory.
 void start_mapping(bool segments, Size spill);
 
+// Errors of work, after which every call in the context fails until it is destroyed.
+bool is_sticky(CUresult result);
 // After a sticky error the pool steps aside for the failed context, and the driver answers from then on.
 void note_failure(CUresult result);
 inline bool is_failure(CUresult result) { return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; }

@@ -194,13 +194,20 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
       return call_in_turn(args...);
     } else {
       size_t looked_at = 0;
+      MappedOwners owners;
       const auto is_good = [&](CUdeviceptr address, uint64_t bytes) {
         ++looked_at;
-        return is_good_operand(address, bytes);
+        return is_good_operand(address, bytes, &owners);
       };
       if (may_have_blocks() && !for_each_operand<kShape>(is_good, args...)) {
         tell_failed_copy((looked_at - 1) / 2, args...);
         return refuse_operand(stream_of(args...));
+      }
+      if constexpr (kShape != Shape::kNone && kHasPeerForm<Args...>) {
+        const CUstream stream = stream_of(args...);
+        if (owners.any() && owners.are_apart_from(maker_of(stream))) [[unlikely]] {
+          return submit(stream, [&] { return copy_between(owners, stream, args...); });
+        }
       }
       return submit(stream_of(args...), [&] { return Self::entry()(args...); });
     }
@@ -216,6 +223,11 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
                        !(order->is_capturing() && is_capturing(stream));
     const InTurn in_turn(config, leans);
     return submit(stream, [&] { return Self::entry()(in_turn.config(), rest...); });
+  }
+
+  static driver::Context maker_of(CUstream stream) {
+    const order::Timeline* const order = timeline_of(stream);
+    return order != nullptr ? order->context() : nullptr;
   }
 
   static constexpr bool kIsGate = kind == cuda::Kind::kGate || kind == cuda::Kind::kGatePerThread;

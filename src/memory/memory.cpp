@@ -35,6 +35,9 @@ Status Memory::allocate(driver::Context context, uint64_t bytes, Address* out) {
 }
 
 Status Memory::allocate_slow(driver::Context context, uint64_t bytes, Address* out, Kept kept) {
+  mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
+  if (spill != nullptr && allocate_at_once(*spill, context, bytes, out)) [[unlikely]]
+    return kSuccess;
   // The thread has a cache for this context, so the pool serves it.
   if (kept == Kept::kNone)
     return finish_allocation(pools_, *driver_, context, bytes, out, pools_.allocate_missed(bytes, out));
@@ -52,13 +55,17 @@ Status Memory::allocate_whole(driver::Context context, driver::Driver& source, u
   if (wholes == nullptr) return allocate_from_driver(source, bytes, out);
   const Status status =
       finish_allocation(*wholes, source, context, bytes, out, wholes->allocate(context, bytes, out));
-  // If another source still records this address, its context ended without our noticing.
-  for (size_t i = 0; status == kSuccess && i < wholes_.size(); ++i) {
-    Wholes* const other = wholes_[i].load(std::memory_order_acquire);
-    // (The block may be one that spilled: those have addresses of their own.)
-    if (other != nullptr && other != wholes && !other->source().is_mapped()) other->forget(*out, bytes);
-  }
+  if (status == kSuccess) forget_stale(*wholes, *out, bytes);
   return status;
+}
+
+// If another source still records this address, its context ended without our noticing.
+void Memory::forget_stale(const Wholes& owner, Address start, uint64_t bytes) {
+  for (auto& slot : wholes_) {
+    Wholes* const other = slot.load(std::memory_order_acquire);
+    // (The block may be one that spilled: those have addresses of their own.)
+    if (other != nullptr && other != &owner && !other->source().is_mapped()) other->forget(start, bytes);
+  }
 }
 
 // Handles the answers of `first` that are not final: it declined, or is out of memory.
@@ -92,6 +99,23 @@ Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, dri
   return status;
 }
 
+// While a block of this size that spilled lies idle: takes what the device has without a wait, else that
+// block if its work is done. To make room on the device would wait for all work. False: do so.
+bool Memory::allocate_at_once(mapped::Spill& spill, driver::Context context, uint64_t bytes, Address* out) {
+  Wholes* const spilled = find_wholes(spill);
+  if (spilled == nullptr || !spilled->has_idle(context, bytes) || serves_native()) return false;
+  Wholes* const wholes = whole_only_.load(std::memory_order_relaxed) ? wholes_of(*driver_) : nullptr;
+  const Status status = wholes != nullptr ? wholes->allocate(context, bytes, out, Short::kLeave)
+                                          : pools_.allocate(context, bytes, out, Short::kLeave);
+  if (status == kSuccess && wholes != nullptr) forget_stale(*wholes, *out, bytes);
+  if (status != kOutOfMemory) return status == kSuccess;
+  int device = 0;
+  if (!spilled->device_of(context, &device) || !spilled->take_done(context, bytes, out)) return false;
+  stats::device(device).count(stats::DeviceCounter::spilled_allocations);
+  stats::device(device).count(stats::DeviceCounter::spilled_bytes, bytes);
+  return true;
+}
+
 Status Memory::allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out) {
   mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
   Wholes* const wholes = spill == nullptr || order_.is_capturing() ? nullptr : wholes_of(*spill);
@@ -113,17 +137,18 @@ Status Memory::allocate_from_driver(driver::Driver& source, uint64_t bytes, Addr
   return status;
 }
 
+Wholes* Memory::find_wholes(const driver::Driver& source) {
+  for (auto& slot : wholes_) {
+    Wholes* const wholes = slot.load(std::memory_order_acquire);
+    if (wholes != nullptr && &wholes->source() == &source) return wholes;
+  }
+  return nullptr;
+}
+
 Wholes* Memory::wholes_of(driver::Driver& source) {
-  const auto find = [&]() -> Wholes* {
-    for (auto& slot : wholes_) {
-      Wholes* const wholes = slot.load(std::memory_order_acquire);
-      if (wholes != nullptr && &wholes->source() == &source) return wholes;
-    }
-    return nullptr;
-  };
-  if (Wholes* const wholes = find()) return wholes;
+  if (Wholes* const wholes = find_wholes(source)) return wholes;
   Guard hold(lock_);
-  if (Wholes* const wholes = find()) return wholes;
+  if (Wholes* const wholes = find_wholes(source)) return wholes;
   for (auto& slot : wholes_) {
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
     auto* const made = new (std::nothrow) Wholes(source, order_, in_flight_);
@@ -147,10 +172,10 @@ mapped::Part Memory::chunk_at(Address address) {
 }
 
 // The driver's own allocations follow by themselves.
-bool Memory::set_access(driver::Context owner, int device, bool allowed) {
-  allowed = pools_.set_access(owner, device, allowed);
+bool Memory::set_access(driver::Context owner, const pool::Pools::Guest& guest, bool allowed) {
+  allowed = pools_.set_access(owner, guest, allowed);
   mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
-  if (spill != nullptr && allowed) spill->let_in(device);
+  if (spill != nullptr && allowed) spill->let_in(guest.device);
   return allowed;
 }
 
@@ -178,6 +203,7 @@ bool Memory::find(Address address, Held* out) {
 }
 
 bool Memory::taint(Address address, Taint reason, uint64_t bytes) {
+  if (mapped::Spill* const spill = spill_.load(std::memory_order_acquire)) spill->share(address);
   return any([&](Allocator& one) { return one.taint(address, bytes, reason); });
 }
 
@@ -285,9 +311,10 @@ uint64_t Memory::begin_end(driver::Context context) {
   return ending;
 }
 
-void Memory::closed(driver::Context context, uint64_t ending, bool gone) {
+pool::Pools::Lost Memory::closed(driver::Context context, uint64_t ending, bool gone) {
   if (ending != 0) for_each([&](Allocator& one) { one.ended(ending, gone); });
   in_flight_.ended(context);
+  return ending != 0 ? pools_.end_access(context, ending, gone) : pool::Pools::Lost{};
 }
 
 void Memory::close(driver::Context context) { closed(context, begin_end(context), true); }

@@ -22,6 +22,7 @@ using allocator::Freed;
 using allocator::Held;
 using allocator::kEveryDevice;
 using allocator::Mark;
+using allocator::Short;
 using allocator::Status;
 using allocator::Taint;
 using allocator::Waits;
@@ -68,7 +69,7 @@ class Memory {
   // The chunk of mapped or spilled memory at an address; no bytes: there is none.
   mapped::Part chunk_at(Address address);
   // A context of another device may access the memory of a context, or no longer; whether that device may.
-  bool set_access(driver::Context owner, int device, bool allowed);
+  bool set_access(driver::Context owner, const pool::Pools::Guest& guest, bool allowed);
 
   // The block that contains an address; false: not ours, or not live.
   bool find(Address address, Held* out);
@@ -91,7 +92,8 @@ class Memory {
   // driver. Returns the `ending` to pass to closed() after the driver's call; `gone` false: the driver
   // refused, and the context lives on.
   uint64_t begin_end(driver::Context context);
-  void closed(driver::Context context, uint64_t ending, bool gone);
+  // Returns the devices that thereby lose access to memory of other contexts.
+  pool::Pools::Lost closed(driver::Context context, uint64_t ending, bool gone);
   // The same for a context that has ended already, or is part of another.
   void close(driver::Context context);
   // The context has failed, but the program still holds it: from now on the driver handles all its memory.
@@ -159,11 +161,14 @@ class Memory {
   }
 
   uint64_t release_idle(const allocator::Idle& which);
+  whole::Wholes* find_wholes(const driver::Driver& source);
   whole::Wholes* wholes_of(driver::Driver& source);
   Status allocate_from_driver(driver::Driver& source, uint64_t bytes, Address* out);
   Status allocate_when_short(allocator::Allocator& first, driver::Driver& source, driver::Context context,
                              uint64_t bytes, Address* out);
+  bool allocate_at_once(mapped::Spill& spill, driver::Context context, uint64_t bytes, Address* out);
   Status allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out);
+  void forget_stale(const whole::Wholes& owner, Address start, uint64_t bytes);
   Status finish_allocation(allocator::Allocator& first, driver::Driver& source, driver::Context context,
                            uint64_t bytes, Address* out, Status status);
 

@@ -16,11 +16,15 @@ namespace cupool::pool {
 struct Page {
   std::array<std::atomic<Holder*>, kGranulesPerPage> slots{};
   std::atomic<Segment*> segment{nullptr};
+  // The last range that was found to reach into the page from an earlier one. It may have gone since: its
+  // record then speaks of another range, or of none, and is never freed.
+  std::atomic<const Range*> around{nullptr};
   Page* next_idle = nullptr;
 
   void reset() {
     for (auto& slot : slots) slot.store(nullptr, std::memory_order_relaxed);
     segment.store(nullptr, std::memory_order_relaxed);
+    around.store(nullptr, std::memory_order_relaxed);
   }
 };
 
@@ -46,6 +50,8 @@ class PageMap {
     const Segment* segment = page->segment.load(std::memory_order_acquire);
     const Range* first = segment == nullptr ? nullptr : segment->lowest();
     if (holder == nullptr && first != nullptr && first->holds(address, bytes)) return Sight::kHeld;
+    const Range* const around = holder != nullptr ? nullptr : page->around.load(std::memory_order_acquire);
+    if (around != nullptr && around->holds(address, bytes)) return Sight::kHeld;
     while (holder == nullptr && slot-- > 0) holder = page->slots[slot].load(std::memory_order_acquire);
     return holder != nullptr && holder->holds(address, bytes) ? Sight::kHeld : Sight::kMaybe;
   }
@@ -60,6 +66,11 @@ class PageMap {
   }
   void set_all(const Range& range, Holder* holder) {
     for (Address at = range.start; at < range.end(); at += kGranule) set(at, holder);
+  }
+  // For look(): `range`, which begins in an earlier page, contains an address of ours. pre: its pool's range
+  // lock is held.
+  void remember(Address address, const Range* range) {
+    page_of(address)->around.store(range, std::memory_order_release);
   }
   // The segment and the pool that an address belongs to, or null.
   Segment* segment_of(Address address) const {

@@ -54,8 +54,9 @@ void Pool::set_max_cached(uint64_t bytes) {
   most_kept_large_.store(keeps ? ThreadCache::kLargestKept : 0, std::memory_order_relaxed);
 }
 
-Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out) {
-  Search search;
+Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Short when_short,
+                        Entry* out) {
+  Search search{.when_short = when_short};
   const bool found = sizes_.is_small(size_class) ? find_small(cache, size_class, out, &search)
                                                  : find_large(cache, size_class, bytes, out, &search);
   if (!found) {
@@ -395,7 +396,8 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
   if (search->status != kOutOfMemory) return range;
   stats_.count(stats::DeviceCounter::out_of_memory_retries);
   const uint64_t exact = round_up(bytes, kPageBytes);
-  if ((range = add_segment(exact, bytes, search)) != nullptr) return range;
+  range = add_segment(exact, bytes, search);
+  if (range != nullptr || search->when_short == Short::kLeave) return range;
   uint64_t gives = ~uint64_t{0};
   uint64_t segments = 0;
   const auto make_room = [&] {

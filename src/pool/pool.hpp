@@ -24,6 +24,7 @@ namespace cupool::pool {
 
 using allocator::Held;
 using allocator::Mark;
+using allocator::Short;
 using allocator::Status;
 using allocator::Taint;
 using upstream::InFlight;
@@ -69,7 +70,7 @@ class Pool {
 
   // Slow path of an allocation: the thread's cache had no block that may be handed out. The block is not yet
   // tagged as live.
-  Status find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Entry* out);
+  Status find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Short when_short, Entry* out);
   // An allocation of `bytes` has failed for good: counts it, and reports why if the user wants that.
   void note_failure(uint64_t bytes);
   // Takes back a block that the thread's cache does not keep, or has no room for.
@@ -171,10 +172,12 @@ class Pool {
     Status status = driver::kSuccess;
     How how = How::kThread;
     order::Reach reach = order::Reach::kCheap;
+    Short when_short = Short::kMakeRoom;
     order::LaneName lane = order::LaneName::kNone;  // the lane expected to use it, if several are at work
   };
 
   static bool is_held(const Range& range);
+  uint64_t releasable_chunks_locked(const Segment& segment);
   void report_shortage(uint64_t asked);
   Mark* mark_locked(Address address) CUPOOL_REQUIRES(marks_lock_);
   // Scope of detaching segments and giving them back.

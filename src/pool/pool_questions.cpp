@@ -1,5 +1,5 @@
 // Queries: which block contains an address, how much is live, how much could be released. Walks segments
-// under the range lock, and thread tallies under `caches_lock_`. Changes nothing and calls no driver.
+// under the range lock, and thread tallies under `caches_lock_`. Changes no block and calls no driver.
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
 
@@ -32,6 +32,8 @@ bool Pool::find_held(Address address, Held* out) {
           segment.number,
           context(),
           segment.mapped};
+  // The next copy to this place is to find the block without a lock.
+  if (&holder == range && range->start < (address & ~(kPageBytes - 1))) page_map.remember(address, range);
   // Only the requested bytes count, not the slack: the driver answers likewise.
   return address - out->start < out->bytes;
 }
@@ -40,20 +42,39 @@ uint64_t Pool::releasable_bytes() {
   uint64_t bytes = 0;
   Guard hold(ranges_.lock());
   for (const Segment* segment = ranges_.first_segment(); segment != nullptr; segment = segment->next) {
-    // Mapped memory goes back by chunks, wherever nothing is held from end to end of one.
-    Address start = segment->start;
-    bool any_held = false;
-    for (const Range* range = segment->lowest(); range != nullptr; range = range->after) {
-      if (!is_held(*range)) continue;
-      any_held = true;
-      if (!segment->mapped) break;
-      bytes += space_.chunks_in(start, range->start - start).bytes;
-      start = range->end();
+    if (segment->mapped) {
+      bytes += releasable_chunks_locked(*segment);
+      continue;
     }
-    if (segment->mapped) bytes += space_.chunks_in(start, segment->end() - start).bytes;
-    if (!segment->mapped && !any_held) bytes += segment->bytes;
+    const Range* range = segment->lowest();
+    while (range != nullptr && !is_held(*range)) range = range->after;
+    if (range == nullptr) bytes += segment->bytes;
   }
   return bytes;
+}
+
+// Mapped memory goes back by chunks, wherever nothing is held from end to end of one. A block that is held
+// rules out its last chunk, so the walk goes on behind that: it looks at a block for each chunk, not at all.
+// (No running figure: threads keep and take blocks without a lock.)
+uint64_t Pool::releasable_chunks_locked(const Segment& segment) {
+  uint64_t bytes = 0;
+  Address start = segment.start;
+  const Range* range = segment.lowest();
+  while (range != nullptr) {
+    if (!is_held(*range)) {
+      range = range->after;
+      continue;
+    }
+    if (range->start > start) bytes += space_.chunks_in(start, range->start - start).bytes;
+    const mapped::Part last = space_.chunk_at(range->end() - 1);
+    start = last.start + last.bytes;
+    if (start >= segment.end()) return bytes;
+    // The range around that place begins there or not far below it.
+    Address at = start;
+    while (page_map.find(at) == nullptr) at -= kGranule;
+    range = page_map.find(at)->range;
+  }
+  return bytes + space_.chunks_in(start, segment.end() - start).bytes;
 }
 
 uint64_t Pool::live_bytes() {

@@ -77,7 +77,7 @@ inline Returned describe(Address address) {
 }  // namespace
 
 // Called when the context is not that of the thread's last cache, or work is pending.
-Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
+Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out, Short when_short) {
   const Parting parting;
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool()->context() != context) {
@@ -87,10 +87,10 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out) {
   // For small blocks find_block() looks in the cache itself.
   const bool small = cache->sizes().is_small(cache->sizes().of(bytes));
   if (!small && hand_out_kept(*cache, bytes, out)) return kSuccess;
-  return allocate_missed(bytes, out);
+  return allocate_missed(bytes, out, when_short);
 }
 
-Status Pools::allocate_missed(uint64_t bytes, Address* out) {
+Status Pools::allocate_missed(uint64_t bytes, Address* out, Short when_short) {
   ThreadCache& cache = *this_thread.last;
   Pool& pool = *cache.pool();
   // Keeps the context alive until the program has the block.
@@ -98,7 +98,7 @@ Status Pools::allocate_missed(uint64_t bytes, Address* out) {
   if (!use.is_open()) return allocator::kDeclined;
   const unsigned size_class = cache.sizes().of(bytes);
   Entry entry;
-  const Status status = pool.find_block(cache, size_class, bytes, &entry);
+  const Status status = pool.find_block(cache, size_class, bytes, when_short, &entry);
   if (status != kSuccess) return status;
   cache.order().lean_on(entry.stamp);
   if (cache.sizes().is_small(size_class)) {
@@ -281,16 +281,16 @@ void Pools::stop_mapping() {
 
 // Nothing is mapped there yet, so the driver is not called.
 void Pools::let_peers_in_locked(Pool& pool) {
-  for (const auto& [owner, device] : peers_) {
-    if (owner == pool.context()) pool.space().allow(device);
+  for (const Peer& peer : peers_) {
+    if (peer.owner == pool.context()) pool.space().allow(peer.guest.device);
   }
 }
 
 std::vector<int> Pools::peers_of(driver::Context context) {
   std::vector<int> devices;
   Guard hold(lock_);
-  for (const auto& [owner, device] : peers_) {
-    if (owner == context) devices.push_back(device);
+  for (const Peer& peer : peers_) {
+    if (peer.owner == context) devices.push_back(peer.guest.device);
   }
   return devices;
 }
@@ -300,18 +300,25 @@ mapped::Part Pools::chunk_at(Address address) {
   return pool == nullptr ? mapped::Part{} : pool->space().chunk_at(address);
 }
 
-bool Pools::set_access(driver::Context owner, int device, bool allowed) {
+bool Pools::has_peer_locked(driver::Context owner, int device) const {
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [&](const Peer& peer) { return peer.owner == owner && peer.guest.device == device; });
+}
+
+bool Pools::set_access(driver::Context owner, const Guest& guest, bool allowed) {
   Pool* pool = nullptr;
+  const int device = guest.device;
   {
     Guard hold(lock_);
-    const std::pair one{owner, device};
     if (allowed) {
-      peers_.push_back(one);
-    } else if (const auto found = std::find(peers_.begin(), peers_.end(), one); found != peers_.end()) {
-      peers_.erase(found);
+      peers_.push_back({owner, guest, 0});
+    } else {
+      std::erase_if(peers_, [&](const Peer& peer) {
+        return peer.owner == owner && peer.guest.context == guest.context && peer.ending == 0;
+      });
     }
     // Another context of the device may still want it.
-    allowed = std::find(peers_.begin(), peers_.end(), one) != peers_.end();
+    allowed = has_peer_locked(owner, device);
     pool = pool_of(owner);
   }
   // Meanwhile the context does not end.
@@ -371,7 +378,10 @@ void Pools::begin_end(driver::Context context, uint64_t ending) {
     Pool* pool = slot.load(std::memory_order_relaxed);
     if (pool != nullptr && pool->belongs_to(context)) pool->close(ending);
   }
-  std::erase_if(peers_, [&](const auto& one) { return one.first == context; });
+  // Work of the context may still use what it has access to.
+  for (Peer& peer : peers_) {
+    if (peer.ending == 0 && (peer.owner == context || peer.guest.context == context)) peer.ending = ending;
+  }
 }
 
 void Pools::ended(uint64_t ending, bool gone) {
@@ -383,6 +393,31 @@ void Pools::ended(uint64_t ending, bool gone) {
     Pool* const pool = slot.load(std::memory_order_acquire);
     if (pool != nullptr && pool->is_ending() && is_meant(pool)) pool->ended(gone);
   }
+}
+
+// A context with the same handle may be there again: only what was there before the end goes.
+Pools::Lost Pools::end_access(driver::Context context, uint64_t ending, bool gone) {
+  Lost all;
+  Lost lost;
+  {
+    Guard hold(lock_);
+    for (Peer& peer : peers_) {
+      if (peer.ending != ending) continue;
+      if (peer.owner != context) all.emplace_back(peer.owner, peer.guest.device);
+      if (!gone) peer.ending = 0;
+    }
+    std::erase_if(peers_, [&](const Peer& peer) { return peer.ending == ending; });
+    for (const auto& [owner, device] : all) {
+      if (!has_peer_locked(owner, device)) lost.emplace_back(owner, device);
+    }
+  }
+  for (const auto& [owner, device] : lost) {
+    // Meanwhile the owner does not end.
+    const InFlight::Call call(in_flight_, owner, InFlight::Kind::kUse);
+    Pool* const pool = call.is_open() ? pool_of(owner) : nullptr;
+    if (pool != nullptr) pool->space().forbid(device);
+  }
+  return lost;
 }
 
 // ---- For all pools, or the one that has an address.

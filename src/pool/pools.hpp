@@ -24,9 +24,12 @@ class Pools final : public allocator::Allocator {
   constexpr Pools(driver::Driver* driver, order::Timelines& order, InFlight& in_flight)
       : driver_(driver), order_(order), in_flight_(in_flight) {}
 
-  Status allocate(driver::Context context, uint64_t bytes, Address* out) override;
+  Status allocate(driver::Context context, uint64_t bytes, Address* out) override {
+    return allocate(context, bytes, out, Short::kMakeRoom);
+  }
+  Status allocate(driver::Context context, uint64_t bytes, Address* out, Short when_short);
   // The same after a miss in the thread's cache. pre: the thread's last cache is the context's.
-  Status allocate_missed(uint64_t bytes, Address* out);
+  Status allocate_missed(uint64_t bytes, Address* out, Short when_short = Short::kMakeRoom);
   bool may_take(driver::Context context, uint64_t bytes) override;
   void note_failure(driver::Context context, uint64_t bytes) override;
   Freed free(Address address, Waits waits) override;
@@ -54,7 +57,15 @@ class Pools final : public allocator::Allocator {
   void stop_mapping();
   // A context of another device may access the mapped memory of a context, now and in future, or no longer.
   // Returns whether that device may: it has one such context or more.
-  bool set_access(driver::Context owner, int device, bool allowed);
+  struct Guest {
+    driver::Context context;
+    int device;
+  };
+  bool set_access(driver::Context owner, const Guest& guest, bool allowed);
+  // After ended(): the access of an ended context ends with it. Returns the devices that have lost theirs, by
+  // the context that owns the memory.
+  using Lost = std::vector<std::pair<driver::Context, int>>;
+  Lost end_access(driver::Context context, uint64_t ending, bool gone);
 
   // Before begin_end(): no thread enters the context's pool from now on; whether one is still in it.
   void shut(driver::Context context);
@@ -107,8 +118,14 @@ class Pools final : public allocator::Allocator {
   Lock lock_;
   std::array<std::atomic<Pool*>, kMostPools> pools_{};
   std::atomic<uint64_t> max_cached_{kFromOptions};
-  // Devices that have access to a context's memory besides its own.
-  std::vector<std::pair<driver::Context, int>> peers_ CUPOOL_GUARDED_BY(lock_);
+  // Contexts that have access to another's memory.
+  struct Peer {
+    driver::Context owner;
+    Guest guest;
+    uint64_t ending;  // the number of the end of either; 0: both live
+  };
+  bool has_peer_locked(driver::Context owner, int device) const CUPOOL_REQUIRES(lock_);
+  std::vector<Peer> peers_ CUPOOL_GUARDED_BY(lock_);
 };
 
 }  // namespace cupool::pool

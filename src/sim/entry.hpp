@@ -38,13 +38,15 @@ class Inside {
 // The driver must be initialised; no context needed.
 template <typename Body>
 CUresult in_driver(Site& site, Body&& body) {
-  CUresult refused = site.enter();
+  CUresult after = CUDA_SUCCESS;
+  CUresult refused = site.enter(&after);
   if (refused == CUDA_ERROR_OUT_OF_MEMORY) note_refusal();
   if (refused == CUDA_SUCCESS) refused = driver_up();
   if (refused != CUDA_SUCCESS) return refused;
   const Inside lock;
   thread_state.call = site.name();
-  return body();
+  const CUresult result = body();
+  return result == CUDA_SUCCESS ? after : result;
 }
 
 // A usable current context is needed: body(Context&).

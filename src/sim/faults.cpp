@@ -39,6 +39,7 @@ bool parse_rule(const std::string& text, Rules& rules) {
   const long code = std::strtol(text.c_str() + eq + 1, &end, 10);
   if (end == text.c_str() + eq + 1 || *end != '\0' || code < 0) return false;
   rule.code = static_cast<CUresult>(code);
+  rule.takes_effect = text[eq + 1] == '+';
   const FaultRule*& head = rules[text.substr(0, at)];
   rule.next = head;
   head = new FaultRule(rule);

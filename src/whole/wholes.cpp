@@ -80,7 +80,7 @@ Wholes::Account* Wholes::open(driver::Context context) {
   return &account;
 }
 
-Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out) {
+Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out, allocator::Short when_short) {
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
   Account* const account = call.is_open() && !host::is_short() ? open(context) : nullptr;
   if (account == nullptr) return allocator::kDeclined;
@@ -90,13 +90,22 @@ Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out) {
   if (has_idle(key) && !order_.is_capturing() && take_after_wait(*account, key, bytes, out)) return kSuccess;
   uint64_t seen = gone_.load(std::memory_order_acquire);
   const Status status = allocate_from_driver(*account, key, out);
-  if (status != kOutOfMemory) return status;
+  if (status != kOutOfMemory || when_short == allocator::Short::kLeave) return status;
   stats::device(account->upstream.device()).count(DeviceCounter::out_of_memory_retries);
   return upstream::ask_again([&] { return !order_.is_capturing() && make_room(*account, bytes, seen); },
                              [&] {
                                seen = gone_.load(std::memory_order_acquire);
                                return allocate_from_driver(*account, key, out);
                              });
+}
+
+bool Wholes::take_done(driver::Context context, uint64_t bytes, Address* out) {
+  const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+  Account* const account = call.is_open() ? find_account(context) : nullptr;
+  const Key key{context, bytes};
+  if (account == nullptr || !has_idle(key)) return false;
+  if (!order_.is_capturing()) account->order.advance();
+  return take(key, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out);
 }
 
 // There are idle blocks of this size, but none may be handed out yet. Above the budget, work is made to wait

@@ -40,7 +40,14 @@ class Wholes final : public allocator::Allocator {
   bool is_host_visible() const { return source_.is_host_visible(); }
   bool is_on_device() const { return source_.is_on_device(); }
 
-  Status allocate(driver::Context context, uint64_t bytes, Address* out) override;
+  Status allocate(driver::Context context, uint64_t bytes, Address* out) override {
+    return allocate(context, bytes, out, allocator::Short::kMakeRoom);
+  }
+  Status allocate(driver::Context context, uint64_t bytes, Address* out, allocator::Short when_short);
+  // Whether a block of this size lies idle.
+  bool has_idle(driver::Context context, uint64_t bytes) { return has_idle(Key{context, bytes}); }
+  // An idle block of this size, if one may be handed out now: nothing is released or waited for.
+  bool take_done(driver::Context context, uint64_t bytes, Address* out);
   bool may_take(driver::Context context, uint64_t bytes) override;
   void note_failure(driver::Context context, uint64_t bytes) override;
   Freed free(Address address, Waits waits) override;

@@ -54,6 +54,13 @@ class SpillTest(harness.TestCase):
         self.assertEqual("byte 1\n", played.out)
         self.assertEqual(1, played.counters["spilled_allocations"])
 
+    def test_small_blocks_that_spill_share_host_memory(self):
+        played = play(*fill(10, 10 * MIB), *fill(100, 10000, "s"), "m:s0:1", "m:s99:2", "s", "c:s0", "c:s99", *drain(100, "s"), "T:0",
+                      limit="100M", spill="2M")
+        self.assertEqual("byte 1\nbyte 1\ntrimmed 1000000\n", played.out)
+        self.assertEqual(100, played.counters["spilled_allocations"])
+        self.assertEqual((2 * MIB, 0), (played.device["peak_host_chunk_bytes"], played.device["host_chunk_bytes"]))
+
 
 if __name__ == "__main__":
     harness.main()

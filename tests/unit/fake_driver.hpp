@@ -101,6 +101,7 @@ class FakeDriver : public driver::Driver {
   }
   bool is_capturing(driver::Stream) override { return captures; }
   driver::Status synchronize(driver::Context) override {
+    const std::lock_guard<std::mutex> hold(memory_lock_);
     if (fail_synchronize != driver::kSuccess) return fail_synchronize;
     ++synchronisations;
     pending_.clear();

@@ -38,11 +38,15 @@ class FakeMapping final : public driver::Mapping {
   std::function<void()> on_retain = [] {};
   driver::Status fail_export = driver::kSuccess;
 
-  uint64_t creates = 0, releases = 0, maps = 0, unmaps = 0, allows = 0, reservations = 0;
+  uint64_t creates = 0, releases = 0, maps = 0, unmaps = 0, allows = 0, reservations = 0, questions = 0;
   std::map<driver::Address, Mapped> mapped;
   std::map<driver::Address, uint64_t> reserved;
 
-  bool can_map(int) override { return able; }
+  bool can_map(int) override {
+    const std::lock_guard<std::mutex> hold(lock_);
+    ++questions;
+    return able;
+  }
   driver::Status reserve(uint64_t bytes, driver::Address* out) override {
     const std::lock_guard<std::mutex> hold(lock_);
     if (bytes > most_reserved || bytes % driver::kMappingStep != 0) return driver::kOutOfMemory;

@@ -1,5 +1,6 @@
 // Mapped segments: what is mapped and unmapped when, over a driver whose chunks are numbers. The rule above
 // all: memory is unmapped only when all work on it is done, because unmapping does not wait.
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -7,7 +8,6 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "mapped/spill.hpp"
 #include "pool_world.hpp"
 #include "upstream/limit.hpp"
 
@@ -17,6 +17,9 @@ using namespace cupool::test;
 namespace {
 
 constexpr uint64_t kStep = driver::kMappingStep;
+// Contexts of other devices.
+const auto kGuest = reinterpret_cast<driver::Context>(0x100);
+const auto kOtherGuest = reinterpret_cast<driver::Context>(0x200);
 
 struct MappedWorld : PoolWorld {
   const uint64_t booked_before = upstream::Limit::booked(0);
@@ -34,6 +37,25 @@ struct MappedWorld : PoolWorld {
     time().end_wait(epoch, true);
   }
   size_t segments() { return pool().ranges().figures().segments; }
+  // What trim(0) would release, by a look at every block.
+  uint64_t releasable() {
+    uint64_t bytes = 0;
+    Guard hold(pool().ranges().lock());
+    for (const pool::Segment* segment = pool().ranges().first_segment(); segment != nullptr;
+         segment = segment->next) {
+      driver::Address start = segment->start;
+      for (const pool::Range* range = segment->lowest(); range != nullptr; range = range->after) {
+        const pool::Holder& holder = pool::holder_of(*range);
+        const bool is_held = std::any_of(holder.tags, holder.tags + holder.blocks,
+                                         [](const pool::Tag& tag) { return tag.load() != 0; });
+        if (!is_held) continue;
+        bytes += pool().space().chunks_in(start, range->start - start).bytes;
+        start = range->end();
+      }
+      bytes += pool().space().chunks_in(start, segment->end() - start).bytes;
+    }
+    return bytes;
+  }
 };
 
 }  // namespace
@@ -197,11 +219,11 @@ TEST_CASE_METHOD(MappedWorld, "a context that ends while another allocates does 
 TEST_CASE_METHOD(MappedWorld, "another device has access to what was mapped before and after it was let in") {
   const driver::Address before = allocate(8 * kMiB);
   CHECK_FALSE(mapping.has_access(before, 8 * kMiB, 3));
-  memory.pools().set_access(context, 3, true);
+  memory.pools().set_access(context, {kGuest, 3}, true);
   const driver::Address after = allocate(64 * kMiB);
   CHECK(mapping.has_access(before, 8 * kMiB, 3));
   CHECK(mapping.has_access(after, 64 * kMiB, 3));
-  memory.pools().set_access(context, 3, false);
+  memory.pools().set_access(context, {kGuest, 3}, false);
   const driver::Address last = allocate(64 * kMiB);
   for (const driver::Address block : {before, after, last}) {
     CHECK(mapping.has_access(block, 8 * kMiB, 0));
@@ -210,7 +232,7 @@ TEST_CASE_METHOD(MappedWorld, "another device has access to what was mapped befo
 }
 
 TEST_CASE_METHOD(MappedWorld, "access that is asked for before there is memory holds for the first block") {
-  memory.pools().set_access(context, 3, true);
+  memory.pools().set_access(context, {kGuest, 3}, true);
   CHECK(mapping.has_access(allocate(8 * kMiB), 8 * kMiB, 3));
 }
 
@@ -526,6 +548,7 @@ TEST_CASE_METHOD(Watched,
       wait();
     }
     if (i % 50 == 0) check_records();
+    if (i % 10 == 0) CHECK(memory.releasable_bytes(context) == releasable());
   }
   CHECK(mapping.unmaps > 100);
   while (!live.empty()) give(random, false);
@@ -620,56 +643,37 @@ TEST_CASE_METHOD(MappedWorld, "a tainted block whose work was pending at its fre
 
 TEST_CASE_METHOD(MappedWorld, "a device keeps its access while one of its contexts wants it") {
   allocate(8 * kMiB);
-  memory.set_access(context, 1, true);
-  memory.set_access(context, 1, true);
-  CHECK(memory.set_access(context, 1, false));
+  memory.set_access(context, {kGuest, 1}, true);
+  memory.set_access(context, {kOtherGuest, 1}, true);
+  CHECK(memory.set_access(context, {kGuest, 1}, false));
   CHECK(mapping.mapped.begin()->second.devices.count(1) == 1);
-  CHECK_FALSE(memory.set_access(context, 1, false));
+  CHECK_FALSE(memory.set_access(context, {kOtherGuest, 1}, false));
   CHECK(mapping.mapped.begin()->second.devices.count(1) == 0);
 }
 
-// ---- What spills.
-
-namespace {
-
-struct SpillWorld : PoolWorld {
-  FakeDriver host;
-  FakeMapping host_mapping{host};
-  mapped::Spill spill{driver, host_mapping, Size{uint64_t{4} << 30, false}};
-  SpillWorld() { memory.use_spill(&spill); }
-  ~SpillWorld() {
-    memory.close(context);
-    memory.use_spill(nullptr);
-  }
-};
-
-}  // namespace
-
-TEST_CASE_METHOD(SpillWorld, "a block that spills among whole blocks is known and freed") {
-  memory.use_whole_allocations();
-  driver.capacity = 100 * kMiB;
-  allocate(90 * kMiB);
-  const driver::Address block = allocate(20 * kMiB);
-  CHECK(memory.owns(block));
-  free(block);
-  memory.close(context);
-  CHECK(host.reserved == 0);
+TEST_CASE_METHOD(MappedWorld, "the access of a context ends with it, and not before") {
+  const driver::Address block = allocate(8 * kMiB);
+  memory.set_access(context, {kGuest, 1}, true);
+  memory.set_access(context, {kOtherGuest, 1}, true);
+  uint64_t ending = memory.begin_end(kGuest);
+  CHECK(memory.closed(kGuest, ending, true).empty());
+  CHECK(mapping.has_access(block, 8 * kMiB, 1));
+  ending = memory.begin_end(kOtherGuest);
+  CHECK(mapping.has_access(block, 8 * kMiB, 1));
+  const auto lost = memory.closed(kOtherGuest, ending, true);
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0] == std::pair{context, 1});
+  CHECK_FALSE(mapping.has_access(block, kStep, 1));
+  CHECK_FALSE(mapping.has_access(allocate(64 * kMiB), kStep, 1));
+  CHECK(memory.pools().peers_of(context).empty());
 }
 
-TEST_CASE_METHOD(SpillWorld, "another process that needs memory of the device is not given what spilled") {
-  allocate(30 * kMiB);
-  driver.capacity = driver.reserved;
-  const driver::Address spilled = allocate(20 * kMiB);
-  REQUIRE(spill.chunk_at(spilled).bytes != 0);
-  free(spilled);
-  time().end_wait(time().begin_wait(order::Lane::kMany), true);
-  CHECK(memory.release_for_others(0, kMiB) == 0);
-  CHECK(spill.chunk_at(spilled).bytes != 0);
-}
-
-TEST_CASE_METHOD(SpillWorld, "what spilled and is idle makes room for a larger block that spills") {
-  driver.capacity = 10 * kMiB;
-  free(allocate(3000 * kMiB));
-  allocate(3500 * kMiB);
-  CHECK(host.reserved == 3500 * kMiB);
+TEST_CASE_METHOD(MappedWorld,
+                 "a context that the driver refuses to end keeps its access, and lets others in") {
+  const driver::Address block = allocate(8 * kMiB);
+  memory.set_access(context, {kGuest, 1}, true);
+  CHECK(memory.closed(kGuest, memory.begin_end(kGuest), false).empty());
+  CHECK(mapping.has_access(block, 8 * kMiB, 1));
+  CHECK(memory.closed(context, memory.begin_end(context), false).empty());
+  CHECK(mapping.has_access(allocate(8 * kMiB), 8 * kMiB, 1));
 }

@@ -454,3 +454,41 @@ TEST_CASE_METHOD(PoolWorld, "a fork child forgets all memory and can start afres
   free(allocate(512));
   check_records();
 }
+
+// ---- Without a lock.
+
+TEST_CASE_METHOD(PoolWorld,
+                 "a place deep inside a large block is found without a lock once it was asked about") {
+  if (GENERATE(false, true)) use_mapped();
+  using enum pool::PageMap::Sight;
+  const auto look = [](driver::Address at, uint64_t bytes) { return pool::page_map.look(at, bytes); };
+  constexpr uint64_t kBlock = 16 * kMiB;
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(kBlock));
+  memory::Held held;
+  for (const driver::Address block : blocks) {
+    for (driver::Address at = block; at < block + kBlock; at += kMiB + 4096) {
+      REQUIRE(memory.find(at, &held));
+      CHECK(look(at, 1) == kHeld);
+      CHECK(look(at, block + kBlock - at) == kHeld);
+      CHECK(look(at, block + kBlock - at + 1) == kMaybe);
+    }
+  }
+  const driver::Address place = blocks[2] + 7 * kMiB;
+  free(blocks[2]);
+  CHECK(look(place, 1) == kMaybe);
+  // What comes there next is answered for, and no more.
+  pool().empty_thread_caches();
+  const driver::Address part = allocate(9 * kMiB);
+  REQUIRE(part == blocks[2]);
+  REQUIRE(memory.find(place, &held));
+  CHECK(look(place, 2 * kMiB) == kHeld);
+  CHECK(look(place, 2 * kMiB + 1) == kMaybe);
+  free(part);
+  const driver::Address low = allocate(5 * kMiB);
+  const driver::Address high = allocate(5 * kMiB);
+  REQUIRE(high + 5 * kMiB > place);
+  CHECK(look(place, 5 * kMiB) == kMaybe);
+  free(low);
+  free(high);
+}
