@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <semaphore.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -60,7 +61,9 @@ int main(int, char** words) {
   if (how == "late") {
     std::thread second([&] {
       MUST(cuCtxSetCurrent(context));
-      for (int i = 0; i < 300000; ++i) sched_yield();
+      // By the clock: on a loaded machine a thread that yields may not come back for milliseconds.
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+      while (std::chrono::steady_clock::now() < end) sched_yield();
       CUstream writer = nullptr;
       MUST(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING));
       MUST(cuStreamWriteValue32(writer, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT));

@@ -149,6 +149,13 @@ class OptionsTest(harness.TestCase):
         self.assertEqual(0, driver.counters["chunks_mapped"])
         self.assertIn("trimmed 0", driver.out)
 
+    def test_free_chunks_are_moved_into_one_piece_rather_than_made_anew(self):
+        apart = [f"a:x:{8 * MIB}", f"a:p:{8 * MIB}", f"a:y:{8 * MIB}", f"a:q:{8 * MIB}", "f:x", "f:y"]
+        before = play(*apart, segments="mapped").counters
+        after = play(*apart, f"a:z:{16 * MIB}", segments="mapped").counters
+        self.assertEqual((0, 2 * before["chunks_mapped"] // 4), (before["chunks_moved"], after["chunks_moved"]))
+        self.assertEqual(before["chunks_mapped"], after["chunks_mapped"])
+
     def test_option_chunk_bounds_the_chunks_of_mapped_segments(self):
         steps = ["a:x:268435456"]
         few = play(*steps, segments="mapped").counters["chunks_mapped"]
