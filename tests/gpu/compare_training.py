@@ -23,7 +23,7 @@ ASYNC = {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync", "PYTORCH_CUDA_ALLOC_CO
 # name: environment, whether cupool is preloaded
 MODES = {"own": ({}, False), "async": (ASYNC, False), "raw": (RAW, False), "cupool": (RAW, True),
          "fences": ({**RAW, "CUPOOL_STREAMS": "fences"}, True), "exact": ({**RAW, "CUPOOL_STREAMS": "exact"}, True),
-         "before": (RAW, True)}
+         "mapped": ({**RAW, "CUPOOL_SEGMENTS": "mapped"}, True), "before": (RAW, True)}
 TASKS = "transformer,convolution,llama,graph,convolution+copies"
 TWO_STREAMS = ("turns", "prefetch64", "prefetch256")
 
