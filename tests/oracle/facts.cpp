@@ -207,6 +207,7 @@ constexpr Chapter kChapters[] = {
     {"mapped_access", facts::mapped_access},
     {"mapped_host", facts::mapped_host},
     {"mapped_contexts", facts::mapped_contexts},
+    {"mapped_twice", facts::mapped_twice},
     {"mapped_sharing", facts::mapped_sharing},
     {"no_access", facts::no_access},
     {"no_access_copy", facts::no_access_copy},

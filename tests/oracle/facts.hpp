@@ -103,6 +103,7 @@ void mapped_refusals();
 void mapped_access();
 void mapped_host();
 void mapped_contexts();
+void mapped_twice();
 void mapped_sharing();
 void no_access();
 void no_access_copy();

@@ -197,6 +197,46 @@ void mapped_refusals() {
   if (simulated()) EXPECT(cuMemRelease(two), CUDA_ERROR_INVALID_VALUE);
 }
 
+// A chunk that gets a second place while work by the first is queued.
+void mapped_twice() {
+  Device d;
+  CUstream stream = new_stream();
+  CUstream other = new_stream();
+  CUevent done = new_event();
+  const CUmemAccessDesc wanted = access_of(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  const CUmemGenericAllocationHandle chunk = create(in_device());
+  const CUdeviceptr p = reserve(2 * kChunk);
+  const CUdeviceptr second = p + kChunk;
+  MUST(cuMemMap(p, kChunk, 0, chunk, 0));
+  MUST(cuMemSetAccess(p, kChunk, &wanted, 1));
+  const size_t free_before = free_bytes();
+  for (int i = 0; i < 10; ++i) MUST(d.launch_spin(stream));
+  d.launch_fill(stream, p, 300, 3);
+  MUST(cuMemMap(second, kChunk, 0, chunk, 0));
+  MUST(cuMemSetAccess(second, kChunk, &wanted, 1));
+  // Nothing of it waited, and the device has as much as before.
+  if (!simulated()) GUESS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+  GUESS(free_before - free_bytes(), 0);
+  // In stream order, and by an event, work by one address follows work by the other.
+  d.launch_fill(stream, second + 100, 100, 4);
+  MUST(cuEventRecord(done, stream));
+  MUST(cuStreamWaitEvent(other, done, 0));
+  d.launch_fill(other, p + 150, 100, 5);
+  MUST(cuStreamSynchronize(other));
+  const int wanted_bytes[][2] = {{99, 3}, {100, 4}, {149, 4}, {150, 5}, {249, 5}, {250, 3}};
+  for (const auto& [at, value] : wanted_bytes) {
+    EXPECT(byte_at(p + static_cast<size_t>(at)), value);
+    EXPECT(byte_at(second + static_cast<size_t>(at)), value);
+  }
+  MUST(cuMemUnmap(p, kChunk));
+  EXPECT(byte_at(second + 100), 4);
+  MUST(cuMemRelease(chunk));
+  EXPECT(byte_at(second + 150), 5);
+  GUESS(free_before - free_bytes(), 0);
+  MUST(cuMemUnmap(second, kChunk));
+  GUESS(free_bytes() - free_before, kChunk);
+}
+
 void mapped_contexts() {
   Device d;
   CUcontext own = nullptr;

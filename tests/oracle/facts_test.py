@@ -48,6 +48,9 @@ class FactsTest(harness.TestCase):
     def test_a_chunk_in_host_memory_is_used_by_the_device_and_takes_none_of_its_memory(self):
         self.assert_true("mapped_host", seeds=2)
 
+    def test_a_chunk_at_two_places_is_one_memory_and_is_mapped_there_without_a_wait(self):
+        self.assert_true("mapped_twice")
+
     def test_mapped_memory_outlives_every_context(self):
         self.assert_true("mapped_contexts", seeds=2)
 
