@@ -51,6 +51,7 @@ struct Pool::Moving {
   std::array<mapped::Part, kMost> parts = {};
   size_t count = 0;
   uint64_t bytes = 0;
+  bool is_all = false;  // there is no more
   // Of its last work.
   Epoch stamp = 0;
   order::LaneName sole = order::LaneName::kNone;
@@ -77,7 +78,8 @@ void Pool::gather(uint64_t enough, const Search& search, Moving* out) {
   while (out->bytes < enough && out->count < Moving::kMost) {
     const order::Reach now = may_exceed(enough) ? order::Reach::kCheap : reach;
     Segment* const segment = ranges_.part_to_move(enough - out->bytes, now, lane, space_, order());
-    if (segment == nullptr) return;
+    out->is_all = segment == nullptr;
+    if (out->is_all) return;
     const mapped::Part part{segment->start, segment->bytes};
     chunks += space_.count_chunks(part);
     if (!space_.may_move(chunks)) {
@@ -100,7 +102,7 @@ Status Pool::map_run(const Search& search, Run* run) {
   Moving moving;
   gather(run->bytes, search, &moving);
   const uint64_t more = run->bytes - std::min(run->bytes, moving.bytes);
-  if (more != 0) release_chunks({.enough = more});
+  if (more != 0 && !moving.is_all) release_chunks({.enough = more});
   const uint64_t most = more == 0 ? 0 : most_of_chunk(more);
   const Status status =
       space_.map({moving.parts.data(), moving.count, moving.stamp, more, most}, &run->start);

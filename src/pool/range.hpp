@@ -106,6 +106,7 @@ struct alignas(64) Range : Holder, RangeLink {
   uint16_t bin = 0;                               // free: its bin
   order::LaneName sole = order::LaneName::kNone;  // free: the only lane that worked on its last block
   Use use = Use::kFree;
+  bool chunkless = false;  // mapped: no whole chunk lies in it, as far as it was looked for
 
   // These two never change.
   Range() {
@@ -123,6 +124,7 @@ struct alignas(64) Range : Holder, RangeLink {
     use = Use::kFree;
     stamp = 0;
     sole = order::LaneName::kNone;
+    chunkless = false;
     segment.store(nullptr, std::memory_order_relaxed);
     before = after = nullptr;
     prev = next = nullptr;

@@ -135,6 +135,7 @@ Range* Ranges::cut_locked(Range* range, uint64_t bytes) {
   rest->bytes = range->bytes - bytes;
   rest->stamp = range->stamp;
   rest->sole = range->sole;
+  rest->chunkless = range->chunkless;
   rest->before = range;
   rest->after = range->after;
   (rest->after != nullptr ? rest->after->before : segment->last) = rest;
@@ -192,6 +193,7 @@ void Ranges::absorb_next_locked(Range* range) {
   // A little that was freed just now does not make a large range young.
   if (gone->bytes > range->bytes) range->set_idle_since(gone->idle_since());
   range->bytes += gone->bytes;
+  range->chunkless = false;
   range->stamp = std::max(range->stamp, gone->stamp);
   if (range->sole != gone->sole) range->sole = order::LaneName::kNone;
   range->after = gone->after;

@@ -121,9 +121,10 @@ template <typename Accept>
 Ranges::Found Ranges::find_chunks_locked(uint64_t enough, mapped::Space& space, Accept&& accept) {
   Found found;
   bins_.visit(driver::kMappingStep, [&](Range* range) {
-    if (!range->segment.load()->mapped || !accept(*range)) return false;
+    if (range->chunkless || !range->segment.load()->mapped || !accept(*range)) return false;
     found.chunks = space.chunks_in(range->start, range->bytes, enough);
-    if (found.chunks.bytes != 0) found.range = range;
+    range->chunkless = found.chunks.bytes == 0;
+    if (!range->chunkless) found.range = range;
     return found.range != nullptr;
   });
   return found;
@@ -135,9 +136,11 @@ Ranges::Found Ranges::find_pending_chunks_locked(uint64_t enough, mapped::Space&
   for (RangeLink* link = pending_.next; link != &pending_; link = link->next) {
     Range* const range = static_cast<Range*>(link);
     if (range->stamp > limit) break;
-    if (!range->segment.load()->mapped || (sole != order::LaneName::kNone && range->sole != sole)) continue;
+    if (range->chunkless || !range->segment.load()->mapped) continue;
+    if (sole != order::LaneName::kNone && range->sole != sole) continue;
     const mapped::Part chunks = space.chunks_in(range->start, range->bytes, enough);
-    if (chunks.bytes != 0) return {range, chunks};
+    range->chunkless = chunks.bytes == 0;
+    if (!range->chunkless) return {range, chunks};
   }
   return {};
 }
@@ -219,6 +222,7 @@ void Ranges::extend(Range* range, uint64_t more, uint64_t bytes, Epoch stamp, or
   page_map.set_segment(segment, range->end(), more);
   segment->bytes += more;
   range->bytes += more;
+  range->chunkless = false;
   reserved_.store(reserved() + more, std::memory_order_relaxed);
   if (segment->tainted) tainted_.fetch_add(more, std::memory_order_relaxed);
   Range* const rest = cut_locked(range, bytes);
