@@ -430,6 +430,33 @@ TEST_CASE_METHOD(Moves, "memory moves a second time, and all its places go") {
   CHECK(places() == 0);
 }
 
+// What was read before the first place went says nothing of memory that another thread moves meanwhile.
+TEST_CASE_METHOD(Moves, "a place that is left while others are unmapped stays until its own work is done") {
+  allocate(16 * kMiB);
+  finish();
+  REQUIRE(time().is_idle());
+  std::set<driver::Address> under_work;
+  mapping.on_unmap = [&](driver::Address start, uint64_t bytes) {
+    for (const driver::Address one : under_work) CHECK((one < start || one >= start + bytes));
+    if (!under_work.empty()) return;
+    under_work = {between, last};
+    std::thread([&] {
+      work(kT);
+      free(between);
+      free(last);
+      time().seal_in_free();
+      allocate(16 * kMiB);
+    }).join();
+  };
+  pool().release_idle({});
+  CHECK(under_work.size() == 2);
+  CHECK(places() > 0);
+  mapping.on_unmap = [](driver::Address, uint64_t) {};
+  finish();
+  pool().release_idle({});
+  CHECK(places() == 0);
+}
+
 TEST_CASE_METHOD(Moves, "a move that the driver refuses leaves all where it was") {
   driver::Status* const refusals[] = {&mapping.fail_map, &mapping.fail_allow, &mapping.fail_create};
   for (driver::Status* const refusal : refusals) {
