@@ -1,6 +1,9 @@
 // Mapped segments: what is mapped and unmapped when, over a driver whose chunks are numbers. The rule above
 // all: memory is unmapped only when all work on it is done, because unmapping does not wait.
+#include <sched.h>
+
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <random>
 #include <set>
@@ -642,6 +645,32 @@ TEST_CASE_METHOD(MappedWorld, "a refused allocation is tried once if nothing com
   driver::Address out = 0;
   CHECK(memory.allocate(context, 1100 * kMiB, &out) == driver::kOutOfMemory);
   CHECK(driver.synchronisations - waits <= 1);
+}
+
+TEST_CASE_METHOD(MappedWorld, "an allocation that fits is not refused because another gathers in vain") {
+  driver.capacity = 64 * kMiB;
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 8; ++i) blocks.push_back(allocate(8 * kMiB));
+  for (const size_t i : {0u, 2u, 4u}) free(blocks[i]);
+  std::atomic<bool> is_over = false;
+  driver::Status answer = driver::kOutOfMemory;
+  std::thread other;
+  mapping.on_create = [&, first = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() != first || other.joinable()) return;
+    other = std::thread([&] {
+      driver::Address fits = 0;
+      answer = memory.allocate(context, 16 * kMiB, &fits);
+      is_over = true;
+    });
+    // As long as it takes the other to give up.
+    const uint64_t begin = now_ns();
+    while (!is_over && now_ns() - begin < 20'000'000) sched_yield();
+  };
+  driver::Address none = 0;
+  CHECK(memory.allocate(context, 40 * kMiB, &none) == driver::kOutOfMemory);
+  REQUIRE(other.joinable());
+  other.join();
+  CHECK(answer == driver::kSuccess);
 }
 
 TEST_CASE_METHOD(MappedWorld, "a refused allocation does not take what there is before it fails") {
