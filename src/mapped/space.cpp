@@ -375,8 +375,8 @@ Part Space::chunk_at(Address address) {
 void Space::allow(int device) {
   {
     Guard hold(lock_);
-    if (std::find(devices_.begin(), devices_.end(), device) != devices_.end()) return;
-    devices_.push_back(device);
+    if (device == devices_.front()) return;
+    if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) devices_.push_back(device);
   }
   change_access(device, Mapping::Access::kReadWrite);
 }
@@ -384,7 +384,8 @@ void Space::allow(int device) {
 void Space::forbid(int device) {
   {
     Guard hold(lock_);
-    if (device == devices_.front() || std::erase(devices_, device) == 0) return;
+    if (device == devices_.front()) return;
+    std::erase(devices_, device);
   }
   change_access(device, Mapping::Access::kNone);
 }

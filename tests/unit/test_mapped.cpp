@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -705,6 +706,22 @@ TEST_CASE_METHOD(MappedWorld, "a device keeps its access while one of its contex
   CHECK(mapping.mapped.begin()->second.devices.count(1) == 1);
   CHECK_FALSE(memory.set_access(context, {kOtherGuest, 1}, false));
   CHECK(mapping.mapped.begin()->second.devices.count(1) == 0);
+}
+
+TEST_CASE_METHOD(MappedWorld, "a context keeps the access it asks for while another of its device gives up") {
+  const driver::Address block = allocate(8 * kMiB);
+  memory.set_access(context, {kGuest, 1}, true);
+  bool is_first = true;
+  mapping.on_allow = [&](driver::Mapping::Access access) {
+    if (access != driver::Mapping::Access::kNone || !std::exchange(is_first, false)) return;
+    std::thread([&] { memory.set_access(context, {kOtherGuest, 1}, true); }).join();
+  };
+  SECTION("by its own will") { memory.set_access(context, {kGuest, 1}, false); }
+  SECTION("because it ends") { memory.closed(kGuest, memory.begin_end(kGuest), true); }
+  CHECK_FALSE(is_first);
+  CHECK(memory.pools().peers_of(context) == std::vector<int>{1});
+  CHECK(mapping.has_access(block, 8 * kMiB, 1));
+  CHECK(mapping.has_access(allocate(64 * kMiB), 64 * kMiB, 1));
 }
 
 TEST_CASE_METHOD(MappedWorld, "the access of a context ends with it, and not before") {
