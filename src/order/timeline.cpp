@@ -308,7 +308,8 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   return has_seal || wait_for_all();
 }
 
-// The stream is no lane here: its handle may be that of one (the default streams), so no wait of its is noted.
+// The stream is no lane here: its handle may be that of one (the default streams), so no wait of its is
+// noted.
 bool Timeline::before_visit(driver::Stream stream) {
   bool has_seal = false;
   {

@@ -405,7 +405,8 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
     empty_thread_caches();
     // Give up only if no other thread gave or took memory meanwhile: a block in transit may have been out of
     // reach.
-    if (gives == ranges_.gives() - search->returned && segments == allocated_segments_.load(std::memory_order_relaxed))
+    if (gives == ranges_.gives() - search->returned &&
+        segments == allocated_segments_.load(std::memory_order_relaxed))
       return false;
     order().wait_for_all();
     empty_thread_caches();

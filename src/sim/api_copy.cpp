@@ -86,13 +86,11 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstre
 }
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                       size_t n) {
-  return copy_peer(SIM_SITE(cuMemcpyPeer), nullptr, to_context, to, from_context, from, n,
-                   submit_plain_copy);
+  return copy_peer(SIM_SITE(cuMemcpyPeer), nullptr, to_context, to, from_context, from, n, submit_plain_copy);
 }
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t n, CUstream stream) {
-  return copy_peer(SIM_SITE(cuMemcpyPeerAsync), stream, to_context, to, from_context, from, n,
-                   submit_copy);
+  return copy_peer(SIM_SITE(cuMemcpyPeerAsync), stream, to_context, to, from_context, from, n, submit_copy);
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray to, size_t offset, CUdeviceptr from, size_t n) {

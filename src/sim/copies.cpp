@@ -146,8 +146,8 @@ CUresult submit_plain_copy(const StreamPtr& stream, const char* what, const Side
   const auto to_owner = owner_of(to);
   const auto from_owner = owner_of(from);
   const bool is_named = to.context != nullptr && from.context != nullptr;
-  const bool is_between = to_owner != nullptr && from_owner != nullptr &&
-                          (is_named || to_owner->device != from_owner->device);
+  const bool is_between =
+      to_owner != nullptr && from_owner != nullptr && (is_named || to_owner->device != from_owner->device);
   if (!is_between) return submit_copy(stream, what, to, from, box, waits);
   Context& own = *stream->context;
   for (const Context* one : {&own, to_owner.get(), from_owner.get()}) own.floor.join(context_target(*one));

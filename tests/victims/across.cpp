@@ -1,5 +1,6 @@
 // Victim: copies by one context into and out of memory of another, which was just freed and allocated again
-// with work on it unfinished (`reused`), is freed at once (`freed`), or is used at once by a stream of its own
+// with work on it unfinished (`reused`), is freed at once (`freed`), or is used at once by a stream of its
+// own
 // (`ordered`). Without peer access: none is needed for a copy. One line for each copy that brought wrong
 // bytes. `devices`: the contexts are of two devices; ends with 77 where there is one.
 #include <cuda.h>
