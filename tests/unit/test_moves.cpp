@@ -1,7 +1,13 @@
 // Mapped memory that moves: free chunks become part of a larger run before their work is done, and stay
 // mapped where they were until it is.
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <random>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "mapped_world.hpp"
@@ -151,6 +157,116 @@ TEST_CASE_METHOD(MappedWorld, "where more would move than is recorded, new memor
   check_records();
   for (const driver::Address one : kept) free(one);
   finish();
+  memory.trim(0);
+  CHECK(driver.reserved == 0);
+  CHECK(mapping.mapped.empty());
+}
+
+// ---- At once.
+
+namespace {
+
+// May be told that work has ended while others record and ask.
+class SharedDriver : public FakeDriver {
+ public:
+  driver::Status record(driver::Context context, driver::Event event) override {
+    const std::lock_guard<std::mutex> hold(events_lock_);
+    return FakeDriver::record(context, event);
+  }
+  driver::Status query(driver::Event event) override {
+    const std::lock_guard<std::mutex> hold(events_lock_);
+    return FakeDriver::query(event);
+  }
+  // What is mapped meanwhile is not counted.
+  driver::Status memory(size_t* free, size_t* total) override {
+    *free = *total = capacity;
+    return driver::kSuccess;
+  }
+  driver::Status synchronize(driver::Context context) override {
+    const std::lock_guard<std::mutex> hold(events_lock_);
+    before_end();
+    return FakeDriver::synchronize(context);
+  }
+  void finish() {
+    const std::lock_guard<std::mutex> hold(events_lock_);
+    before_end();
+    FakeDriver::finish();
+  }
+  std::function<void()> before_end = [] {};
+
+ private:
+  std::mutex events_lock_;
+};
+
+// Every block is written until its free, and that work goes on until somebody says that all has ended.
+class SharedMoves : public BasicPoolWorld<SharedDriver> {
+ public:
+  SharedMoves() {
+    use_mapped();
+    driver.capacity = uint64_t{1} << 30;
+    driver.before_end = [this] {
+      const std::lock_guard<std::mutex> hold(lock_);
+      unfinished_.clear();
+    };
+    mapping.on_unmap = [this](driver::Address start, uint64_t bytes) {
+      const std::lock_guard<std::mutex> hold(lock_);
+      const auto next = unfinished_.lower_bound(start + bytes);
+      if (next == unfinished_.begin()) return;
+      if (std::prev(next)->first + std::prev(next)->second > start) under_work = true;
+    };
+  }
+
+  std::atomic<bool> under_work = false;
+
+  void run(unsigned seed) {
+    const uint64_t sizes[] = {3 * kMiB, 9 * kMiB, 24 * kMiB, 70 * kMiB};
+    const order::Lane lanes[] = {kS, kT, kU};
+    std::mt19937 random(seed);
+    std::vector<std::pair<driver::Address, uint64_t>> mine;
+    for (int i = 0; i < 500; ++i) {
+      driver::Address address = 0;
+      const uint64_t bytes = sizes[random() % std::size(sizes)];
+      if (random() % 2 == 0 && memory.allocate(context, bytes, &address) == driver::kSuccess)
+        mine.emplace_back(address, bytes);
+      if (random() % 2 == 0 && !mine.empty()) {
+        const size_t at = random() % mine.size();
+        const auto [block, size] = mine[at];
+        mine.erase(mine.begin() + static_cast<long>(at));
+        {
+          const std::lock_guard<std::mutex> hold(lock_);
+          uint64_t& unfinished = unfinished_[block];
+          unfinished = std::max(unfinished, size);
+        }
+        const order::Lane lane = lanes[random() % (seed % 2 == 0 ? 1 : 3)];
+        if (!time().before_submit(lane, stream(lane))) abort();
+        time().after_submit(lane);
+        memory.free(block);
+      }
+      if (random() % 8 == 0) driver.finish();
+      if (random() % 16 == 0) pool().release_idle({});
+      if (random() % 32 == 0) memory.trim(0);
+    }
+    for (const auto& [block, size] : mine) memory.free(block);
+  }
+
+ private:
+  std::mutex lock_;
+  std::map<driver::Address, uint64_t> unfinished_;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(SharedMoves, "threads that move, use and give back memory at once unmap none under work") {
+  memory.free(allocate(3 * kMiB));
+  for (unsigned round = 0; round < 4; ++round) {
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; ++t) threads.emplace_back([this, seed = 8 * t + round] { run(seed); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  CHECK_FALSE(under_work);
+  check_records();
+  driver.finish();
+  time().wait_for_all();
   memory.trim(0);
   CHECK(driver.reserved == 0);
   CHECK(mapping.mapped.empty());
