@@ -133,6 +133,15 @@ TEST_CASE_METHOD(Moves, "a move that the driver refuses leaves all where it was"
   CHECK(mapping.has_access(allocate(40 * kMiB), 40 * kMiB, 0));
 }
 
+TEST_CASE_METHOD(Moves, "where a failed move cannot be undone nothing else is mapped") {
+  mapping.fail_allow = mapping.fail_unmap = driver::kOutOfMemory;
+  driver::Address none = 0;
+  CHECK(memory.allocate(context, 16 * kMiB, &none) == driver::kOutOfMemory);
+  mapping.fail_allow = mapping.fail_unmap = driver::kSuccess;
+  CHECK(mapping.has_access(allocate(40 * kMiB), 40 * kMiB, 0));
+  check_records();
+}
+
 TEST_CASE_METHOD(Moves, "a context that ends leaves no place of what has moved") {
   allocate(16 * kMiB);
   CHECK(places() > 0);
