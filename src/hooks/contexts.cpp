@@ -121,7 +121,7 @@ void end_with(CUcontext context, uint64_t ending, bool gone) {
   if (is_serving()) lost = memory.closed(ours(context), ending, gone);
   if (gone) cupool::hooks::imports.ended(context);
   for (const auto& [owner, device] : lost)
-    cupool::hooks::imports.set_access(reinterpret_cast<CUcontext>(owner), device, false);
+    cupool::hooks::imports.apply_access(reinterpret_cast<CUcontext>(owner), device);
 }
 
 // How often each context was attached to: that many detaches do not end it.
@@ -259,7 +259,8 @@ void let_in(CUcontext peer, bool allowed) {
   int device = 0;
   if (cupool::Reentry::inside() || memory.driver().device(&device) != cupool::driver::kSuccess) return;
   const cupool::pool::Pools::Guest guest{cupool::hooks::current_context(), device};
-  cupool::hooks::imports.set_access(peer, device, memory.set_access(ours(peer), guest, allowed));
+  memory.set_access(ours(peer), guest, allowed);
+  cupool::hooks::imports.apply_access(peer, device);
 }
 
 }  // namespace

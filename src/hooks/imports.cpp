@@ -162,10 +162,13 @@ CUresult Imports::open(CUdeviceptr* out, const driver::Handle& handle, const han
   return result;
 }
 
-void Imports::set_access(CUcontext context, CUdevice device, bool allowed) {
+// Under the lock, so that the last one to tell the driver tells it what holds then.
+void Imports::apply_access(CUcontext context, CUdevice device) {
   if (!any()) return;
   const CancelShield shield;
   Guard hold(lock_);
+  const auto peers = memory.pools().peers_of(reinterpret_cast<driver::Context>(context));
+  const bool allowed = std::find(peers.begin(), peers.end(), device) != peers.end();
   for (const Mapping& mapping : mappings_) {
     if (mapping.chunks && mapping.context == context) show_foreign(mapping.foreign(), device, allowed);
   }

@@ -50,9 +50,9 @@ class Imports {
     return true;
   }
 
-  // A device may access the memory of a context, or no longer: the driver's own mappings follow by
-  // themselves.
-  void set_access(CUcontext context, CUdevice device, bool allowed);
+  // After Memory::set_access(): a device may access the memory of a context, or no longer. The driver's own
+  // mappings follow by themselves.
+  void apply_access(CUcontext context, CUdevice device);
 
   // A context is about to end, and has ended.
   void forget(CUcontext context);

@@ -3,7 +3,7 @@
 
 namespace cupool::hooks {
 
-bool is_good_operand(CUdeviceptr address, uint64_t bytes, MappedOwners* owners) {
+bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
   if (bytes == 0) return true;
   Block block;
   switch (look_up(address, &block)) {
@@ -14,7 +14,7 @@ bool is_good_operand(CUdeviceptr address, uint64_t bytes, MappedOwners* owners) 
     case Whose::kBlock:
       break;
   }
-  if (block.mapped && !block.imported) owners->add(block.context);
+  if (!block.imported) owners->add(block.context, block.mapped);
   return bytes <= block.bytes - (address - block.start);
 }
 

@@ -117,9 +117,9 @@ inline bool is_plainly_good(CUdeviceptr address, uint64_t bytes) {
   return sight == pool::PageMap::Sight::kHeld;
 }
 
-// Whether the driver would have accepted the operand; one in mapped memory of ours is added to `owners`.
-// Takes locks.
-bool is_good_operand(CUdeviceptr address, uint64_t bytes, MappedOwners* owners);
+// Whether the driver would have accepted the operand; one in memory of ours is added to `owners`. Takes
+// locks.
+bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners);
 // The error for a call with a bad operand on this stream.
 CUresult refuse_operand(CUstream stream);
 

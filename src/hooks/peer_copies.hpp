@@ -1,48 +1,72 @@
-// Plain copies between mapped memory of two devices, or of one that is not the copying one. The driver
-// follows its own allocations there, whichever device makes the copy; mapped memory only that device reaches
-// which was given access. So such a copy is made as one between contexts, each side reached from its own
-// device. Only a copy whose operands are looked up anyway comes here, and with several contexts all are. Owns
-// nothing.
+// Copies by a stream of one context on memory of another, for which the driver asks for no peer access. They
+// come after the old work on that memory, and its context knows of them where the driver's free would wait
+// for them. Plain ones between mapped memory of two devices, or of one that is not the copying one, are made
+// as copies between contexts: the driver follows only its own allocations there. Only a copy whose operands
+// are looked up anyway comes here, and with several contexts all are. Owns nothing.
 #pragma once
 
 #include <cstddef>
 
 #include "cuda/real.hpp"
 #include "driver/driver.hpp"
+#include "order/timeline.hpp"
 
 namespace cupool::hooks {
 
-// The contexts of those operands that are mapped memory of ours, in order: target, then source.
-class MappedOwners {
+// The context of a stream whose handle 0 has been resolved; null: it has no memory of ours.
+driver::Context context_of(CUstream stream);
+
+// The contexts of the operands of one call that are memory of ours.
+class Owners {
  public:
-  void add(driver::Context context) {
-    if (count_ < kSides) contexts_[count_] = context;
-    ++count_;
+  void add(driver::Context context, bool is_mapped) {
+    if (is_mapped) {
+      if (mapped_count_ < kSides) mapped_[mapped_count_] = context;
+      ++mapped_count_;
+    }
+    for (unsigned i = 0; i < count_; ++i) {
+      if (all_[i] == context) return;
+    }
+    if (count_ < kMost) all_[count_] = context;
+    count_ += count_ <= kMost ? 1 : 0;
   }
-  bool any() const { return count_ != 0; }
-  // Whether both sides are, and not both on the device of `maker`, whose stream makes the copy; null: a
-  // context without memory of ours.
-  bool are_apart_from(driver::Context maker) const {
-    return count_ == kSides && !(contexts_[0] == maker && contexts_[1] == maker) && devices_differ(maker);
+  // Whether there is one besides `maker`, the context of the stream that does the work.
+  bool any_but(driver::Context maker) const { return count_ > 1 || (count_ == 1 && all_[0] != maker); }
+  // Before the work of the stream. Not null: it must not be submitted, because the stream cannot wait for the
+  // old work of this timeline.
+  order::Timeline* wait_for_old_work(driver::Context maker, CUstream stream) const;
+  // After a copy that is ordered before all later work of these contexts, too.
+  void note_work(driver::Context maker) const;
+
+  // Whether two operands are mapped, and not both on the device of `maker`.
+  bool are_mapped_apart_from(driver::Context maker) const {
+    return mapped_count_ == kSides && !(mapped_[0] == maker && mapped_[1] == maker) && devices_differ(maker);
   }
-  CUcontext to() const { return reinterpret_cast<CUcontext>(contexts_[0]); }
-  CUcontext from() const { return reinterpret_cast<CUcontext>(contexts_[1]); }
+  CUcontext to() const { return reinterpret_cast<CUcontext>(mapped_[0]); }
+  CUcontext from() const { return reinterpret_cast<CUcontext>(mapped_[1]); }
 
  private:
   static constexpr unsigned kSides = 2;
+  // A batch may name more: then all contexts count.
+  static constexpr unsigned kMost = 4;
   bool devices_differ(driver::Context maker) const;
+  template <typename Visit>
+  void for_each_but(driver::Context maker, Visit&& visit) const;
 
-  driver::Context contexts_[kSides] = {};
+  driver::Context mapped_[kSides] = {};  // in order: target, then source
+  driver::Context all_[kMost] = {};
+  unsigned mapped_count_ = 0;
   unsigned count_ = 0;
 };
 
-// The copy as one between contexts, on a stream whose handle 0 has been resolved. The last argument is what
-// the program named.
-CUresult copy_between(const MappedOwners& owners, CUstream stream, CUdeviceptr to, CUdeviceptr from,
+// The copy as one between contexts, on a stream whose handle 0 has been resolved. kPlain: the program named
+// none, so the copy comes after all earlier and before all later work of both contexts.
+enum class Form { kPlain, kOnStream };
+CUresult copy_between(const Owners& owners, Form form, CUstream stream, CUdeviceptr to, CUdeviceptr from,
                       size_t bytes, CUstream = nullptr);
-CUresult copy_between(const MappedOwners& owners, CUstream stream, const CUDA_MEMCPY2D* copy,
+CUresult copy_between(const Owners& owners, Form form, CUstream stream, const CUDA_MEMCPY2D* copy,
                       CUstream = nullptr);
-CUresult copy_between(const MappedOwners& owners, CUstream stream, const CUDA_MEMCPY3D* copy,
+CUresult copy_between(const Owners& owners, Form form, CUstream stream, const CUDA_MEMCPY3D* copy,
                       CUstream = nullptr);
 
 // Whether these are the arguments of one of them.

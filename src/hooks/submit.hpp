@@ -194,7 +194,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
       return call_in_turn(args...);
     } else {
       size_t looked_at = 0;
-      MappedOwners owners;
+      Owners owners;
       const auto is_good = [&](CUdeviceptr address, uint64_t bytes) {
         ++looked_at;
         return is_good_operand(address, bytes, &owners);
@@ -203,13 +203,26 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
         tell_failed_copy((looked_at - 1) / 2, args...);
         return refuse_operand(stream_of(args...));
       }
-      if constexpr (kShape != Shape::kNone && kHasPeerForm<Args...>) {
-        const CUstream stream = stream_of(args...);
-        if (owners.any() && owners.are_apart_from(maker_of(stream))) [[unlikely]] {
-          return submit(stream, [&] { return copy_between(owners, stream, args...); });
-        }
+      const CUstream stream = stream_of(args...);
+      // On memory of another context than the stream's.
+      [[maybe_unused]] driver::Context maker = nullptr;
+      bool is_across = false;
+      if constexpr (kShape != Shape::kNone) {
+        is_across = memory.order().only() == nullptr && owners.any_but(maker = context_of(stream));
+        const order::Timeline* const old = is_across ? owners.wait_for_old_work(maker, stream) : nullptr;
+        if (old != nullptr) return forbidden(*old);
       }
-      return submit(stream_of(args...), [&] { return Self::entry()(args...); });
+      const CUresult result = submit(stream, [&] {
+        if constexpr (kShape != Shape::kNone && kHasPeerForm<Args...>) {
+          constexpr Form kForm = kIsPlain ? Form::kPlain : Form::kOnStream;
+          if (is_across && owners.are_mapped_apart_from(maker)) [[unlikely]]
+            return copy_between(owners, kForm, stream, args...);
+        }
+        return Self::entry()(args...);
+      });
+      if (kIsPlain && is_across) [[unlikely]]
+        owners.note_work(maker);
+      return result;
     }
   }
 
@@ -225,12 +238,8 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     return submit(stream, [&] { return Self::entry()(in_turn.config(), rest...); });
   }
 
-  static driver::Context maker_of(CUstream stream) {
-    const order::Timeline* const order = timeline_of(stream);
-    return order != nullptr ? order->context() : nullptr;
-  }
-
   static constexpr bool kIsGate = kind == cuda::Kind::kGate || kind == cuda::Kind::kGatePerThread;
+  static constexpr bool kIsPlain = kind == cuda::Kind::kDefault || kind == cuda::Kind::kDefaultPerThread;
   static constexpr bool kIsConfig = kind == cuda::Kind::kConfig || kind == cuda::Kind::kConfigPerThread;
 
   static constexpr DefaultStream kZero =

@@ -154,28 +154,31 @@ Status Space::map(const Run& run, Address* at) {
   } else if (!claim(bytes, at)) {
     return driver::kNotSupported;
   }
-  const Status status = map_claimed(run, *at, moved);
-  if (status != kSuccess) mark(*at, bytes, {});
+  bool is_clear = true;
+  const Status status = map_claimed(run, *at, moved, &is_clear);
+  // Where the driver has not unmapped what was mapped in vain, nothing else can be mapped.
+  if (status != kSuccess) mark(*at, bytes, is_clear ? Page{} : Page{Chunk::kNone, kClaimed, 0});
   return status;
 }
 
 // What moves comes first: it costs nothing, so a refusal of the rest comes with no chunk created.
-Status Space::map_claimed(const Run& run, Address at, uint64_t moved) {
-  Status status = move_in(run, at);
+Status Space::map_claimed(const Run& run, Address at, uint64_t moved, bool* is_clear) {
+  Status status = move_in(run, at, is_clear);
   if (status != kSuccess) return status;
-  if (run.more != 0) status = upstream_.take(run.more, [&] { return fill(at + moved, run.more, run.most); });
+  if (run.more != 0)
+    status = upstream_.take(run.more, [&] { return fill(at + moved, run.more, run.most, is_clear); });
   if (status == kSuccess) {
     status = let_in(at, moved + run.more);
     if (status != kSuccess && run.more != 0)
-      upstream_.give(run.more, [&] { return take_away(at + moved, run.more); });
+      *is_clear = upstream_.give(run.more, [&] { return take_away(at + moved, run.more); });
   }
-  if (status != kSuccess && moved != 0) mapping_->unmap(at, moved);
+  if (status != kSuccess && moved != 0 && mapping_->unmap(at, moved) != kSuccess) *is_clear = false;
   end_move(run, status == kSuccess);
   return status;
 }
 
 // Puts new chunks behind claimed addresses; if that fails, there are none.
-Status Space::fill(Address at, uint64_t bytes, uint64_t most) {
+Status Space::fill(Address at, uint64_t bytes, uint64_t most, bool* is_clear) {
   uint64_t done = 0;
   Status status = kSuccess;
   while (status == kSuccess && done < bytes) {
@@ -183,7 +186,7 @@ Status Space::fill(Address at, uint64_t bytes, uint64_t most) {
     status = fill_chunk(at + done, next);
     if (status == kSuccess) done += next;
   }
-  if (status != kSuccess && done != 0) take_away(at, done);
+  if (status != kSuccess && done != 0) *is_clear = take_away(at, done);
   return status;
 }
 
@@ -255,7 +258,7 @@ void Space::drop_locked(Left& left) {
 }
 
 // Maps the chunks of all parts at claimed addresses too; if that fails, none.
-Status Space::move_in(const Run& run, Address start) {
+Status Space::move_in(const Run& run, Address start, bool* is_clear) {
   Status status = kSuccess;
   Address at = start;
   for (size_t i = 0; i < run.count; ++i) {
@@ -270,7 +273,7 @@ Status Space::move_in(const Run& run, Address start) {
     });
   }
   if (status == kSuccess) return status;
-  if (at != start) mapping_->unmap(start, at - start);
+  if (at != start) *is_clear = mapping_->unmap(start, at - start) == kSuccess;
   end_move(run, false);
   return status;
 }
@@ -375,8 +378,8 @@ Part Space::chunk_at(Address address) {
 void Space::allow(int device) {
   {
     Guard hold(lock_);
-    if (std::find(devices_.begin(), devices_.end(), device) != devices_.end()) return;
-    devices_.push_back(device);
+    if (device == devices_.front()) return;
+    if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) devices_.push_back(device);
   }
   change_access(device, Mapping::Access::kReadWrite);
 }
@@ -384,7 +387,8 @@ void Space::allow(int device) {
 void Space::forbid(int device) {
   {
     Guard hold(lock_);
-    if (device == devices_.front() || std::erase(devices_, device) == 0) return;
+    if (device == devices_.front()) return;
+    std::erase(devices_, device);
   }
   change_access(device, Mapping::Access::kNone);
 }

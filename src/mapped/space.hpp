@@ -110,8 +110,9 @@ class Space {
   void mark_locked(Address at, uint64_t bytes, Page page) CUPOOL_REQUIRES(lock_);
   void mark(Address at, uint64_t bytes, Page page);
   Page page_at(Address at);
-  Status map_claimed(const Run& run, Address at, uint64_t moved);
-  Status fill(Address at, uint64_t bytes, uint64_t most);
+  // `is_clear` false: they failed, and something is still mapped there.
+  Status map_claimed(const Run& run, Address at, uint64_t moved, bool* is_clear);
+  Status fill(Address at, uint64_t bytes, uint64_t most, bool* is_clear);
   Status fill_chunk(Address at, uint64_t bytes);
   Status let_in(Address at, uint64_t bytes);
   bool take_away(Address start, uint64_t bytes);
@@ -131,7 +132,7 @@ class Space {
   size_t left_count() const { return left_count_.load(std::memory_order_relaxed); }
   bool enlist(const Left& left);
   void drop_locked(Left& left) CUPOOL_REQUIRES(lock_);
-  Status move_in(const Run& run, Address at);
+  Status move_in(const Run& run, Address at, bool* is_clear);
   void end_move(const Run& run, bool is_made);
   template <typename Which>
   void unmap_where(Which&& which);

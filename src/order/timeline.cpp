@@ -308,6 +308,29 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   return has_seal || wait_for_all();
 }
 
+// The stream is no lane here: its handle may be that of one (the default streams), so no wait of its is
+// noted.
+bool Timeline::before_visit(driver::Stream stream) {
+  bool has_seal = false;
+  {
+    Guard hold(lock_);
+    const Epoch asked = std::max(newest_leant_on_locked(), ordered_.load(std::memory_order_relaxed));
+    if (asked <= completed_.load(std::memory_order_relaxed) || !kLean) return true;
+    // A captured call is not work; the launch of its graph is.
+    if (gate_.is_capturing() && driver_.is_capturing(stream)) return true;
+    if (const Seal* const seal = seals_.covering(asked)) {
+      has_seal = true;
+      const driver::Status status = driver_.wait_on(stream, seal->event);
+      if (status != kSuccess) {
+        refusal_.store(status, std::memory_order_relaxed);
+        return false;
+      }
+      stats::count(stats::Event::stream_waits);
+    }
+  }
+  return has_seal || wait_for_all();
+}
+
 // All later work of the context waits for the seal that covers `epoch`. It was recorded inside a free, so the
 // driver's free would have waited for all that work.
 bool Timeline::order_locked(Epoch epoch) {

@@ -88,6 +88,9 @@ class Timeline {
   [[nodiscard]] bool before_submit(Lane lane, driver::Stream stream) {
     return !is_leaning() || may_submit(lane) || wait_for_lean(lane, stream);
   }
+  // Before a stream of another context is given work on memory of this one: it waits for the old work of all
+  // that was handed out. False as above.
+  [[nodiscard]] bool before_visit(driver::Stream stream);
   // Whether nothing has to be done first.
   [[gnu::noinline]] bool may_submit(Lane lane) const;
   // Whether hand-outs lean on unfinished work: a programmatic launch, which may start before its predecessor

@@ -405,11 +405,12 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
     empty_thread_caches();
     // Give up only if no other thread gave or took memory meanwhile: a block in transit may have been out of
     // reach.
-    if (gives == ranges_.gives() && segments == allocated_segments_.load(std::memory_order_relaxed))
+    if (gives == ranges_.gives() - search->returned &&
+        segments == allocated_segments_.load(std::memory_order_relaxed))
       return false;
     order().wait_for_all();
     empty_thread_caches();
-    gives = ranges_.gives();
+    gives = ranges_.gives() - search->returned;
     segments = allocated_segments_.load(std::memory_order_relaxed);
     return true;
   };

@@ -174,6 +174,7 @@ class Pool {
     order::Reach reach = order::Reach::kCheap;
     Short when_short = Short::kMakeRoom;
     order::LaneName lane = order::LaneName::kNone;  // the lane expected to use it, if several are at work
+    uint64_t returned = 0;                          // how often it gave back what it had found in vain
   };
 
   static bool is_held(const Range& range);
@@ -206,7 +207,8 @@ class Pool {
   struct Moving;
   struct Run;
   void gather(uint64_t enough, const Search& search, Moving* out);
-  Status map_run(const Search& search, Run* run);
+  Status map_run(Search* search, Run* run);
+  void note_returned(Search* search);
   void drop_run(const Run& run);
   void put_back(Segment* segment);
   void unmap_left();

@@ -98,9 +98,9 @@ void Pool::gather(uint64_t enough, const Search& search, Moving* out) {
 // Maps a run of at least so many bytes, there or anywhere (0). What is free serves nobody where it is, so
 // it moves here first; what there is more of it goes back to the driver, and new memory is the rest.
 // pre: no stream captures.
-Status Pool::map_run(const Search& search, Run* run) {
+Status Pool::map_run(Search* search, Run* run) {
   Moving moving;
-  gather(run->bytes, search, &moving);
+  gather(run->bytes, *search, &moving);
   const uint64_t more = run->bytes - std::min(run->bytes, moving.bytes);
   if (more != 0 && !moving.is_all) release_chunks({.enough = more});
   const uint64_t most = more == 0 ? 0 : most_of_chunk(more);
@@ -111,6 +111,7 @@ Status Pool::map_run(const Search& search, Run* run) {
       ranges_.forget(moving.segments[i]);
     } else {
       put_back(moving.segments[i]);
+      note_returned(search);
     }
   }
   if (status != kSuccess) return status;
@@ -129,13 +130,21 @@ void Pool::drop_run(const Run& run) {
   if (!is_done || !space_.unmap(run.start, run.bytes)) lost_.fetch_add(run.bytes, std::memory_order_relaxed);
 }
 
-// Nothing that may be handed out fits. pre: no stream captures.
+// Memory that was on its way comes back: another thread may have missed it, and looks again (grow()).
+void Pool::note_returned(Search* search) {
+  ++search->returned;
+  ranges_.note_give();
+}
+
+// Nothing that may be handed out fits. Who is out of memory waits meanwhile, because what is on its way here
+// may come back. pre: no stream captures.
 Range* Pool::add_run(uint64_t bytes, uint64_t taken, Search* search) {
+  const InFlight::Call call(in_flight_, context(), InFlight::Kind::kRelease, device_);
   order().advance();
   unmap_left();
   if (Range* const range = extend_tail(bytes, taken, search)) return range;
   Run run{.bytes = bytes};
-  search->status = map_run(*search, &run);
+  search->status = map_run(search, &run);
   if (search->status != kSuccess) {
     if (search->status == kOutOfMemory) return nullptr;
     // It can, and does not: the driver's own allocations serve from now on.
@@ -161,7 +170,7 @@ Range* Pool::extend_tail(uint64_t bytes, uint64_t taken, Search* search) {
   Range* const tail = ranges_.take_tail(bytes, space_, order());
   if (tail == nullptr) return nullptr;
   Run run{.start = tail->end(), .bytes = round_up(bytes - tail->bytes, kPageBytes)};
-  search->status = map_run(*search, &run);
+  search->status = map_run(search, &run);
   if (search->status == kSuccess) {
     if (enter_pages(run.start, run.bytes)) {
       ranges_.extend(tail, run.bytes, taken, run.stamp, run.sole);
@@ -170,6 +179,7 @@ Range* Pool::extend_tail(uint64_t bytes, uint64_t taken, Search* search) {
     drop_run(run);
   }
   ranges_.put_back(tail, order());
+  note_returned(search);
   return nullptr;
 }
 

@@ -2,6 +2,8 @@
 // waits for all work of the context: so in a free, while nothing is pending, or after the driver has refused
 // memory. Mapped chunks go back wherever they lie and at any time, for unmapping waits for nothing and stops
 // nothing: but only once all work on them is done (Ranges::part). No pool lock is held across either.
+#include <algorithm>
+
 #include "base/clock.hpp"
 #include "order/idle_moment.hpp"
 #include "pool/page_map.hpp"
@@ -63,11 +65,14 @@ uint64_t Pool::hand_back(Segment* segment) {
 }
 
 // The places that chunks have left go as soon as their work is done: as long as they are mapped there, too,
-// the device does not get them back.
+// the device does not get them back. Another thread may add some while this one unmaps: what is read here
+// says nothing of those. So the open epoch is read first: work that begins later belongs to a newer one.
 void Pool::unmap_left() {
   if (!space_.has_left()) return;
   const Release release(*this);
-  if (release.may_begin()) space_.unmap_left(order::kLeft ? order().done() : order::kAnyStamp);
+  const Epoch newest = order().open();
+  const Epoch done = std::min(newest, order().done());
+  if (release.may_begin()) space_.unmap_left(order::kLeft ? done : order::kAnyStamp);
 }
 
 uint64_t Pool::release_chunks(Ranges::Leaving which) {

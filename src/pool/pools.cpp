@@ -306,8 +306,6 @@ bool Pools::has_peer_locked(driver::Context owner, int device) const {
 }
 
 bool Pools::set_access(driver::Context owner, const Guest& guest, bool allowed) {
-  Pool* pool = nullptr;
-  const int device = guest.device;
   {
     Guard hold(lock_);
     if (allowed) {
@@ -317,17 +315,29 @@ bool Pools::set_access(driver::Context owner, const Guest& guest, bool allowed) 
         return peer.owner == owner && peer.guest.context == guest.context && peer.ending == 0;
       });
     }
-    // Another context of the device may still want it.
-    allowed = has_peer_locked(owner, device);
-    pool = pool_of(owner);
   }
-  // Meanwhile the context does not end.
+  return apply_access(owner, guest.device);
+}
+
+// Another context of the device may want it, or come to want it meanwhile: who has told the driver looks
+// again whether that is still right, so the last one to tell it is.
+bool Pools::apply_access(driver::Context owner, int device) {
+  const auto is_allowed = [&] {
+    Guard hold(lock_);
+    return has_peer_locked(owner, device);
+  };
+  // Meanwhile the owner does not end.
   const InFlight::Call call(in_flight_, owner, InFlight::Kind::kUse);
-  if (pool == nullptr || !call.is_open()) return allowed;
-  if (allowed) {
-    pool->space().allow(device);
-  } else {
-    pool->space().forbid(device);
+  Pool* const pool = call.is_open() ? pool_of(owner) : nullptr;
+  bool allowed = is_allowed();
+  if (pool == nullptr) return allowed;
+  for (bool told = !allowed; told != allowed; allowed = is_allowed()) {
+    told = allowed;
+    if (allowed) {
+      pool->space().allow(device);
+    } else {
+      pool->space().forbid(device);
+    }
   }
   return allowed;
 }
@@ -407,15 +417,10 @@ Pools::Lost Pools::end_access(driver::Context context, uint64_t ending, bool gon
       if (!gone) peer.ending = 0;
     }
     std::erase_if(peers_, [&](const Peer& peer) { return peer.ending == ending; });
-    for (const auto& [owner, device] : all) {
-      if (!has_peer_locked(owner, device)) lost.emplace_back(owner, device);
-    }
+    std::erase_if(all, [&](const auto& one) { return has_peer_locked(one.first, one.second); });
   }
-  for (const auto& [owner, device] : lost) {
-    // Meanwhile the owner does not end.
-    const InFlight::Call call(in_flight_, owner, InFlight::Kind::kUse);
-    Pool* const pool = call.is_open() ? pool_of(owner) : nullptr;
-    if (pool != nullptr) pool->space().forbid(device);
+  for (const auto& [owner, device] : all) {
+    if (!apply_access(owner, device)) lost.emplace_back(owner, device);
   }
   return lost;
 }

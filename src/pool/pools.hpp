@@ -124,6 +124,7 @@ class Pools final : public allocator::Allocator {
     Guest guest;
     uint64_t ending;  // the number of the end of either; 0: both live
   };
+  bool apply_access(driver::Context owner, int device);
   bool has_peer_locked(driver::Context owner, int device) const CUPOOL_REQUIRES(lock_);
   std::vector<Peer> peers_ CUPOOL_GUARDED_BY(lock_);
 };

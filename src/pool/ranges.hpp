@@ -108,6 +108,11 @@ class Ranges {
   uint64_t peak_taken() const { return peak_taken_.load(std::memory_order_relaxed); }
   // How many ranges were ever given back: tells a search that failed whether to look again.
   uint64_t gives() const { return gives_.load(std::memory_order_relaxed); }
+  // The same for memory that add() or put_back() brought back.
+  void note_give() {
+    Guard hold(lock_);
+    gives_.store(gives() + 1, std::memory_order_relaxed);
+  }
   Figures figures();
   // 0 when the lock is taken (with `wait`: for more than a moment).
   uint64_t largest_free(bool wait);

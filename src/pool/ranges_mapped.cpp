@@ -166,7 +166,6 @@ Segment* Ranges::part_to_move(uint64_t enough, order::Reach reach, order::LaneNa
   const Epoch limit = order.limit(reach);
   drain_locked(cheap);
   Found found = find_chunks_locked(enough, space, [=](const Range& range) { return range.stamp <= cheap; });
-  if (found.range != nullptr && cheap == kAnyStamp) found.range->stamp = 0;
   if (found.range == nullptr && sole != order::LaneName::kNone)
     found = find_pending_chunks_locked(enough, space, limit, sole);
   if (found.range == nullptr && reach == order::Reach::kAll) {
@@ -174,6 +173,9 @@ Segment* Ranges::part_to_move(uint64_t enough, order::Reach reach, order::LaneNa
     if (found.range == nullptr)
       found = find_pending_chunks_locked(enough, space, limit, order::LaneName::kNone);
   }
+  // Nothing was pending at one of the two reads: an open epoch has no seal that work could wait for.
+  const bool is_done = cheap == kAnyStamp || limit == kAnyStamp;
+  if (found.range != nullptr && is_done) found.range->stamp = 0;
   return part_locked(found);
 }
 

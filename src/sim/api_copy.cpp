@@ -18,12 +18,21 @@ CUresult copy(Site& site, CUstream stream, const Side& to, const Side& from, std
 }
 
 CUresult copy_peer(Site& site, CUstream stream, CUcontext to_context, CUdeviceptr to, CUcontext from_context,
-                   CUdeviceptr from, std::uint64_t bytes) {
+                   CUdeviceptr from, std::uint64_t bytes, decltype(&submit_copy) submit) {
   Box box;
   box.width = bytes;
   return on_stream(site, stream, [&](const StreamPtr& s) {
-    return submit_copy(s, site.name(), within(to_context, linear(to)), within(from_context, linear(from)),
-                       box, Waits::kAsync);
+    return submit(s, site.name(), within(to_context, linear(to)), within(from_context, linear(from)), box,
+                  Waits::kAsync);
+  });
+}
+
+// On the default stream.
+CUresult plain_copy(Site& site, const Side& to, const Side& from, std::uint64_t bytes, Waits waits) {
+  Box box;
+  box.width = bytes;
+  return on_stream(site, nullptr, [&](const StreamPtr& s) {
+    return submit_plain_copy(s, site.name(), to, from, box, waits);
   });
 }
 
@@ -52,7 +61,7 @@ Side at_offset(size_t offset) {
 extern "C" {
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n) {
-  return copy(SIM_SITE(cuMemcpy), nullptr, linear(to), linear(from), n, Waits::kSync);
+  return plain_copy(SIM_SITE(cuMemcpy), linear(to), linear(from), n, Waits::kSync);
 }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
   return copy(SIM_SITE(cuMemcpyAsync), stream, linear(to), linear(from), n, Waits::kAsync);
@@ -70,18 +79,18 @@ CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t n, CUstream str
   return copy(SIM_SITE(cuMemcpyDtoHAsync_v2), stream, linear(to), linear(from), n, Waits::kAsync);
 }
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) {
-  return copy(SIM_SITE(cuMemcpyDtoD_v2), nullptr, linear(to), linear(from), n, Waits::kAsync);
+  return plain_copy(SIM_SITE(cuMemcpyDtoD_v2), linear(to), linear(from), n, Waits::kAsync);
 }
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
   return copy(SIM_SITE(cuMemcpyDtoDAsync_v2), stream, linear(to), linear(from), n, Waits::kAsync);
 }
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                       size_t n) {
-  return copy_peer(SIM_SITE(cuMemcpyPeer), nullptr, to_context, to, from_context, from, n);
+  return copy_peer(SIM_SITE(cuMemcpyPeer), nullptr, to_context, to, from_context, from, n, submit_plain_copy);
 }
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t n, CUstream stream) {
-  return copy_peer(SIM_SITE(cuMemcpyPeerAsync), stream, to_context, to, from_context, from, n);
+  return copy_peer(SIM_SITE(cuMemcpyPeerAsync), stream, to_context, to, from_context, from, n, submit_copy);
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray to, size_t offset, CUdeviceptr from, size_t n) {

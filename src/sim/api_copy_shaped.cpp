@@ -11,6 +11,9 @@ using namespace cupool::sim;
 
 namespace {
 
+// How the call takes its stream: none, or one.
+using Submit = decltype(&submit_copy);
+
 // What the structures have in common on one side.
 struct Description {
   CUmemorytype type;
@@ -41,27 +44,27 @@ CUresult make_side(const Description& d, std::uint64_t width, Side& side) {
 }
 
 CUresult copy(Site& site, CUstream stream, const Description& to, const Description& from, const Box& box,
-              Waits waits) {
+              Waits waits, Submit submit) {
   return on_stream(site, stream, [&](const StreamPtr& s) -> CUresult {
     Side to_side;
     Side from_side;
     CUresult result = make_side(to, box.width, to_side);
     if (result == CUDA_SUCCESS) result = make_side(from, box.width, from_side);
-    return result != CUDA_SUCCESS ? result : submit_copy(s, site.name(), to_side, from_side, box, waits);
+    return result != CUDA_SUCCESS ? result : submit(s, site.name(), to_side, from_side, box, waits);
   });
 }
 
-CUresult copy_2d(Site& site, CUstream stream, const CUDA_MEMCPY2D* c, Waits waits) {
+CUresult copy_2d(Site& site, CUstream stream, const CUDA_MEMCPY2D* c, Waits waits, Submit submit) {
   if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Description to{
       c->dstMemoryType, c->dstDevice, c->dstHost, c->dstArray, c->dstXInBytes, c->dstY, 0, c->dstPitch, 0};
   const Description from{
       c->srcMemoryType, c->srcDevice, c->srcHost, c->srcArray, c->srcXInBytes, c->srcY, 0, c->srcPitch, 0};
-  return copy(site, stream, to, from, Box{c->WidthInBytes, c->Height, 1}, waits);
+  return copy(site, stream, to, from, Box{c->WidthInBytes, c->Height, 1}, waits, submit);
 }
 
 template <typename Copy>
-CUresult copy_3d(Site& site, CUstream stream, const Copy* c, Waits waits) {
+CUresult copy_3d(Site& site, CUstream stream, const Copy* c, Waits waits, Submit submit) {
   if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Description to{c->dstMemoryType, c->dstDevice, c->dstHost,  c->dstArray, c->dstXInBytes,
                  c->dstY,          c->dstZ,      c->dstPitch, c->dstHeight};
@@ -71,7 +74,7 @@ CUresult copy_3d(Site& site, CUstream stream, const Copy* c, Waits waits) {
     to.context = c->dstContext;
     from.context = c->srcContext;
   }
-  return copy(site, stream, to, from, Box{c->WidthInBytes, c->Height, c->Depth}, waits);
+  return copy(site, stream, to, from, Box{c->WidthInBytes, c->Height, c->Depth}, waits, submit);
 }
 
 }  // namespace
@@ -79,25 +82,25 @@ CUresult copy_3d(Site& site, CUstream stream, const Copy* c, Waits waits) {
 extern "C" {
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* c) {
-  return copy_2d(SIM_SITE(cuMemcpy2D_v2), nullptr, c, Waits::kSync);
+  return copy_2d(SIM_SITE(cuMemcpy2D_v2), nullptr, c, Waits::kSync, submit_plain_copy);
 }
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* c) {
-  return copy_2d(SIM_SITE(cuMemcpy2DUnaligned_v2), nullptr, c, Waits::kSync);
+  return copy_2d(SIM_SITE(cuMemcpy2DUnaligned_v2), nullptr, c, Waits::kSync, submit_plain_copy);
 }
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* c, CUstream stream) {
-  return copy_2d(SIM_SITE(cuMemcpy2DAsync_v2), stream, c, Waits::kAsync);
+  return copy_2d(SIM_SITE(cuMemcpy2DAsync_v2), stream, c, Waits::kAsync, submit_copy);
 }
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* c) {
-  return copy_3d(SIM_SITE(cuMemcpy3D_v2), nullptr, c, Waits::kSync);
+  return copy_3d(SIM_SITE(cuMemcpy3D_v2), nullptr, c, Waits::kSync, submit_plain_copy);
 }
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* c, CUstream stream) {
-  return copy_3d(SIM_SITE(cuMemcpy3DAsync_v2), stream, c, Waits::kAsync);
+  return copy_3d(SIM_SITE(cuMemcpy3DAsync_v2), stream, c, Waits::kAsync, submit_copy);
 }
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* c) {
-  return copy_3d(SIM_SITE(cuMemcpy3DPeer), nullptr, c, Waits::kSync);
+  return copy_3d(SIM_SITE(cuMemcpy3DPeer), nullptr, c, Waits::kSync, submit_plain_copy);
 }
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* c, CUstream stream) {
-  return copy_3d(SIM_SITE(cuMemcpy3DPeerAsync), stream, c, Waits::kAsync);
+  return copy_3d(SIM_SITE(cuMemcpy3DPeerAsync), stream, c, Waits::kAsync, submit_copy);
 }
 
 }  // extern "C"

@@ -33,6 +33,12 @@ bool is_host_chunk(const Side& side) {
   return found != nullptr && found->is_host_chunk();
 }
 
+std::shared_ptr<Context> owner_of(const Side& side) {
+  if (side.context != nullptr || where(side) != Where::kDevice) return side.context;
+  const Allocation* const found = state().allocations.holding(side.address + side.offset);
+  return found == nullptr ? nullptr : state().context_by_id(found->context_id);
+}
+
 Side completed(Side side, const Stream& stream) {
   if (side.device == CU_DEVICE_INVALID) side.device = stream.context->device;
   if (side.array == nullptr) return side;
@@ -107,6 +113,7 @@ std::shared_ptr<Work> copy_work(const char* what, const Side& to, const Side& fr
 Side within(CUcontext context, Side side) {
   const auto found = state().contexts.find(context);
   if (found != nullptr) side.device = found->device;
+  side.context = found;
   return side;
 }
 
@@ -132,6 +139,21 @@ CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to_a
     complete(stream_target(*stream));
   }
   return stream->context->error;
+}
+
+CUresult submit_plain_copy(const StreamPtr& stream, const char* what, const Side& to, const Side& from,
+                           const Box& box, Waits waits) {
+  const auto to_owner = owner_of(to);
+  const auto from_owner = owner_of(from);
+  const bool is_named = to.context != nullptr && from.context != nullptr;
+  const bool is_between =
+      to_owner != nullptr && from_owner != nullptr && (is_named || to_owner->device != from_owner->device);
+  if (!is_between) return submit_copy(stream, what, to, from, box, waits);
+  Context& own = *stream->context;
+  for (const Context* one : {&own, to_owner.get(), from_owner.get()}) own.floor.join(context_target(*one));
+  const CUresult result = submit_copy(stream, what, to, from, box, waits);
+  for (Context* one : {&own, to_owner.get(), from_owner.get()}) one->floor.join(stream->clock);
+  return result;
 }
 
 std::shared_ptr<const Work> memset_work(const char* what, int device, CUdeviceptr p, std::uint64_t pitch,

@@ -22,6 +22,7 @@ struct Side {
   std::uint64_t slice = 0;   // bytes from slice to slice
   // The device that reaches it, which matters for mapped memory: the stream's own unless the call names one.
   int device = CU_DEVICE_INVALID;
+  std::shared_ptr<Context> context;  // that the call names for it
 };
 
 struct Box {
@@ -43,6 +44,11 @@ enum class Waits { kAsync, kSync };
 
 CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to, const Side& from,
                      const Box& box, Waits waits);
+// The same for a function that takes no stream. As documented, a copy between contexts, or between the
+// memories of two devices, comes after all earlier work of both and of the current one, and before all later
+// work.
+CUresult submit_plain_copy(const StreamPtr& stream, const char* what, const Side& to, const Side& from,
+                           const Box& box, Waits waits);
 // `pattern` has `unit` bytes (1, 2 or 4); width counts units. Null: the memory is not there to be set.
 std::shared_ptr<const Work> memset_work(const char* what, int device, CUdeviceptr p, std::uint64_t pitch,
                                         unsigned pattern, unsigned unit, std::uint64_t width,

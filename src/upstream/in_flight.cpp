@@ -16,6 +16,7 @@ InFlight::Call::Call(InFlight& all, driver::Context context, Kind kind, int devi
   Guard hold(all_.lock_);
   is_open_ = context != nullptr && !all_.is_off_locked(context);
   if (!is_open_) return;
+  number_ = ++all_.calls_;
   next_ = all_.first_;
   if (next_ != nullptr) next_->before_ = this;
   all_.first_ = this;
@@ -46,14 +47,14 @@ bool InFlight::has_calls(driver::Context context) {
   return false;
 }
 
-bool InFlight::has_releases(int device, driver::Context context) {
+bool InFlight::has_releases(int device, driver::Context context, uint64_t newest) {
   Guard hold(lock_);
   for (const Call* call = first_; call != nullptr; call = call->next_) {
     const bool helps = context != nullptr
                            ? call->context_ == context
                            : device == driver::kEveryDevice || call->device_ == driver::kEveryDevice ||
                                  call->device_ == device;
-    if (call->kind_ == Kind::kRelease && helps) return true;
+    if (call->kind_ == Kind::kRelease && call->number_ <= newest && helps) return true;
   }
   return false;
 }
@@ -76,8 +77,13 @@ void InFlight::fail(driver::Context context) {
 }
 
 bool InFlight::wait_for_releases(int device, driver::Context context) {
+  uint64_t newest = 0;
+  {
+    Guard hold(lock_);
+    newest = calls_;
+  }
   bool any = false;
-  for (; has_releases(device, context); any = true) sched_yield();
+  for (; has_releases(device, context, newest); any = true) sched_yield();
   return any;
 }
 

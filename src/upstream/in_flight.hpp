@@ -56,6 +56,7 @@ class InFlight {
     const Kind kind_;
     const int device_;
     bool is_open_ = false;
+    uint64_t number_ = 0;
     Call* next_ = nullptr;
     Call* before_ = nullptr;
   };
@@ -72,9 +73,9 @@ class InFlight {
   void fail(driver::Context context);
   bool is_off(driver::Context context);
 
-  // Waits until no other thread is releasing memory of a device, or, if one is named, of a context. Of no
-  // other: a release waits for work, which may wait for the caller. pre: the calling thread is not releasing
-  // any. False: there was none.
+  // Waits for the threads that are releasing memory of a device, or, if one is named, of a context. Of no
+  // other: a release waits for work, which may wait for the caller. Not for those that begin meanwhile, of
+  // which there may be no end. pre: the calling thread is not releasing any. False: there was none.
   bool wait_for_releases(int device, driver::Context context = nullptr);
   // Whether the lock becomes free within a moment: not if a signal handler interrupted its holder on this
   // thread.
@@ -84,10 +85,11 @@ class InFlight {
  private:
   bool is_off_locked(driver::Context context) const CUPOOL_REQUIRES(lock_);
   bool has_calls(driver::Context context);
-  bool has_releases(int device, driver::Context context);
+  bool has_releases(int device, driver::Context context, uint64_t newest);
 
   Lock lock_;
   Call* first_ CUPOOL_GUARDED_BY(lock_) = nullptr;
+  uint64_t calls_ CUPOOL_GUARDED_BY(lock_) = 0;  // ever begun
   std::vector<driver::Context> ending_ CUPOOL_GUARDED_BY(lock_);
   std::vector<driver::Context> failed_ CUPOOL_GUARDED_BY(lock_);
 };

@@ -1,8 +1,10 @@
-"""Plain copies between two devices bring the same bytes whether segments are the driver's or mapped."""
+"""Copies between two contexts bring the same bytes whether segments are the driver's or mapped."""
 
 import harness
 
 PROGRAM = harness.BUILD / "tests" / "victims" / "copies"
+ACROSS = harness.BUILD / "tests" / "victims" / "across"
+SETTINGS = [{"CUPOOL_SEGMENTS": segments, "CUPOOL_STREAMS": streams} for segments in ("driver", "mapped") for streams in ("lanes", "fences", "exact")]
 DEVICES = {"CUPOOL_SIM_DEVICES": "2"}
 SKIPPED = 77
 
@@ -15,6 +17,33 @@ class CopiesTest(harness.TestCase):
                 if done.code == SKIPPED:
                     self.skipTest("one device")
                 self.assertEqual((0, ""), (done.code, done.out), done.err)
+
+    def assert_right_across(self, *words):
+        for settings in SETTINGS:
+            for seed in ("1", "2", "3"):
+                with self.subTest(settings=settings, seed=seed):
+                    done = harness.with_cupool([ACROSS, *words], env={**DEVICES, **settings, "CUPOOL_SIM_SEED": seed})
+                    if done.code == SKIPPED:
+                        self.skipTest("one device")
+                    self.assertEqual((0, ""), (done.code, done.out), done.err)
+
+    def test_a_copy_by_another_context_comes_after_the_old_work_on_its_block(self):
+        self.assert_right_across("reused")
+
+    def test_a_copy_by_another_device_comes_after_the_old_work_on_its_block(self):
+        self.assert_right_across("reused", "devices")
+
+    def test_a_block_is_freed_after_another_context_has_copied_it(self):
+        self.assert_right_across("freed")
+
+    def test_a_block_is_freed_after_another_device_has_copied_it(self):
+        self.assert_right_across("freed", "devices")
+
+    def test_work_waits_for_a_plain_copy_by_another_context(self):
+        self.assert_right_across("ordered")
+
+    def test_work_waits_for_a_plain_copy_by_another_device(self):
+        self.assert_right_across("ordered", "devices")
 
 
 if __name__ == "__main__":

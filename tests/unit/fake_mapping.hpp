@@ -36,6 +36,7 @@ class FakeMapping final : public driver::Mapping {
   driver::Status fail_allow = driver::kSuccess;
   std::function<void(driver::Address, uint64_t)> on_unmap = [](driver::Address, uint64_t) {};
   std::function<void()> on_create = [] {};
+  std::function<void(Access)> on_allow = [](Access) {};
   std::function<void()> on_retain = [] {};
   driver::Status fail_export = driver::kSuccess;
 
@@ -134,6 +135,7 @@ class FakeMapping final : public driver::Mapping {
   }
   driver::Status allow(driver::Address start, uint64_t bytes, const int* devices, size_t count,
                        Access access) override {
+    on_allow(access);
     const std::lock_guard<std::mutex> hold(lock_);
     if (fail_allow != driver::kSuccess) return fail_allow;
     for (driver::Address at = start; at < start + bytes;) {

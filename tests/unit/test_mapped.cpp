@@ -1,15 +1,17 @@
 // Mapped segments: what is mapped and unmapped when, over a driver whose chunks are numbers. The rule above
 // all: memory is unmapped only when all work on it is done, because unmapping does not wait.
+#include <sched.h>
+
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <random>
-#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
-#include "pool_world.hpp"
-#include "upstream/limit.hpp"
+#include "mapped_world.hpp"
 
 using namespace cupool;
 using namespace cupool::test;
@@ -20,43 +22,6 @@ constexpr uint64_t kStep = driver::kMappingStep;
 // Contexts of other devices.
 const auto kGuest = reinterpret_cast<driver::Context>(0x100);
 const auto kOtherGuest = reinterpret_cast<driver::Context>(0x200);
-
-struct MappedWorld : PoolWorld {
-  const uint64_t booked_before = upstream::Limit::booked(0);
-
-  MappedWorld() { use_mapped(); }
-  uint64_t booked() const { return upstream::Limit::booked(0) - booked_before; }
-  // Nothing is in use any more, as far as the pool can know.
-  void finish() {
-    driver.finish();
-    time().advance();
-  }
-  void wait() {
-    const order::Epoch epoch = time().begin_wait(order::Lane::kMany);
-    driver.finish();
-    time().end_wait(epoch, true);
-  }
-  size_t segments() { return pool().ranges().figures().segments; }
-  // What trim(0) would release, by a look at every block.
-  uint64_t releasable() {
-    uint64_t bytes = 0;
-    Guard hold(pool().ranges().lock());
-    for (const pool::Segment* segment = pool().ranges().first_segment(); segment != nullptr;
-         segment = segment->next) {
-      driver::Address start = segment->start;
-      for (const pool::Range* range = segment->lowest(); range != nullptr; range = range->after) {
-        const pool::Holder& holder = pool::holder_of(*range);
-        const bool is_held = std::any_of(holder.tags, holder.tags + holder.blocks,
-                                         [](const pool::Tag& tag) { return tag.load() != 0; });
-        if (!is_held) continue;
-        bytes += pool().space().chunks_in(start, range->start - start).bytes;
-        start = range->end();
-      }
-      bytes += pool().space().chunks_in(start, segment->end() - start).bytes;
-    }
-    return bytes;
-  }
-};
 
 }  // namespace
 
@@ -352,127 +317,7 @@ TEST_CASE_METHOD(MappedWorld, "free memory as the program is told is what could 
   CHECK(before - driver.reserved == told);
 }
 
-// ---- Moves.
-
-namespace {
-
-// Two free blocks that lie apart, whose work on one stream is sealed but not done.
-struct Moves : MappedWorld {
-  const driver::Address low = allocate(8 * kMiB);
-  const driver::Address between = allocate(8 * kMiB);
-  const driver::Address high = allocate(8 * kMiB);
-  const driver::Address last = allocate(8 * kMiB);
-  const uint64_t taken = driver.reserved;
-
-  Moves() {
-    work(kS);
-    free(low);
-    free(high);
-    time().seal_in_free();
-    REQUIRE(time().cheap() > time().completed());
-  }
-  // How many places chunks have beyond one each.
-  size_t places() {
-    std::set<driver::Chunk> chunks;
-    for (const auto& [at, one] : mapping.mapped) chunks.insert(one.chunk);
-    return mapping.mapped.size() - chunks.size();
-  }
-};
-
-}  // namespace
-
-TEST_CASE_METHOD(Moves, "free memory moves before its work is done, and stays where it was until then") {
-  const driver::Address both = allocate(16 * kMiB);
-  CHECK(driver.reserved == taken);
-  CHECK(mapping.unmaps == 0);
-  CHECK(places() > 0);
-  CHECK(mapping.has_access(both, 16 * kMiB, 0));
-  check_records();
-  finish();
-  pool().release_idle({});
-  CHECK(places() == 0);
-  CHECK(driver.reserved == taken);
-  CHECK(mapping.has_access(both, 16 * kMiB, 0));
-  check_records();
-}
-
-TEST_CASE_METHOD(Moves, "other streams wait for the old work of memory that has moved") {
-  allocate(16 * kMiB);
-  const uint64_t waits = driver.waits;
-  work(kS);
-  CHECK(driver.waits == waits);
-  work(kT);
-  CHECK(driver.waits == waits + 1);
-}
-
-TEST_CASE_METHOD(Moves, "memory that has moved goes back although it is mapped where it was, too") {
-  free(allocate(16 * kMiB));
-  CHECK(places() > 0);
-  finish();
-  memory.trim(0);
-  CHECK(driver.reserved == 16 * kMiB);
-  CHECK(mapping.mapped.size() == mapping.creates - mapping.releases);
-  free(between);
-  free(last);
-}
-
-TEST_CASE_METHOD(Moves, "memory moves a second time, and all its places go") {
-  const driver::Address both = allocate(16 * kMiB);
-  free(both);
-  free(between);
-  time().seal_in_free();
-  allocate(40 * kMiB);
-  CHECK(driver.reserved == taken + 16 * kMiB);
-  CHECK(mapping.unmaps == 0);
-  check_records();
-  finish();
-  pool().release_idle({});
-  CHECK(places() == 0);
-}
-
-TEST_CASE_METHOD(Moves, "a move that the driver refuses leaves all where it was") {
-  driver::Status* const refusals[] = {&mapping.fail_map, &mapping.fail_allow, &mapping.fail_create};
-  for (driver::Status* const refusal : refusals) {
-    *refusal = driver::kOutOfMemory;
-    driver::Address none = 0;
-    CHECK(memory.allocate(context, 40 * kMiB, &none) == driver::kOutOfMemory);
-    *refusal = driver::kSuccess;
-    CHECK(places() == 0);
-    CHECK(driver.reserved <= taken);
-    CHECK(booked() == driver.reserved);
-    check_records();
-  }
-  CHECK(mapping.has_access(allocate(40 * kMiB), 40 * kMiB, 0));
-}
-
-TEST_CASE_METHOD(Moves, "a context that ends leaves no place of what has moved") {
-  allocate(16 * kMiB);
-  CHECK(places() > 0);
-  memory.closed(context, memory.begin_end(context), true);
-  CHECK(mapping.mapped.empty());
-  CHECK(mapping.reserved.empty());
-}
-
-TEST_CASE_METHOD(MappedWorld, "where more would move than is recorded, new memory serves") {
-  std::vector<driver::Address> kept;
-  std::vector<driver::Address> freed;
-  driver.capacity = uint64_t{32} << 30;
-  for (int i = 0; i < 3000; ++i) (i % 2 == 0 ? kept : freed).push_back(allocate(3 * kMiB));
-  work(kS);
-  for (const driver::Address one : freed) free(one);
-  time().seal_in_free();
-  const uint64_t taken = driver.reserved;
-  for (int i = 0; i < 30; ++i) kept.push_back(allocate(256 * kMiB));
-  CHECK(mapping.unmaps == 0);
-  CHECK(driver.reserved > taken);
-  CHECK(driver.reserved < taken + 30 * 256 * kMiB);
-  check_records();
-  for (const driver::Address one : kept) free(one);
-  finish();
-  memory.trim(0);
-  CHECK(driver.reserved == 0);
-  CHECK(mapping.mapped.empty());
-}
+// ---- At random, and at once.
 
 namespace {
 
@@ -617,6 +462,32 @@ TEST_CASE_METHOD(MappedWorld, "a refused allocation is tried once if nothing com
   CHECK(driver.synchronisations - waits <= 1);
 }
 
+TEST_CASE_METHOD(MappedWorld, "an allocation that fits is not refused because another gathers in vain") {
+  driver.capacity = 64 * kMiB;
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 8; ++i) blocks.push_back(allocate(8 * kMiB));
+  for (const size_t i : {0u, 2u, 4u}) free(blocks[i]);
+  std::atomic<bool> is_over = false;
+  driver::Status answer = driver::kOutOfMemory;
+  std::thread other;
+  mapping.on_create = [&, first = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() != first || other.joinable()) return;
+    other = std::thread([&] {
+      driver::Address fits = 0;
+      answer = memory.allocate(context, 16 * kMiB, &fits);
+      is_over = true;
+    });
+    // As long as it takes the other to give up.
+    const uint64_t begin = now_ns();
+    while (!is_over && now_ns() - begin < 20'000'000) sched_yield();
+  };
+  driver::Address none = 0;
+  CHECK(memory.allocate(context, 40 * kMiB, &none) == driver::kOutOfMemory);
+  REQUIRE(other.joinable());
+  other.join();
+  CHECK(answer == driver::kSuccess);
+}
+
 TEST_CASE_METHOD(MappedWorld, "a refused allocation does not take what there is before it fails") {
   driver.capacity = 1024 * kMiB;
   allocate(22 * kMiB);
@@ -649,6 +520,22 @@ TEST_CASE_METHOD(MappedWorld, "a device keeps its access while one of its contex
   CHECK(mapping.mapped.begin()->second.devices.count(1) == 1);
   CHECK_FALSE(memory.set_access(context, {kOtherGuest, 1}, false));
   CHECK(mapping.mapped.begin()->second.devices.count(1) == 0);
+}
+
+TEST_CASE_METHOD(MappedWorld, "a context keeps the access it asks for while another of its device gives up") {
+  const driver::Address block = allocate(8 * kMiB);
+  memory.set_access(context, {kGuest, 1}, true);
+  bool is_first = true;
+  mapping.on_allow = [&](driver::Mapping::Access access) {
+    if (access != driver::Mapping::Access::kNone || !std::exchange(is_first, false)) return;
+    std::thread([&] { memory.set_access(context, {kOtherGuest, 1}, true); }).join();
+  };
+  SECTION("by its own will") { memory.set_access(context, {kGuest, 1}, false); }
+  SECTION("because it ends") { memory.closed(kGuest, memory.begin_end(kGuest), true); }
+  CHECK_FALSE(is_first);
+  CHECK(memory.pools().peers_of(context) == std::vector<int>{1});
+  CHECK(mapping.has_access(block, 8 * kMiB, 1));
+  CHECK(mapping.has_access(allocate(64 * kMiB), 64 * kMiB, 1));
 }
 
 TEST_CASE_METHOD(MappedWorld, "the access of a context ends with it, and not before") {
