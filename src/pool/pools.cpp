@@ -408,7 +408,7 @@ void Pools::ended(uint64_t ending, bool gone) {
 // A context with the same handle may be there again: only what was there before the end goes.
 Pools::Lost Pools::end_access(driver::Context context, uint64_t ending, bool gone) {
   Lost all;
-  Lost lost;
+  Lost unwanted;
   {
     Guard hold(lock_);
     for (Peer& peer : peers_) {
@@ -417,9 +417,12 @@ Pools::Lost Pools::end_access(driver::Context context, uint64_t ending, bool gon
       if (!gone) peer.ending = 0;
     }
     std::erase_if(peers_, [&](const Peer& peer) { return peer.ending == ending; });
-    std::erase_if(all, [&](const auto& one) { return has_peer_locked(one.first, one.second); });
+    for (const auto& [owner, device] : all) {
+      if (!has_peer_locked(owner, device)) unwanted.emplace_back(owner, device);
+    }
   }
-  for (const auto& [owner, device] : all) {
+  Lost lost;
+  for (const auto& [owner, device] : unwanted) {
     if (!apply_access(owner, device)) lost.emplace_back(owner, device);
   }
   return lost;
