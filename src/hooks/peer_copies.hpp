@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "cuda/real.hpp"
 #include "driver/driver.hpp"
+#include "order/submission_gate.hpp"
 #include "order/timeline.hpp"
 
 namespace cupool::hooks {
@@ -35,8 +37,16 @@ class Owners {
   // Before the work of the stream. Not null: it must not be submitted, because the stream cannot wait for the
   // old work of this timeline.
   order::Timeline* wait_for_old_work(driver::Context maker, CUstream stream) const;
-  // After a copy that is ordered before all later work of these contexts, too.
-  void note_work(driver::Context maker) const;
+  // Makes a copy that is ordered before all later work of these contexts, too, and notes it in them before
+  // the submission gate may close. (Where the maker has no memory of ours, nobody has announced it yet.)
+  template <typename Call>
+  CUresult note_after(driver::Context maker, Call&& call) const {
+    std::optional<order::SubmissionGate::Pass> pass;
+    if (maker == nullptr) pass.emplace();
+    const CUresult result = call();
+    note_work(maker);
+    return result;
+  }
 
   // Whether two operands are mapped, and not both on the device of `maker`.
   bool are_mapped_apart_from(driver::Context maker) const {
@@ -50,6 +60,7 @@ class Owners {
   // A batch may name more: then all contexts count.
   static constexpr unsigned kMost = 4;
   bool devices_differ(driver::Context maker) const;
+  void note_work(driver::Context maker) const;
   template <typename Visit>
   void for_each_but(driver::Context maker, Visit&& visit) const;
 

@@ -212,17 +212,15 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
         const order::Timeline* const old = is_across ? owners.wait_for_old_work(maker, stream) : nullptr;
         if (old != nullptr) return forbidden(*old);
       }
-      const CUresult result = submit(stream, [&] {
+      const auto make = [&] {
         if constexpr (kShape != Shape::kNone && kHasPeerForm<Args...>) {
           constexpr Form kForm = kIsPlain ? Form::kPlain : Form::kOnStream;
           if (is_across && owners.are_mapped_apart_from(maker)) [[unlikely]]
             return copy_between(owners, kForm, stream, args...);
         }
         return Self::entry()(args...);
-      });
-      if (kIsPlain && is_across) [[unlikely]]
-        owners.note_work(maker);
-      return result;
+      };
+      return submit(stream, [&] { return kIsPlain && is_across ? owners.note_after(maker, make) : make(); });
     }
   }
 
