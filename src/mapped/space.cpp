@@ -439,7 +439,8 @@ void Space::forget_all() {
     one = {};
   }
   devices_.resize(1);
-  left_ = {};
+  // (An array to assign would lie on the stack of a thread that may have little of it.)
+  left_.fill({});
   left_count_.store(0, std::memory_order_relaxed);
 }
 
