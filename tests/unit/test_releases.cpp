@@ -38,6 +38,28 @@ struct TwoDevices final : FakeDriver {
   std::atomic<bool> is_released{false};
 };
 
+// Another thread that is in a submission for as long as this exists.
+class Submitting {
+ public:
+  Submitting() {
+    while (step_ != 1) std::this_thread::yield();
+  }
+  ~Submitting() {
+    step_ = 2;
+    thread_.join();
+  }
+  Submitting(const Submitting&) = delete;
+  Submitting& operator=(const Submitting&) = delete;
+
+ private:
+  std::atomic<int> step_{0};
+  std::thread thread_{[this] {
+    const order::SubmissionGate::Pass pass;
+    step_ = 1;
+    while (step_ != 2) std::this_thread::yield();
+  }};
+};
+
 struct ReleaseWorld : BasicPoolWorld<TwoDevices> {
   // The other device's work may wait for what this thread does next.
   void expect_no_wait_for_another_device() {
@@ -137,16 +159,8 @@ TEST_CASE_METHOD(ThreadsWorld, "growing does not wait for what only another thre
 
 TEST_CASE_METHOD(ThreadsWorld, "growing does not wait while another thread submits") {
   free_a_segment();
-  std::atomic<int> step{0};
-  std::thread other([&] {
-    const order::SubmissionGate::Pass pass;
-    step = 1;
-    while (step != 2) std::this_thread::yield();
-  });
-  while (step != 1) std::this_thread::yield();
+  const Submitting other;
   CHECK_FALSE(releases_before_growing());
-  step = 2;
-  other.join();
 }
 
 // ---- One thread, as far as is known.
@@ -175,16 +189,8 @@ TEST_CASE_METHOD(OneThreadWorld, "with one thread, segments of no use go back be
 }
 
 TEST_CASE_METHOD(OneThreadWorld, "growing does not wait while a second thread makes its first submission") {
-  std::atomic<int> step{0};
-  std::thread other([&] {
-    const order::SubmissionGate::Pass pass;
-    step = 1;
-    while (step != 2) std::this_thread::yield();
-  });
-  while (step != 1) std::this_thread::yield();
+  const Submitting other;
   CHECK_FALSE(releases_before_growing());
-  step = 2;
-  other.join();
 }
 
 TEST_CASE_METHOD(OneThreadWorld,
