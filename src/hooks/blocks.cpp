@@ -13,8 +13,13 @@ Whose look_up(CUdeviceptr address, Block* out) {
             held.whole, false,      held.mapped,  held.context};
     return Whose::kBlock;
   }
-  if (!imports.find(address, &out->start, &out->bytes, &out->mapped)) return Whose::kDrivers;
+  Imports::Found found;
+  if (!imports.find(address, &found)) return Whose::kDrivers;
+  out->start = found.start;
+  out->bytes = found.bytes;
   out->imported = true;
+  out->mapped = found.chunks;
+  out->context = reinterpret_cast<driver::Context>(found.context);
   return out->bytes != 0 ? Whose::kBlock : Whose::kNobodys;
 }
 

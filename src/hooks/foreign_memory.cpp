@@ -94,8 +94,8 @@ CUresult map_foreign(const handover::Ticket& ticket, CUdevice device, ForeignMem
       return chunks.result();
     case handover::Fetched::kNoDescriptors:
       return CUDA_ERROR_OPERATING_SYSTEM;
-    case handover::Fetched::kRefused:
-      return CUDA_ERROR_INVALID_VALUE;
+    case handover::Fetched::kRefused:  // the driver's answer where the exporter is no more
+      return CUDA_ERROR_INVALID_HANDLE;
   }
   if (ticket.bytes > chunks.bytes() || chunks.offset() > chunks.bytes() - ticket.bytes)
     return CUDA_ERROR_INVALID_VALUE;

@@ -40,10 +40,23 @@ class Within {
   const bool pushed_;
 };
 
-// Closing a handle waits for the work of its context, as a free does, and answers as a free does while a
-// stream captures. Unmapping waits for nothing, so a free of the driver's comes first.
+// Calls that a capture forbids are allowed to this thread for the life of this object.
+class Relaxed {
+ public:
+  Relaxed() { real.cuThreadExchangeStreamCaptureMode(&mode_); }
+  ~Relaxed() { real.cuThreadExchangeStreamCaptureMode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+// Closing a handle waits for the work of its context, as a free does, but is allowed while a stream captures.
+// Unmapping waits for nothing, so a free of the driver's comes first.
 CUresult wait_as_a_close_does(CUcontext context) {
   const Within within(context);
+  const Relaxed relaxed;
   CUdeviceptr waited = 0;
   const CUresult result = real.cuMemAlloc_v2(&waited, 1);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return real.cuCtxSynchronize();
@@ -242,14 +255,11 @@ bool Imports::close(CUdeviceptr pointer, CUresult* result) {
   return true;
 }
 
-bool Imports::find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes, bool* chunks) {
+bool Imports::find(CUdeviceptr address, Found* out) {
   if (!any()) return false;
   Guard hold(lock_);
-  *bytes = 0;
   if (const Block* block = block_at(address)) {
-    *start = block->start;
-    *bytes = block->bytes;
-    *chunks = mapping_at(block->mapping, block->context)->chunks;
+    *out = {block->start, block->bytes, mapping_at(block->mapping, block->context)->chunks, block->context};
     return true;
   }
   return std::any_of(mappings_.begin(), mappings_.end(),

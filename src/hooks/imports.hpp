@@ -36,9 +36,14 @@ class Imports {
 
   // Whether any mapping is open.
   bool any() const { return count_.load(std::memory_order_acquire) != 0; }
-  // Whether an address lies in a mapping of ours, and if so the block that holds it (0 bytes: none) and
-  // whether it is made of chunks.
-  bool find(CUdeviceptr address, CUdeviceptr* start, size_t* bytes, bool* chunks);
+  // Whether an address lies in a mapping of ours, and if so the block that holds it (0 bytes: none).
+  struct Found {
+    CUdeviceptr start = 0;
+    size_t bytes = 0;
+    bool chunks = false;          // made of them
+    CUcontext context = nullptr;  // that opened it
+  };
+  bool find(CUdeviceptr address, Found* out);
   // Calls `f(Mark&)` for the block that holds `address`.
   template <typename F>
   bool with_mark(CUdeviceptr address, F&& f) {

@@ -73,7 +73,8 @@ CUresult answer(void* out, CUpointer_attribute which, const Allocation& a, CUdev
     const std::optional<CUresult> own = answer_mapped(out, which, a, p);
     if (own.has_value()) return *own;
   }
-  const bool owned = a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged || on_host(a);
+  const bool owned = a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged ||
+                     a.kind == MemoryKind::kImported || on_host(a);
   switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       return put<CUcontext>(out, owned ? a.context : nullptr);

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 def start(command, rounds, library, settings):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("CUPOOL_", "PYTORCH_")) and k != "LD_PRELOAD"}
     if library:
-        env |= RAW | {"LD_PRELOAD": str(Path(library).resolve()), "CUPOOL_STATS": "no"}
+        env |= RAW | {"LD_PRELOAD": str(Path(library).resolve()), "CUPOOL_STATS": "off"}
     env |= dict(setting.split("=", 1) for setting in settings)
     return subprocess.Popen([*command, "--json", "--turns", "--warm-up", "0", "--rounds", str(rounds)], env=env,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -166,6 +166,13 @@ class Importer {
       std::printf("attribute %d: %d", which, static_cast<int>(result));
       // Numbers and places of this very process are not compared.
       switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT: {
+          CUcontext here = nullptr;
+          MUST(cuCtxGetCurrent(&here));
+          const bool is_here = value == reinterpret_cast<uintptr_t>(here);
+          std::printf(" %s\n", is_here ? "this" : value == 0 ? "none" : "another");
+          break;
+        }
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
           std::printf(" %lld\n", static_cast<long long>(value - block_));
@@ -173,7 +180,6 @@ class Importer {
         case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
         case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        case CU_POINTER_ATTRIBUTE_CONTEXT:
           std::printf(" %s\n", value == 0 ? "none" : "some");
           break;
         default:
@@ -332,7 +338,7 @@ void racing(const Peer& peer) {
     MUST(cuMemAlloc(&next, 4 << 20));
     MUST(cuMemsetD8(next, 0xFF, 4 << 20));
     const int answer = peer.answer();
-    wrong += answer != CUDA_SUCCESS && answer != CUDA_ERROR_INVALID_VALUE;
+    wrong += answer != CUDA_SUCCESS && answer != CUDA_ERROR_INVALID_HANDLE;
     if (answer == CUDA_SUCCESS) {
       wrong += peer.tell(Do::kRead, lent.offer);
       if (peer.tell(Do::kClose) != CUDA_SUCCESS) share::die("close", 1);

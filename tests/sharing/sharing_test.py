@@ -129,14 +129,14 @@ class MappedSharingTest(harness.TestCase):
         self.assert_all_well(self.story("large"))
 
     def test_what_is_freed_stays_with_the_process_that_has_it_open_and_cannot_be_opened_again(self):
-        once = [("open", "0"), ("wrong", "0"), ("close", "0"), ("open", "1")]
+        once = [("open", "0"), ("wrong", "0"), ("close", "0"), ("open", "400")]
         self.assertEqual([*once, *once, ("importer", "0"), ("second", "0")], self.story("freed"))
 
     def test_a_block_that_is_freed_while_it_is_opened_is_itself_or_refused(self):
         self.assert_all_well(self.story("racing"))
 
     def test_what_is_open_survives_a_killed_exporter_and_the_rest_is_refused(self):
-        self.assertEqual([("open", "0"), ("wrong", "0"), ("close", "0"), ("open the other", "1"), ("importer", "0")],
+        self.assertEqual([("open", "0"), ("wrong", "0"), ("close", "0"), ("open the other", "400"), ("importer", "0")],
                          self.story("dead"))
 
     def test_a_killed_importer_leaves_the_exporter_as_it_was(self):
