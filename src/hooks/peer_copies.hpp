@@ -1,7 +1,7 @@
 // Copies by a stream of one context on memory of another, for which the driver asks for no peer access. They
 // come after the old work on that memory, and its context knows of them where the driver's free would wait
-// for them. Plain ones between mapped memory of two devices, or of one that is not the copying one, are made
-// as copies between contexts: the driver follows only its own allocations there. Only a copy whose operands
+// for them. Between mapped memory, plain ones and those that involve a second device are made as copies
+// between contexts: the driver knows only of its own allocations whose they are. Only a copy whose operands
 // are looked up anyway comes here, and with several contexts all are. Owns nothing.
 #pragma once
 
@@ -17,6 +17,10 @@ namespace cupool::hooks {
 
 // The context of a stream whose handle 0 has been resolved; null: it has no memory of ours.
 driver::Context context_of(CUstream stream);
+
+// kPlain: the program named no stream, and the copy is ordered as work of the legacy streams of both
+// contexts.
+enum class Form { kPlain, kOnStream };
 
 // The contexts of the operands of one call that are memory of ours.
 class Owners {
@@ -48,9 +52,11 @@ class Owners {
     return result;
   }
 
-  // Whether two operands are mapped, and not both on the device of `maker`.
-  bool are_mapped_apart_from(driver::Context maker) const {
-    return mapped_count_ == kSides && !(mapped_[0] == maker && mapped_[1] == maker) && devices_differ(maker);
+  // Whether the driver, which does not know whose mapped memory is, must be told the contexts: to order a
+  // copy that names no stream, or because not both operands are on the device of `maker`.
+  bool must_be_named(driver::Context maker, Form form) const {
+    if (mapped_count_ != kSides || (mapped_[0] == maker && mapped_[1] == maker)) return false;
+    return form == Form::kPlain || devices_differ(maker);
   }
   CUcontext to() const { return reinterpret_cast<CUcontext>(mapped_[0]); }
   CUcontext from() const { return reinterpret_cast<CUcontext>(mapped_[1]); }
@@ -70,9 +76,7 @@ class Owners {
   unsigned count_ = 0;
 };
 
-// The copy as one between contexts, on a stream whose handle 0 has been resolved. kPlain: the program named
-// none, so the copy comes after all earlier and before all later work of both contexts.
-enum class Form { kPlain, kOnStream };
+// The copy as one between contexts, on a stream whose handle 0 has been resolved.
 CUresult copy_between(const Owners& owners, Form form, CUstream stream, CUdeviceptr to, CUdeviceptr from,
                       size_t bytes, CUstream = nullptr);
 CUresult copy_between(const Owners& owners, Form form, CUstream stream, const CUDA_MEMCPY2D* copy,

@@ -215,7 +215,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
       const auto make = [&] {
         if constexpr (kShape != Shape::kNone && kHasPeerForm<Args...>) {
           constexpr Form kForm = kIsPlain ? Form::kPlain : Form::kOnStream;
-          if (is_across && owners.are_mapped_apart_from(maker)) [[unlikely]]
+          if (is_across && owners.must_be_named(maker, kForm)) [[unlikely]]
             return copy_between(owners, kForm, stream, args...);
         }
         return Self::entry()(args...);

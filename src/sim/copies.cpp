@@ -145,14 +145,15 @@ CUresult submit_plain_copy(const StreamPtr& stream, const char* what, const Side
                            const Box& box, Waits waits) {
   const auto to_owner = owner_of(to);
   const auto from_owner = owner_of(from);
-  const bool is_named = to.context != nullptr && from.context != nullptr;
-  const bool is_between =
-      to_owner != nullptr && from_owner != nullptr && (is_named || to_owner->device != from_owner->device);
-  if (!is_between) return submit_copy(stream, what, to, from, box, waits);
-  Context& own = *stream->context;
-  for (const Context* one : {&own, to_owner.get(), from_owner.get()}) own.floor.join(context_target(*one));
+  if (to_owner == nullptr || from_owner == nullptr) return submit_copy(stream, what, to, from, box, waits);
+  const auto for_each_other = [&](auto&& visit) {
+    for (const Context* one : {to_owner.get(), from_owner.get()}) {
+      if (one != stream->context) visit(*one->legacy);
+    }
+  };
+  for_each_other([&](Stream& legacy) { stream->clock.join(stream_target(legacy)); });
   const CUresult result = submit_copy(stream, what, to, from, box, waits);
-  for (Context* one : {&own, to_owner.get(), from_owner.get()}) one->floor.join(stream->clock);
+  for_each_other([&](Stream& legacy) { legacy.clock.join(stream->clock); });
   return result;
 }
 
