@@ -22,6 +22,11 @@ class Reentry {
   // Pieces of work that this thread has submitted. `place` names where one went, and is not 0. True: the one
   // before it went somewhere else, or there was none.
   static uint64_t work() { return thread_.work; }
+  // The same as a number that no two threads share: one more is this thread's next piece of work.
+  static uint64_t work_mark() {
+    constexpr unsigned kShift = 24;
+    return (reinterpret_cast<uintptr_t>(&thread_) << kShift) + thread_.work;
+  }
   static bool note_work(uint64_t place) {
     ++thread_.work;
     if (thread_.place == place) [[likely]]

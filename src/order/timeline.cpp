@@ -57,7 +57,7 @@ void Timeline::note(Lane lane) {
   note_thread_locked();
   if (!turns_.has(lane)) {
     quiet_.store(Lane::kNone, std::memory_order_release);
-    turns_.change(lane);
+    turns_.change(lane, Reentry::work_mark());
   }
   if (in_use_locked() == Lane::kNone) close_idle_epoch_locked();
   if (!kNote) return;

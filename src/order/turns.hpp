@@ -22,6 +22,17 @@ class Turns {
   // The number of the current turn, for sole_since().
   uint64_t now() const { return number_.load(std::memory_order_acquire); }
   LaneName name() const { return name_.load(std::memory_order_acquire); }
+  // Whose turn it is and which piece of work began it; no name: the turn is open, or just changing. For a
+  // guess.
+  struct Present {
+    uint64_t number = 0;
+    LaneName name = LaneName::kNone;
+    uint64_t began = 0;
+  };
+  Present present() const {
+    const Present seen{now(), name(), began_.load(std::memory_order_acquire)};
+    return now() == seen.number ? seen : Present{seen.number};
+  }
   // The only lane given work since `taken`; none if there were several, or tracking has stopped. The name is
   // read first: if it were a later turn's, the number would differ.
   LaneName sole_since(uint64_t taken) const {
@@ -38,14 +49,16 @@ class Turns {
 
   // ---- Under the timeline's lock.
 
-  // A lane takes over. An open turn becomes its turn from the start.
-  void change(Lane lane) {
+  // A lane takes over with a piece of work, whose mark is given. An open turn becomes its turn from the
+  // start.
+  void change(Lane lane, uint64_t mark = 0) {
     if (lane_.load(std::memory_order_relaxed) != Lane::kNone || lane == Lane::kMany) leave_open();
     const uint32_t wasted = wasted_.load(std::memory_order_relaxed);
     wasted_.store(wasted + 1, std::memory_order_relaxed);
     if (wasted >= kMostWasted || names_ == kMostNames) {
       lane_.store(Lane::kMany, std::memory_order_release);
     } else if (lane != Lane::kMany) {
+      began_.store(mark, std::memory_order_release);
       name_.store(name_of(lane), std::memory_order_release);
       lane_.store(lane, std::memory_order_release);
     }
@@ -92,6 +105,7 @@ class Turns {
   std::atomic<LaneName> name_{LaneName::kNone};
   std::atomic<uint32_t> wasted_{0};  // changes since tracking last paid off
   std::atomic<uint64_t> number_{0};
+  std::atomic<uint64_t> began_{0};
   uint16_t names_ = 0;
   size_t next_ = 0;
   std::array<Named, 8> known_{};

@@ -4,6 +4,7 @@
 // loop history.
 #pragma once
 
+#include <atomic>
 #include <utility>
 
 #include "pool/slabs.hpp"
@@ -18,6 +19,7 @@ class KeptLarge {
     if (kept_.range == nullptr || kept_.range->bytes != bytes) return false;
     *out = kept_;
     kept_.range = nullptr;
+    bytes_.store(0, std::memory_order_relaxed);
     return true;
   }
   Epoch stamp() const { return kept_.stamp; }
@@ -25,10 +27,16 @@ class KeptLarge {
   [[gnu::always_inline]] bool put(uint64_t most, const Entry& entry) {
     if (kept_.range != nullptr || entry.range->bytes > most || !expects(entry.range)) return false;
     kept_ = entry;
+    bytes_.store(entry.range->bytes, std::memory_order_relaxed);
     return true;
   }
   // Keeps `entry`, and returns the block kept until now; its range is null if there was none.
-  Entry swap(const Entry& entry) { return std::exchange(kept_, entry); }
+  Entry swap(const Entry& entry) {
+    bytes_.store(entry.range != nullptr ? entry.range->bytes : 0, std::memory_order_relaxed);
+    return std::exchange(kept_, entry);
+  }
+  // From any thread: the size of the block that is kept, or was a moment ago; 0: none.
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
   // A loop frees the block it was given last, or keeps asking for the size it has just freed.
   bool expects(const Range* range) const { return range == newest_ || repeats_ >= kRepeats; }
@@ -43,6 +51,7 @@ class KeptLarge {
   static constexpr unsigned kRepeats = 8;
 
   Entry kept_{};
+  std::atomic<uint64_t> bytes_{0};
   const Range* newest_ = nullptr;  // compared only, never dereferenced: the record may have been reused
   uint64_t freed_bytes_ = 0;
   unsigned repeats_ = 0;

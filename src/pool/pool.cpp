@@ -115,25 +115,31 @@ void Pool::merge_large(ThreadCache& cache) {
   if (large.range != nullptr) give_large(large);
 }
 
-inline Range* Pool::take_range(uint64_t bytes, How how, Search* search) {
+inline Range* Pool::take_range(uint64_t bytes, How how, Search* search, Ranges::Cut cut) {
   search->how = how;
-  return ranges_.take(bytes, order(), search->reach, search->lane);
+  return ranges_.take(bytes, order(), search->reach, search->lane, cut);
 }
 
 // A range of `bytes` that may be handed out, now or after making room.
 inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
+  constexpr uint64_t kLarge = 10 << 20;
   merge_large(cache);
+  // What another thread keeps may fit better than what would be cut.
+  if (bytes >= kLarge && threads_.load(std::memory_order_relaxed) > 1) {
+    if (Range* range = take_range(bytes, How::kRange, search, Ranges::Cut::kNever)) return range;
+    collect_large(bytes);
+  }
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   return make_range(cache, size_class, bytes, search);
 }
 
 // On contention this thread just goes without a guess.
 order::LaneName Pool::guess_lane(uint64_t bytes) {
-  const order::LaneName present = order().turns().name();
-  if (!guess_lock_.try_lock()) return present;
-  const order::LaneName guess = guess_.guess(bytes, present, Reentry::work());
+  const order::Turns::Present present = order().turns().present();
+  if (!guess_lock_.try_lock()) return present.name;
+  const order::LaneName guess = guess_.guess(bytes, present, Reentry::work_mark());
   guess_lock_.unlock();
-  if (guess != present) order().leave_turn_open();
+  if (guess != present.name) order().leave_turn_open();
   return guess;
 }
 

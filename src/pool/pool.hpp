@@ -101,6 +101,8 @@ class Pool {
   // Makes all the room it can: empties thread caches, releases tainted and free segments.
   uint64_t release_everything();
   void empty_thread_caches();
+  // Takes from all threads the large blocks that fit a request well.
+  void collect_large(uint64_t bytes);
   uint64_t release_idle(const allocator::Idle& which);
   // After a free: trims to CUPOOL_MAX_CACHED.
   void trim_to_limit();
@@ -198,7 +200,8 @@ class Pool {
   Range* make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search);
   Range* take_own_range(uint64_t bytes, Search* search);
-  Range* take_range(uint64_t bytes, How how, Search* search);
+  Range* take_range(uint64_t bytes, How how, Search* search,
+                    Ranges::Cut cut = Ranges::Cut::kUnlessOneIsPending);
   Range* grow(uint64_t bytes, Search* search);
   static bool enter_pages(Address start, uint64_t bytes);
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);

@@ -26,6 +26,18 @@ void Pool::empty_thread_caches() {
   }
 }
 
+void Pool::collect_large(uint64_t bytes) {
+  Guard hold(caches_lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    const uint64_t kept = cache->large().bytes();
+    if (kept < bytes || kept >= 2 * bytes) continue;
+    cache->stop();
+    const Entry large = cache->large().swap({});
+    if (large.range != nullptr) give_large(large);
+    cache->start();
+  }
+}
+
 ThreadCache* Pool::adopt_cache() {
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {

@@ -23,11 +23,12 @@ uint64_t Ranges::most_for(uint64_t bytes) const {
   return bytes > split_limit_ ? ~uint64_t{0} : std::max(split_limit_, bytes);
 }
 
-Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach reach, order::LaneName sole) {
+Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach reach, order::LaneName sole,
+                    Cut cut) {
   Guard hold(lock_);
   // Read under the lock, not before: a thread that gave a range back has noted its work first.
   const Epoch limit = order.limit(reach);
-  Range* const range = find_locked(bytes, order, reach, limit, sole);
+  Range* const range = find_locked(bytes, order, reach, limit, sole, cut);
   if (range == nullptr) return nullptr;
   if (limit == kAnyStamp) range->stamp = 0;
   RangeLink* const place = range->prev;
@@ -60,7 +61,7 @@ bool Ranges::is_worth_cutting(const Range* range, uint64_t bytes, const order::T
 // Among pending ranges, the best fit; ties go to the one freed first, whose work is done first. Pending
 // ranges are not merged as long as one fits: the neighbour may have a newer stamp.
 Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit,
-                           order::LaneName sole) {
+                           order::LaneName sole, Cut cut) {
   const uint64_t most = most_for(bytes);
   if (reach == order::Reach::kOwn) {
     Range* const own = best_pending_locked(bytes, limit, sole);
@@ -74,9 +75,9 @@ Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::
   }
   drain_locked(limit);
   Range* const best = bins_.best_fit(bytes, most, limit);
-  const bool is_kept =
-      best != nullptr && reach == order::Reach::kCheap && is_for_another_locked(best, bytes, order);
-  return is_kept ? nullptr : best;
+  if (best == nullptr || reach != order::Reach::kCheap) return best;
+  if (bytes <= SizeClasses::kLargestKept || !is_much_larger(best, bytes)) return best;
+  return cut == Cut::kNever || has_better_pending_locked(best, bytes, order) ? nullptr : best;
 }
 
 // `sole`: only ranges that no other lane has worked on.
@@ -93,10 +94,9 @@ Range* Ranges::best_pending_locked(uint64_t bytes, Epoch limit, order::LaneName 
   return best;
 }
 
-// Whether not to cut a range for a block of half its size or less, because a pending range, which streams may
-// have to wait for, fits better: the next large block would find none.
-bool Ranges::is_for_another_locked(const Range* range, uint64_t bytes, const order::Timeline& order) {
-  if (!order.is_spread() || bytes <= SizeClasses::kLargestKept || !is_much_larger(range, bytes)) return false;
+// Whether a pending range, which streams may have to wait for, fits better.
+bool Ranges::has_better_pending_locked(const Range* range, uint64_t bytes, const order::Timeline& order) {
+  if (!order.is_spread()) return false;
   const Range* const other = best_pending_locked(bytes, order.reachable());
   return other != nullptr && other->bytes < range->bytes;
 }

@@ -32,13 +32,17 @@ class Ranges {
     uint64_t free_segment_bytes = 0;
   };
 
+  // Whether to cut a range for a large block of half its size or less, after which the next larger block
+  // would find none: not at all, or not if a pending range fits better.
+  enum class Cut { kNever, kUnlessOneIsPending };
+
   Ranges(Pool* pool, stats::Device& device) : pool_(pool), device_(device) { device.enlist(tally_); }
 
   // The best fit of `bytes`, cut to size, that may be handed out now; null when there is none. Its stamp is 0
   // if no work was pending. pre: bytes is a multiple of a granule.
   // kOwn: only ranges that no lane but `sole` has worked on.
   Range* take(uint64_t bytes, const order::Timeline& order, order::Reach reach,
-              order::LaneName sole = order::LaneName::kNone);
+              order::LaneName sole = order::LaneName::kNone, Cut cut = Cut::kUnlessOneIsPending);
   // Whether only time is missing: some range would fit if its stamp were safe.
   bool fits(uint64_t bytes);
   // Takes a range back. Merged at once if it may be handed out at once, else kept pending until it may: a
@@ -129,11 +133,11 @@ class Ranges {
   void merge_locked(Range* range) CUPOOL_REQUIRES(lock_);
   void drain_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
   Range* find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit,
-                     order::LaneName sole) CUPOOL_REQUIRES(lock_);
+                     order::LaneName sole, Cut cut) CUPOOL_REQUIRES(lock_);
   Range* best_pending_locked(uint64_t bytes, Epoch limit, order::LaneName sole = order::LaneName::kNone)
       CUPOOL_REQUIRES(lock_);
   static bool is_worth_cutting(const Range* range, uint64_t bytes, const order::Timeline& order);
-  bool is_for_another_locked(const Range* range, uint64_t bytes, const order::Timeline& order)
+  bool has_better_pending_locked(const Range* range, uint64_t bytes, const order::Timeline& order)
       CUPOOL_REQUIRES(lock_);
   Range* cut_locked(Range* range, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   void absorb_next_locked(Range* range) CUPOOL_REQUIRES(lock_);

@@ -1,5 +1,6 @@
 // What a thread keeps to itself beyond small blocks: the one large block of a loop, and ranges of middle
 // size. Kept memory cannot be merged, so these are promises about memory as much as about speed.
+#include <thread>
 #include <vector>
 
 #include "pool_world.hpp"
@@ -99,4 +100,16 @@ TEST_CASE_METHOD(KeepingWorld, "a thread whose cache had to be emptied keeps les
   for (int i = 0; i < 3; ++i) pool().empty_thread_caches();
   come_and_go(1);
   CHECK(kept() <= before / 4);
+}
+
+TEST_CASE_METHOD(KeepingWorld,
+                 "a large block that another thread keeps is taken before a larger one is cut") {
+  const auto larger = allocate(128 * kMiB);
+  const auto kept = allocate(64 * kMiB);
+  free(larger);
+  free(kept);
+  driver::Address elsewhere = 0;
+  std::thread([&] { elsewhere = allocate(64 * kMiB); }).join();
+  CHECK(elsewhere == kept);
+  CHECK(allocate(128 * kMiB) == larger);
 }
