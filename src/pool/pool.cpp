@@ -28,6 +28,8 @@ namespace {
 // Small blocks share small segments.
 bool is_small(uint64_t bytes) { return bytes <= SizeClasses::kLargestKept; }
 
+constexpr uint64_t kVeryLarge = 48 << 20;
+
 }  // namespace
 
 Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
@@ -279,8 +281,8 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
   return grow(bytes, search);
 }
 
-// Several lanes are at work and nothing is done: first a range of the expected lane's own, then more memory
-// within the budget, then a range that a lane must wait for.
+// Several lanes are at work and nothing is done that fits well: first a range of the expected lane's own,
+// then more memory within the budget, then a range that a lane must wait for.
 Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   if (Range* range = take_own_range(bytes, search)) return range;
   // Would waiting help? For small ranges assume so: other threads' caches may have one.
@@ -296,6 +298,11 @@ Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64
       spread_.fetch_add(segment, std::memory_order_relaxed);
       return range;
     }
+  }
+  // To wait for the last work on a very large block takes longer than to move what is mapped, once a larger
+  // block finds no place because this one was cut from it.
+  if (space_.serves() && bytes >= kVeryLarge) {
+    if (Range* range = take_range(bytes, How::kAfterWait, search, Ranges::Cut::kAlways)) return range;
   }
   if (!order().reach()) return nullptr;
   search->reach = order::Reach::kAll;
@@ -337,7 +344,6 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
 bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
-  constexpr uint64_t kVeryLarge = 48 << 20;
   constexpr uint64_t kPart = 3;
   constexpr size_t kTurns = 2;  // up to this many lanes take turns; more run side by side
   if (space_.serves() && !is_small(bytes)) return may_exceed(bytes);

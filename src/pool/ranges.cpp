@@ -75,7 +75,7 @@ Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::
   }
   drain_locked(limit);
   Range* const best = bins_.best_fit(bytes, most, limit);
-  if (best == nullptr || reach != order::Reach::kCheap) return best;
+  if (best == nullptr || reach != order::Reach::kCheap || cut == Cut::kAlways) return best;
   if (bytes <= SizeClasses::kLargestKept || !is_much_larger(best, bytes)) return best;
   return cut == Cut::kNever || has_better_pending_locked(best, bytes, order) ? nullptr : best;
 }

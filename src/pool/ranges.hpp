@@ -33,8 +33,8 @@ class Ranges {
   };
 
   // Whether to cut a range for a large block of half its size or less, after which the next larger block
-  // would find none: not at all, or not if a pending range fits better.
-  enum class Cut { kNever, kUnlessOneIsPending };
+  // would find none: not at all, not if a pending range fits better, or in any case.
+  enum class Cut { kNever, kUnlessOneIsPending, kAlways };
 
   Ranges(Pool* pool, stats::Device& device) : pool_(pool), device_(device) { device.enlist(tally_); }
 
