@@ -273,6 +273,16 @@ bool Timeline::may_submit(Lane lane) const {
   return (is_over && demand == 0) || waited_.has(lane, is_over ? 0 : lean, demand) || !kLean;
 }
 
+void Timeline::note_turn_locked() {
+  if (++stream_waits_ >= kFewWaits)
+    lanes_.store(std::max<size_t>(2, waited_.count()), std::memory_order_relaxed);
+}
+
+void Timeline::note_avoided_wait() {
+  Guard hold(lock_);
+  note_turn_locked();
+}
+
 // The first submission of a lane since a block was handed out that it may use. No wait is needed if the
 // stream itself orders it: all unfinished work that the seal covers is in this lane.
 bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
@@ -297,8 +307,7 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
           return false;
         }
         stats::count(stats::Event::stream_waits);
-        if (++stream_waits_ >= kFewWaits)
-          lanes_.store(std::max<size_t>(2, waited_.count()), std::memory_order_relaxed);
+        note_turn_locked();
       }
       // Only after the wait: another thread that finds this note submits to the stream at once.
       waited_.set(lane, seal->epoch, demand);

@@ -179,6 +179,8 @@ class Timeline {
   CaptureGate& gate() { return gate_; }
   // How many lanes take turns; 0 until lanes had to wait for each other more than a few times.
   size_t lanes_in_turns() const { return lanes_.load(std::memory_order_relaxed); }
+  // One would have had to, had no other memory been found for it.
+  void note_avoided_wait();
   // Whether streams wait for values in memory, which only later submissions may write.
   bool has_gates() const { return contexts_.has_gates(); }
   // Whether more than one thread was seen to submit work, or to free.
@@ -212,6 +214,7 @@ class Timeline {
   bool wait_for_lean(Lane lane, driver::Stream stream);
   void note(Lane lane);
   void note_thread_locked() CUPOOL_REQUIRES(lock_);
+  void note_turn_locked() CUPOOL_REQUIRES(lock_);
   enum class Kind { kInFree, kForCompletion };
   bool seal_locked(Kind kind) CUPOOL_REQUIRES(lock_);
   bool order_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);

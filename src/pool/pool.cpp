@@ -285,24 +285,33 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
 // then more memory within the budget, then a range that a lane must wait for.
 Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   if (Range* range = take_own_range(bytes, search)) return range;
-  // Would waiting help? For small ranges assume so: other threads' caches may have one.
-  const bool fits = is_small(bytes) || ranges_.fits(bytes);
-  if (fits && may_spread(bytes)) {
+  const bool is_mapped = space_.serves() && !is_small(bytes);
+  // A very large block is waited for for long. Mapped memory may as well be cut for it: it can move when a
+  // larger block finds no place.
+  if (is_mapped && bytes >= kVeryLarge) {
+    if (Range* range = take_range(bytes, How::kAfterWait, search, Ranges::Cut::kAlways)) {
+      order().note_avoided_wait();
+      return range;
+    }
+  }
+  // Would waiting help? For small ranges assume so: other threads' caches may have one. Where it would not,
+  // mapped memory would have to move, again and again if the program repeats itself.
+  const bool fits = is_small(bytes) || is_mapped || ranges_.fits(bytes);
+  const bool is_close = is_mapped && may_exceed(bytes);
+  if (fits && (is_close || may_spread(bytes))) {
     if (!is_small(bytes)) {
       empty_thread_caches();
       if (Range* range = take_range(bytes, How::kAfterWait, search)) return range;
       if (Range* range = take_own_range(bytes, search)) return range;
     }
     const uint64_t segment = is_small(bytes) ? segment_bytes(bytes) : round_up(bytes, kPageBytes);
-    if (Range* range = add_segment(segment, bytes, search)) {
-      spread_.fetch_add(segment, std::memory_order_relaxed);
+    search->wants_new = !is_close;
+    Range* const range = add_segment(segment, bytes, search);
+    search->wants_new = false;
+    if (range != nullptr) {
+      if (!is_close) spread_.fetch_add(segment, std::memory_order_relaxed);
       return range;
     }
-  }
-  // To wait for the last work on a very large block takes longer than to move what is mapped, once a larger
-  // block finds no place because this one was cut from it.
-  if (space_.serves() && bytes >= kVeryLarge) {
-    if (Range* range = take_range(bytes, How::kAfterWait, search, Ranges::Cut::kAlways)) return range;
   }
   if (!order().reach()) return nullptr;
   search->reach = order::Reach::kAll;
@@ -339,14 +348,12 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
 // need not wait for each other. Streams that take turns get about what a cache per stream would take: for
 // small blocks a segment of 2 MiB each, for larger ones a block each and, unless they are very large, one in
 // transit. With more streams, which run side by side far ahead of the device, small blocks get all that the
-// user allows. Who maps memory wants little of it, and other streams' memory can move to where it fits: so
-// large blocks get a small share at most.
+// user allows.
 bool Pool::may_spread(uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
   constexpr uint64_t kPart = 3;
   constexpr size_t kTurns = 2;  // up to this many lanes take turns; more run side by side
-  if (space_.serves() && !is_small(bytes)) return may_exceed(bytes);
   const size_t lanes = order().lanes_in_turns();
   const uint64_t spread = spread_.load(std::memory_order_relaxed);
   uint64_t most = settings_.many_budget;

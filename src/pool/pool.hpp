@@ -176,6 +176,7 @@ class Pool {
     order::Reach reach = order::Reach::kCheap;
     Short when_short = Short::kMakeRoom;
     order::LaneName lane = order::LaneName::kNone;  // the lane expected to use it, if several are at work
+    bool wants_new = false;                         // mapped memory that does not lie free elsewhere
     uint64_t returned = 0;                          // how often it gave back what it had found in vain
   };
 

@@ -95,12 +95,13 @@ void Pool::gather(uint64_t enough, const Search& search, Moving* out) {
   }
 }
 
-// Maps a run of at least so many bytes, there or anywhere (0). What is free serves nobody where it is, so
-// it moves here first; what there is more of it goes back to the driver, and new memory is the rest.
+// Maps a run of at least so many bytes, there or anywhere (0). What is free serves nobody where it is, so it
+// moves here first, unless new memory is wanted; what there is more of it goes back to the driver, and new
+// memory is the rest.
 // pre: no stream captures.
 Status Pool::map_run(Search* search, Run* run) {
-  Moving moving;
-  gather(run->bytes, *search, &moving);
+  Moving moving{.is_all = search->wants_new};
+  if (!search->wants_new) gather(run->bytes, *search, &moving);
   const uint64_t more = run->bytes - std::min(run->bytes, moving.bytes);
   if (more != 0 && !moving.is_all) release_chunks({.enough = more});
   const uint64_t most = more == 0 ? 0 : most_of_chunk(more);

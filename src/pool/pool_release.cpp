@@ -141,10 +141,10 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
   if (!is_meant || context() == nullptr || order().is_capturing()) return 0;
   const uint64_t now = now_ns() / 1'000'000;
   uint64_t released = release_idle_chunks(which, now);
-  if (!ranges_.has_driver_segments() || !order().is_idle()) return released;
-  if (which.only_quiet && !order().was_quiet()) return released;
-  empty_thread_caches();
-  for (uint64_t bytes = 1; bytes != 0 && released < which.enough; released += bytes) {
+  const bool may_go =
+      ranges_.has_driver_segments() && order().is_idle() && (!which.only_quiet || order().was_quiet());
+  if (may_go) empty_thread_caches();
+  for (uint64_t bytes = may_go ? 1 : 0; bytes != 0 && released < which.enough; released += bytes) {
     bytes = 0;
     const order::IdleMoment moment(order(), which.on_own_thread);
     if (!moment.has_come()) break;
@@ -155,6 +155,7 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
     bytes = hand_back(segment);
     if (bytes != 0) stats_.count(stats::DeviceCounter::decays);
   }
+  if (released != 0) spread_.store(0, std::memory_order_relaxed);
   return released;
 }
 
