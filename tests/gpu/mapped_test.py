@@ -9,6 +9,7 @@ import sys
 import harness
 
 MAPPED = {"CUPOOL_SEGMENTS": "mapped"}
+LIBRARIES = harness.SOURCE / "tests" / "gpu" / "libraries.py"
 TRAIN = harness.SOURCE / "tests" / "gpu" / "train.py"
 
 
@@ -30,20 +31,30 @@ class MappedTest(harness.TestCase):
     def test_a_program_bigger_than_its_limit_finishes_with_the_same_bytes(self):
         self.victim("bigger", "5", CUPOOL_LIMIT="4G", CUPOOL_SPILL="16G", **MAPPED)
 
+    def pytorch(self, *command, **settings):
+        """A program without PyTorch's own cache, under cupool if there are settings."""
+        if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no PyTorch")
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("CUPOOL_", "PYTORCH_"))}
+        env |= {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", **settings}
+        if settings:
+            env |= {"LD_PRELOAD": str(harness.LIBRARY), "CUPOOL_STATS": "json"}
+        done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, check=False)
+        self.assertEqual(0, done.returncode, done.stderr[-2000:])
+        return done
+
+    def test_the_libraries_of_the_field_work_on_mapped_memory(self):
+        ran = [line for line in self.pytorch(LIBRARIES).stdout.splitlines() if line.startswith("ran")]
+        self.assertEqual(ran, [line for line in self.pytorch(LIBRARIES, **MAPPED).stdout.splitlines() if line.startswith("ran")])
+
     def train(self, **settings):
         """A training's weights and loss, and the most memory the pool had reserved."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("CUPOOL_", "PYTORCH_"))}
-        env |= {"LD_PRELOAD": str(harness.LIBRARY), "CUPOOL_STATS": "json", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", **settings}
-        done = subprocess.run([sys.executable, TRAIN, "transformer", "--json", "--rounds", "3", "--warm-up", "1"], env=env,
-                              capture_output=True, text=True, check=False)
-        self.assertEqual(0, done.returncode, done.stderr[-2000:])
+        done = self.pytorch(TRAIN, "transformer", "--json", "--rounds", "3", "--warm-up", "1", **settings)
         result = json.loads(done.stdout.splitlines()[-1])
         counters = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"')][-1]
         return (result["weights"], result["loss"]), counters
 
     def test_a_training_that_spills_computes_the_same_bits(self):
-        if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("no PyTorch")
         plain, counters = self.train(**MAPPED)
         limit = counters["peak_reserved_bytes"] * 10 // 13
         spilled, counters = self.train(CUPOOL_LIMIT=str(limit), CUPOOL_SPILL="8G", **MAPPED)
