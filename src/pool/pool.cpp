@@ -126,10 +126,16 @@ inline Range* Pool::take_range(uint64_t bytes, How how, Search* search, Ranges::
 inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   constexpr uint64_t kLarge = 10 << 20;
   merge_large(cache);
-  // What another thread keeps may fit better than what would be cut.
+  // What another thread keeps may fit better than what would be cut. Threads that are at work must not take
+  // each other's all the time.
   if (bytes >= kLarge && threads_.load(std::memory_order_relaxed) > 1) {
-    if (Range* range = take_range(bytes, How::kRange, search, Ranges::Cut::kNever)) return range;
-    collect_large(bytes);
+    const uint32_t rest = collecting_rests_.load(std::memory_order_relaxed);
+    if (rest != 0) {
+      collecting_rests_.store(rest - 1, std::memory_order_relaxed);
+    } else {
+      if (Range* range = take_range(bytes, How::kRange, search, Ranges::Cut::kNever)) return range;
+      collect_large(bytes);
+    }
   }
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   return make_range(cache, size_class, bytes, search);

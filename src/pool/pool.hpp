@@ -272,11 +272,12 @@ class Pool {
   std::atomic<uint64_t> most_kept_large_{0};
   std::atomic<uint64_t> allocated_segments_{0};
   std::atomic<uint64_t> released_segments_{0};
-  std::atomic<uint64_t> last_need_{0};       // for which the last segment was taken, in whole pages
-  std::atomic<uint64_t> equal_segments_{0};  // how many in a row were taken for this need
-  std::atomic<uint64_t> unfinished_{0};      // bytes freed since a free last waited, where reuse is exact
-  std::atomic<uint64_t> spread_{0};          // bytes taken so that streams need not wait for each other
-  std::atomic<bool> newly_tainted_{false};   // a segment was, since the last one was taken
+  std::atomic<uint64_t> last_need_{0};         // for which the last segment was taken, in whole pages
+  std::atomic<uint64_t> equal_segments_{0};    // how many in a row were taken for this need
+  std::atomic<uint64_t> unfinished_{0};        // bytes freed since a free last waited, where reuse is exact
+  std::atomic<uint32_t> collecting_rests_{0};  // for so many searches, because it found something
+  std::atomic<uint64_t> spread_{0};            // bytes taken so that streams need not wait for each other
+  std::atomic<bool> newly_tainted_{false};     // a segment was, since the last one was taken
   std::atomic<bool> is_ending_{false};
   mapped::Space space_;  // large, so after all that the hot path reads
 };

@@ -27,6 +27,7 @@ void Pool::empty_thread_caches() {
 }
 
 void Pool::collect_large(uint64_t bytes) {
+  constexpr uint32_t kRest = 16;
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
     const uint64_t kept = cache->large().bytes();
@@ -35,6 +36,7 @@ void Pool::collect_large(uint64_t bytes) {
     const Entry large = cache->large().swap({});
     if (large.range != nullptr) give_large(large);
     cache->start();
+    collecting_rests_.store(kRest, std::memory_order_relaxed);
   }
 }
 

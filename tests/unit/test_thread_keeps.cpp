@@ -1,5 +1,6 @@
 // What a thread keeps to itself beyond small blocks: the one large block of a loop, and ranges of middle
 // size. Kept memory cannot be merged, so these are promises about memory as much as about speed.
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -112,4 +113,29 @@ TEST_CASE_METHOD(KeepingWorld,
   std::thread([&] { elsewhere = allocate(64 * kMiB); }).join();
   CHECK(elsewhere == kept);
   CHECK(allocate(128 * kMiB) == larger);
+}
+
+TEST_CASE_METHOD(KeepingWorld, "threads at work do not take the large blocks that others keep all the time") {
+  constexpr int kRounds = 100;
+  free(allocate(512 * kMiB));
+  std::atomic<int> turn{0};
+  std::atomic<int> lost{0};
+  // Each frees two blocks and keeps one of them, as the other thread does in between.
+  const auto work = [&](int number) {
+    driver::Address kept = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      while (turn.load() != 2 * round + number) std::this_thread::yield();
+      const driver::Address first = allocate(32 * kMiB);
+      const driver::Address second = allocate(32 * kMiB);
+      if (kept != 0 && first != kept) ++lost;
+      free(first);
+      free(second);
+      kept = second;
+      ++turn;
+    }
+  };
+  std::thread other(work, 1);
+  work(0);
+  other.join();
+  CHECK(lost.load() <= 2 * kRounds / 10);
 }
