@@ -189,6 +189,7 @@ class Pool {
   // Gives a detached segment to the driver; false: the driver refused.
   bool give_back(Segment* segment);
   uint64_t hand_back(Segment* segment);
+  void note_released(uint64_t bytes);
   bool find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small_reached(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);

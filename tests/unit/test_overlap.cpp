@@ -8,6 +8,7 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "pool_world.hpp"
 
@@ -222,4 +223,30 @@ TEST_CASE("a prefetcher whose memory went back in a pause waits no more than one
   program.pause();
   const auto both = program.run("prefetch64-timed");
   CHECK(both.stalled - first.stalled <= first.stalled + 10'000);
+}
+
+TEST_CASE_METHOD(PoolWorld,
+                 "streams that take turns do not get more memory each time an idle chunk goes back") {
+  constexpr unsigned kBehind = 100, kTurn = 3, kPieces = 3000, kApart = 30;
+  use_mapped();
+  std::vector<driver::Address> once;
+  for (unsigned i = 0; i < kPieces / kApart; ++i) {
+    once.push_back(allocate(4 * kMiB));
+    allocate(32 * kMiB);
+  }
+  std::vector<uint64_t> records;  // before each piece of work
+  uint64_t done = 0, early = 0;
+  for (unsigned i = 0; i < kPieces; ++i) {
+    const auto block = allocate(20 * kMiB);
+    records.push_back(driver.records);
+    work(i / kTurn % 2 == 0 ? kS : kT);
+    for (; i >= kBehind && done < records[i - kBehind]; ++done) driver.finish_oldest();
+    free(block);
+    if (i == kPieces / 10) early = reserved();
+    if (i % kApart != 0) continue;
+    free(once[i / kApart]);
+    time().advance();
+    pool().release_idle({.enough = 2 * kMiB});
+  }
+  CHECK(reserved() <= early + early / 50);
 }
