@@ -308,10 +308,9 @@ Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64
     search->wants_new = !is_close;
     Range* const range = add_segment(segment, bytes, search);
     search->wants_new = false;
-    if (range != nullptr) {
-      if (!is_close) spread_.fetch_add(segment, std::memory_order_relaxed);
-      return range;
-    }
+    // What is refused counts, too: a full device is not asked again for every block.
+    if (!is_close) spread_.fetch_add(segment, std::memory_order_relaxed);
+    if (range != nullptr) return range;
   }
   if (!order().reach()) return nullptr;
   search->reach = order::Reach::kAll;

@@ -225,23 +225,40 @@ TEST_CASE("a prefetcher whose memory went back in a pause waits no more than one
   CHECK(both.stalled - first.stalled <= first.stalled + 10'000);
 }
 
-TEST_CASE_METHOD(PoolWorld,
+namespace {
+
+// Two streams that take turns on a device that is far behind.
+struct TurnsWorld : PoolWorld {
+  static constexpr unsigned kBehind = 100, kTurn = 3;
+
+  TurnsWorld() { use_mapped(); }
+  // A block, and work on it.
+  void step(unsigned i, uint64_t bytes) {
+    const auto block = allocate(bytes);
+    records_.push_back(driver.records);
+    work(i / kTurn % 2 == 0 ? kS : kT);
+    for (; i >= kBehind && done_ < records_[i - kBehind]; ++done_) driver.finish_oldest();
+    free(block);
+  }
+
+ private:
+  std::vector<uint64_t> records_;  // before each piece of work
+  uint64_t done_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(TurnsWorld,
                  "streams that take turns do not get more memory each time an idle chunk goes back") {
-  constexpr unsigned kBehind = 100, kTurn = 3, kPieces = 3000, kApart = 30;
-  use_mapped();
+  constexpr unsigned kPieces = 3000, kApart = 30;
   std::vector<driver::Address> once;
   for (unsigned i = 0; i < kPieces / kApart; ++i) {
     once.push_back(allocate(4 * kMiB));
     allocate(32 * kMiB);
   }
-  std::vector<uint64_t> records;  // before each piece of work
-  uint64_t done = 0, early = 0;
+  uint64_t early = 0;
   for (unsigned i = 0; i < kPieces; ++i) {
-    const auto block = allocate(20 * kMiB);
-    records.push_back(driver.records);
-    work(i / kTurn % 2 == 0 ? kS : kT);
-    for (; i >= kBehind && done < records[i - kBehind]; ++done) driver.finish_oldest();
-    free(block);
+    step(i, 20 * kMiB);
     if (i == kPieces / 10) early = reserved();
     if (i % kApart != 0) continue;
     free(once[i / kApart]);
@@ -249,4 +266,19 @@ TEST_CASE_METHOD(PoolWorld,
     pool().release_idle({.enough = 2 * kMiB});
   }
   CHECK(reserved() <= early + early / 50);
+}
+
+TEST_CASE_METHOD(TurnsWorld, "a full device is not asked for more whenever streams take turns") {
+  constexpr unsigned kPieces = 1000, kSizes = 5;
+  const uint64_t bytes = GENERATE(20u, 64u) * kMiB;
+  uint64_t asked = 0;
+  mapping.on_create = [&] { ++asked; };
+  for (int i = 0; i < 40; ++i) allocate(32 * kMiB);
+  driver.capacity = reserved() + 2 * bytes + 8 * kMiB;
+  uint64_t early = 0;
+  for (unsigned i = 0; i < kPieces; ++i) {
+    step(i, bytes + i % kSizes * kMiB);
+    if (i == kPieces / 10) early = asked;
+  }
+  CHECK(asked == early);
 }
