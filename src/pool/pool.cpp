@@ -129,7 +129,7 @@ inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t
   // What another thread keeps may fit better than what would be cut.
   if (bytes >= kLarge && threads_.load(std::memory_order_relaxed) > 1) {
     if (Range* range = take_range(bytes, How::kRange, search, Ranges::Cut::kNever)) return range;
-    collect_large(bytes);
+    collect_large(bytes, search->lane);
   }
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
   return make_range(cache, size_class, bytes, search);

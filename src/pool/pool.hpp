@@ -101,8 +101,9 @@ class Pool {
   // Makes all the room it can: empties thread caches, releases tainted and free segments.
   uint64_t release_everything();
   void empty_thread_caches();
-  // Takes from all threads the large blocks that fit a request well.
-  void collect_large(uint64_t bytes);
+  // Takes from all threads the large blocks that fit a request of this lane's well and need not be waited
+  // for.
+  void collect_large(uint64_t bytes, order::LaneName lane);
   uint64_t release_idle(const allocator::Idle& which);
   // After a free: trims to CUPOOL_MAX_CACHED.
   void trim_to_limit();
@@ -269,6 +270,10 @@ class Pool {
   Lock caches_lock_;
   ThreadCache* caches_ CUPOOL_GUARDED_BY(caches_lock_) = nullptr;
   std::atomic<unsigned> threads_{0};  // with a cache here
+  // How many requests do not look for large blocks that other threads keep after one did in vain, and how
+  // many of them are still to come.
+  uint32_t collects_skipped_ CUPOOL_GUARDED_BY(caches_lock_) = 0;
+  std::atomic<uint32_t> collects_to_skip_{0};
   std::atomic<uint64_t> max_cached_{0};
   std::atomic<uint64_t> most_kept_large_{0};
   std::atomic<uint64_t> allocated_segments_{0};

@@ -282,3 +282,26 @@ TEST_CASE_METHOD(TurnsWorld, "a full device is not asked for more whenever strea
   }
   CHECK(asked == early);
 }
+
+TEST_CASE_METHOD(PoolWorld, "no stream waits for a block that another thread keeps while others lie free") {
+  constexpr uint64_t kBytes = 32 * kMiB;
+  std::vector<driver::Address> large;
+  for (int i = 0; i < 8; ++i) large.push_back(allocate(4 * kBytes));
+  for (int i = 0; i < 8; i += 2) free(large[i]);
+  Worker other;
+  uint64_t early = 0;
+  for (int i = 0; i < 100; ++i) {
+    other.run([&] {
+      const auto block = allocate(kBytes);
+      work(kT);
+      free(block);
+    });
+    const auto block = allocate(kBytes);
+    work(kS);
+    driver.finish();
+    time().advance();
+    free(block);
+    if (i == 1) early = driver.waits;
+  }
+  CHECK(driver.waits == early);
+}
