@@ -48,6 +48,14 @@ class CopiesTest(harness.TestCase):
     def test_work_waits_for_a_plain_copy_by_another_device(self):
         self.assert_right_across("ordered", "devices")
 
+    def test_a_shaped_copy_may_name_the_memory_of_two_contexts_in_each_way(self):
+        bare = harness.run([ACROSS, "shaped"])
+        self.assertEqual(3, bare.out.count("memory type"), bare.err)
+        for settings in SETTINGS:
+            with self.subTest(settings=settings):
+                done = harness.with_cupool([ACROSS, "shaped"], env=settings)
+                self.assertEqual((0, bare.out), (done.code, done.out), done.err)
+
 
 if __name__ == "__main__":
     harness.main()
