@@ -71,7 +71,7 @@ bool Owners::devices_differ(driver::Context maker) const {
   int to = 0;
   int from = 0;
   int makers = driver::kEveryDevice;
-  if (!memory.device_of(mapped_[0], &to) || !memory.device_of(mapped_[1], &from)) return false;
+  if (!memory.device_of(sides_[0], &to) || !memory.device_of(sides_[1], &from)) return false;
   if (maker != nullptr) memory.device_of(maker, &makers);
   return to != from || to != makers;
 }

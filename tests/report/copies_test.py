@@ -18,6 +18,13 @@ class CopiesTest(harness.TestCase):
                     self.skipTest("one device")
                 self.assertEqual((0, ""), (done.code, done.out), done.err)
 
+    def test_plain_copies_between_two_devices_may_have_one_mapped_side(self):
+        # The second chunk of the second device is refused, and so are all after it.
+        settings = {"CUPOOL_SEGMENTS": "mapped", "CUPOOL_SIM_FAULTS": "cuMemCreate@4+=801"}
+        done = harness.with_cupool([PROGRAM], env={**DEVICES, **settings}, driver="sim")
+        self.assertIn("the driver refuses to map memory", done.err)
+        self.assertEqual((0, ""), (done.code, done.out), done.err)
+
     def assert_right_across(self, *words):
         # What is asked of cupool is what the driver gives.
         bare = harness.run([ACROSS, *words], env=DEVICES)
