@@ -53,14 +53,18 @@ class Relaxed {
 };
 
 // Closing a handle waits for the work of its context, as a free does, but is allowed while a stream captures.
-// Unmapping waits for nothing, so a free of the driver's comes first.
+// Unmapping waits for nothing, so a free of the driver's comes first: on a full device that of host memory,
+// which takes longer but waits alike. (A synchronisation would end a capture in any mode.)
 CUresult wait_as_a_close_does(CUcontext context) {
   const Within within(context);
   const Relaxed relaxed;
   CUdeviceptr waited = 0;
-  const CUresult result = real.cuMemAlloc_v2(&waited, 1);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) return real.cuCtxSynchronize();
-  return result == CUDA_SUCCESS ? real.cuMemFree_v2(waited) : result;
+  CUresult result = real.cuMemAlloc_v2(&waited, 1);
+  if (result == CUDA_SUCCESS) return real.cuMemFree_v2(waited);
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  void* on_host = nullptr;
+  result = real.cuMemHostAlloc(&on_host, 1, 0);
+  return result == CUDA_SUCCESS ? real.cuMemFreeHost(on_host) : real.cuCtxSynchronize();
 }
 
 }  // namespace

@@ -9,17 +9,19 @@ namespace cupool::hooks {
 
 namespace {
 
-// The fields that all descriptions of a copy have.
+// The fields that all descriptions of a copy have. Memory of a device may be named as the host's, too.
 template <typename Copy>
 CUDA_MEMCPY3D_PEER described(const Owners& owners, const Copy& copy) {
   CUDA_MEMCPY3D_PEER made = {};
   made.dstMemoryType = copy.dstMemoryType;
+  made.dstHost = copy.dstHost;
   made.dstDevice = copy.dstDevice;
   made.dstContext = owners.to();
   made.dstXInBytes = copy.dstXInBytes;
   made.dstY = copy.dstY;
   made.dstPitch = copy.dstPitch;
   made.srcMemoryType = copy.srcMemoryType;
+  made.srcHost = copy.srcHost;
   made.srcDevice = copy.srcDevice;
   made.srcContext = owners.from();
   made.srcXInBytes = copy.srcXInBytes;
@@ -69,7 +71,7 @@ bool Owners::devices_differ(driver::Context maker) const {
   int to = 0;
   int from = 0;
   int makers = driver::kEveryDevice;
-  if (!memory.device_of(mapped_[0], &to) || !memory.device_of(mapped_[1], &from)) return false;
+  if (!memory.device_of(sides_[0], &to) || !memory.device_of(sides_[1], &from)) return false;
   if (maker != nullptr) memory.device_of(maker, &makers);
   return to != from || to != makers;
 }

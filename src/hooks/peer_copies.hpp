@@ -1,6 +1,6 @@
 // Copies by a stream of one context on memory of another, for which the driver asks for no peer access. They
 // come after the old work on that memory, and its context knows of them where the driver's free would wait
-// for them. Between mapped memory, plain ones and those that involve a second device are made as copies
+// for them. To or from mapped memory, plain ones and those that involve a second device are made as copies
 // between contexts: the driver knows only of its own allocations whose they are. Only a copy whose operands
 // are looked up anyway comes here, and with several contexts all are. Owns nothing.
 #pragma once
@@ -26,10 +26,9 @@ enum class Form { kPlain, kOnStream };
 class Owners {
  public:
   void add(driver::Context context, bool is_mapped) {
-    if (is_mapped) {
-      if (mapped_count_ < kSides) mapped_[mapped_count_] = context;
-      ++mapped_count_;
-    }
+    if (operands_ < kSides) sides_[operands_] = context;
+    ++operands_;
+    has_mapped_ = has_mapped_ || is_mapped;
     for (unsigned i = 0; i < count_; ++i) {
       if (all_[i] == context) return;
     }
@@ -55,11 +54,11 @@ class Owners {
   // Whether the driver, which does not know whose mapped memory is, must be told the contexts: to order a
   // copy that names no stream, or because not both operands are on the device of `maker`.
   bool must_be_named(driver::Context maker, Form form) const {
-    if (mapped_count_ != kSides || (mapped_[0] == maker && mapped_[1] == maker)) return false;
+    if (!has_mapped_ || operands_ != kSides || (sides_[0] == maker && sides_[1] == maker)) return false;
     return form == Form::kPlain || devices_differ(maker);
   }
-  CUcontext to() const { return reinterpret_cast<CUcontext>(mapped_[0]); }
-  CUcontext from() const { return reinterpret_cast<CUcontext>(mapped_[1]); }
+  CUcontext to() const { return reinterpret_cast<CUcontext>(sides_[0]); }
+  CUcontext from() const { return reinterpret_cast<CUcontext>(sides_[1]); }
 
  private:
   static constexpr unsigned kSides = 2;
@@ -70,9 +69,10 @@ class Owners {
   template <typename Visit>
   void for_each_but(driver::Context maker, Visit&& visit) const;
 
-  driver::Context mapped_[kSides] = {};  // in order: target, then source
+  driver::Context sides_[kSides] = {};  // in order: target, then source
   driver::Context all_[kMost] = {};
-  unsigned mapped_count_ = 0;
+  unsigned operands_ = 0;
+  bool has_mapped_ = false;
   unsigned count_ = 0;
 };
 

@@ -23,6 +23,8 @@ class KeptLarge {
     return true;
   }
   Epoch stamp() const { return kept_.stamp; }
+  // Its range is null if none is kept.
+  const Entry& kept() const { return kept_; }
   // False: a block is kept already, this one is larger than `most`, or no loop is expected.
   [[gnu::always_inline]] bool put(uint64_t most, const Entry& entry) {
     if (kept_.range != nullptr || entry.range->bytes > most || !expects(entry.range)) return false;

@@ -126,15 +126,14 @@ inline Range* Pool::take_range(uint64_t bytes, How how, Search* search, Ranges::
 inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   constexpr uint64_t kLarge = 10 << 20;
   merge_large(cache);
-  // What another thread keeps may fit better than what would be cut. Threads that are at work must not take
-  // each other's all the time.
+  // What another thread keeps may fit better than what would be cut.
   if (bytes >= kLarge && threads_.load(std::memory_order_relaxed) > 1) {
-    const uint32_t rest = collecting_rests_.load(std::memory_order_relaxed);
-    if (rest != 0) {
-      collecting_rests_.store(rest - 1, std::memory_order_relaxed);
+    const uint32_t left = collects_to_skip_.load(std::memory_order_relaxed);
+    if (left != 0) {
+      collects_to_skip_.store(left - 1, std::memory_order_relaxed);
     } else {
       if (Range* range = take_range(bytes, How::kRange, search, Ranges::Cut::kNever)) return range;
-      collect_large(bytes);
+      collect_large(bytes, search->lane);
     }
   }
   if (Range* range = take_range(bytes, How::kRange, search)) return range;
@@ -314,10 +313,9 @@ Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64
     search->wants_new = !is_close;
     Range* const range = add_segment(segment, bytes, search);
     search->wants_new = false;
-    if (range != nullptr) {
-      if (!is_close) spread_.fetch_add(segment, std::memory_order_relaxed);
-      return range;
-    }
+    // What is refused counts, too: a full device is not asked again for every block.
+    if (!is_close) spread_.fetch_add(segment, std::memory_order_relaxed);
+    if (range != nullptr) return range;
   }
   if (!order().reach()) return nullptr;
   search->reach = order::Reach::kAll;

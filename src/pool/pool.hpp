@@ -101,8 +101,9 @@ class Pool {
   // Makes all the room it can: empties thread caches, releases tainted and free segments.
   uint64_t release_everything();
   void empty_thread_caches();
-  // Takes from all threads the large blocks that fit a request well.
-  void collect_large(uint64_t bytes);
+  // Takes from another thread a large block that fits a request of this lane's well and need not be waited
+  // for.
+  void collect_large(uint64_t bytes, order::LaneName lane);
   uint64_t release_idle(const allocator::Idle& which);
   // After a free: trims to CUPOOL_MAX_CACHED.
   void trim_to_limit();
@@ -189,6 +190,7 @@ class Pool {
   // Gives a detached segment to the driver; false: the driver refused.
   bool give_back(Segment* segment);
   uint64_t hand_back(Segment* segment);
+  void note_released(uint64_t bytes);
   bool find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small_reached(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
@@ -268,16 +270,19 @@ class Pool {
   Lock caches_lock_;
   ThreadCache* caches_ CUPOOL_GUARDED_BY(caches_lock_) = nullptr;
   std::atomic<unsigned> threads_{0};  // with a cache here
+  // How many requests do not look for large blocks that other threads keep after one did, and how many of
+  // them are still to come.
+  uint32_t collects_skipped_ CUPOOL_GUARDED_BY(caches_lock_) = 0;
+  std::atomic<uint32_t> collects_to_skip_{0};
   std::atomic<uint64_t> max_cached_{0};
   std::atomic<uint64_t> most_kept_large_{0};
   std::atomic<uint64_t> allocated_segments_{0};
   std::atomic<uint64_t> released_segments_{0};
-  std::atomic<uint64_t> last_need_{0};         // for which the last segment was taken, in whole pages
-  std::atomic<uint64_t> equal_segments_{0};    // how many in a row were taken for this need
-  std::atomic<uint64_t> unfinished_{0};        // bytes freed since a free last waited, where reuse is exact
-  std::atomic<uint32_t> collecting_rests_{0};  // for so many searches, because it found something
-  std::atomic<uint64_t> spread_{0};            // bytes taken so that streams need not wait for each other
-  std::atomic<bool> newly_tainted_{false};     // a segment was, since the last one was taken
+  std::atomic<uint64_t> last_need_{0};       // for which the last segment was taken, in whole pages
+  std::atomic<uint64_t> equal_segments_{0};  // how many in a row were taken for this need
+  std::atomic<uint64_t> unfinished_{0};      // bytes freed since a free last waited, where reuse is exact
+  std::atomic<uint64_t> spread_{0};          // bytes taken so that streams need not wait for each other
+  std::atomic<bool> newly_tainted_{false};   // a segment was, since the last one was taken
   std::atomic<bool> is_ending_{false};
   mapped::Space space_;  // large, so after all that the hot path reads
 };

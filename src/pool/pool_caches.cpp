@@ -1,6 +1,7 @@
 // The thread caches of one pool: made with a thread's first allocation, adopted by a new thread when the
 // owner ends, emptied when memory is short. The list is under `caches_lock_`; another thread's cache is
 // stopped before it is touched.
+#include <algorithm>
 #include <array>
 #include <new>
 
@@ -26,17 +27,28 @@ void Pool::empty_thread_caches() {
   }
 }
 
-void Pool::collect_large(uint64_t bytes) {
-  constexpr uint32_t kRest = 16;
+// Stopping a thread costs some microseconds, and what streams would have to wait for is better left where it
+// is. So one is stopped at most, and the next requests do not look: a few, so that threads at work keep
+// their blocks, and more each time that it was in vain.
+void Pool::collect_large(uint64_t bytes, order::LaneName lane) {
+  constexpr uint32_t kFewSkipped = 16;
+  constexpr uint32_t kMostSkipped = 63;
+  const auto is_worth_it = [&](const Entry& large) {
+    if (large.range == nullptr || large.stamp > order().reachable()) return false;
+    if (lane == order::LaneName::kNone) return large.stamp <= order().cheap();
+    return large.stamp <= order().done() || order().sole_since(large.range->stamp) == lane;
+  };
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
     const uint64_t kept = cache->large().bytes();
     if (kept < bytes || kept >= 2 * bytes) continue;
     cache->stop();
-    const Entry large = cache->large().swap({});
-    if (large.range != nullptr) give_large(large);
+    const bool in_vain = !is_worth_it(cache->large().kept());
+    if (!in_vain) give_large(cache->large().swap({}));
     cache->start();
-    collecting_rests_.store(kRest, std::memory_order_relaxed);
+    collects_skipped_ = in_vain ? std::min(kMostSkipped, 2 * collects_skipped_ + 1) : kFewSkipped;
+    collects_to_skip_.store(collects_skipped_, std::memory_order_relaxed);
+    return;
   }
 }
 

@@ -91,13 +91,24 @@ uint64_t Pool::release_chunks(Ranges::Leaving which) {
   return released;
 }
 
+// As much may be taken again for streams that take turns, and no more: what they were given may still lie
+// idle, for a mapped chunk goes back whatever else is pending. What does not is in use, so it was needed.
+void Pool::note_released(uint64_t bytes) {
+  if (bytes == 0) return;
+  const uint64_t idle = ranges_.free_bytes();
+  uint64_t spread = spread_.load(std::memory_order_relaxed);
+  while (!spread_.compare_exchange_weak(spread, std::min(spread - std::min(spread, bytes), idle),
+                                        std::memory_order_relaxed)) {
+  }
+}
+
 uint64_t Pool::release_free_segments(uint64_t keep) {
   uint64_t released = 0;
   const uint64_t free = ranges_.free_bytes();
   if (free > keep) released = release_chunks({.enough = free - keep});
   if (released != 0) stats_.count(stats::DeviceCounter::trims);
   if (!ranges_.has_driver_segments()) {
-    if (released != 0) spread_.store(0, std::memory_order_relaxed);
+    note_released(released);
     return released;
   }
   const Release release(*this);
@@ -109,7 +120,7 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
     if (released == 0) stats_.count(stats::DeviceCounter::trims);
     released += bytes;
   }
-  if (released != 0) spread_.store(0, std::memory_order_relaxed);
+  note_released(released);
   return released;
 }
 
@@ -155,7 +166,7 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
     bytes = hand_back(segment);
     if (bytes != 0) stats_.count(stats::DeviceCounter::decays);
   }
-  if (released != 0) spread_.store(0, std::memory_order_relaxed);
+  note_released(released);
   return released;
 }
 

@@ -18,6 +18,13 @@ class CopiesTest(harness.TestCase):
                     self.skipTest("one device")
                 self.assertEqual((0, ""), (done.code, done.out), done.err)
 
+    def test_plain_copies_between_two_devices_may_have_one_mapped_side(self):
+        # The second chunk of the second device is refused, and so are all after it.
+        settings = {"CUPOOL_SEGMENTS": "mapped", "CUPOOL_SIM_FAULTS": "cuMemCreate@4+=801"}
+        done = harness.with_cupool([PROGRAM], env={**DEVICES, **settings}, driver="sim")
+        self.assertIn("the driver refuses to map memory", done.err)
+        self.assertEqual((0, ""), (done.code, done.out), done.err)
+
     def assert_right_across(self, *words):
         # What is asked of cupool is what the driver gives.
         bare = harness.run([ACROSS, *words], env=DEVICES)
@@ -47,6 +54,14 @@ class CopiesTest(harness.TestCase):
 
     def test_work_waits_for_a_plain_copy_by_another_device(self):
         self.assert_right_across("ordered", "devices")
+
+    def test_a_shaped_copy_may_name_the_memory_of_two_contexts_in_each_way(self):
+        bare = harness.run([ACROSS, "shaped"])
+        self.assertEqual(3, bare.out.count("memory type"), bare.err)
+        for settings in SETTINGS:
+            with self.subTest(settings=settings):
+                done = harness.with_cupool([ACROSS, "shaped"], env=settings)
+                self.assertEqual((0, bare.out), (done.code, done.out), done.err)
 
 
 if __name__ == "__main__":

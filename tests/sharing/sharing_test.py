@@ -74,9 +74,10 @@ class MappedSharingTest(harness.TestCase):
         self.assertEqual(0, result.code, result.out + result.err)
         return result.tally("share"), result
 
-    def story(self, *words, env=None):
+    def story(self, *words, env=None, driver=None):
         """What both processes said, line by line; the second line of a pair is what the importer did."""
-        result = harness.with_cupool([LEND, *words], env={"CUPOOL_STATS": "off", **MAPPED, **(env or {})})
+        result = harness.with_cupool([LEND, *words], env={"CUPOOL_STATS": "off", **MAPPED, **(env or {})},
+                                     driver=driver)
         self.assertEqual((0, ""), (result.code, result.err), result.out)
         return [tuple(line.split(": ", 1)) for line in result.out.splitlines()]
 
@@ -111,10 +112,11 @@ class MappedSharingTest(harness.TestCase):
         self.assertEqual((0, 0, 0), (done.code, tally["opened"], tally["wrong"]), done.out + done.err)
         self.assertGreater(tally["tried"], int(count) // 2)
 
-    def assert_as_the_driver(self, name, *words):
-        bare = harness.run([LEND, name])
+    def assert_as_the_driver(self, name, *words, env=None, driver=None):
+        bare = harness.run([LEND, name], driver=driver)
         self.assertEqual((0, ""), (bare.code, bare.err))
-        self.assertEqual([tuple(line.split(": ", 1)) for line in bare.out.splitlines()], self.story(name, *words))
+        said = self.story(name, *words, env=env, driver=driver)
+        self.assertEqual([tuple(line.split(": ", 1)) for line in bare.out.splitlines()], said)
 
     def test_an_opened_mapped_block_answers_as_an_opened_handle_of_the_driver(self):
         self.assert_as_the_driver("answers")
@@ -124,6 +126,9 @@ class MappedSharingTest(harness.TestCase):
 
     def test_closing_a_mapped_block_while_a_stream_captures_is_answered_as_by_the_driver(self):
         self.assert_as_the_driver("capturing")
+
+    def test_closing_a_mapped_block_while_a_stream_captures_works_on_a_full_device(self):
+        self.assert_as_the_driver("capturing", env={"CUPOOL_SIM_FAULTS": "cuMemAlloc_v2@*=2"}, driver="sim")
 
     def test_a_block_of_many_chunks_is_shared_in_both_directions(self):
         self.assert_all_well(self.story("large"))

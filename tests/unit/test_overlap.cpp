@@ -8,6 +8,7 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "pool_world.hpp"
 
@@ -222,4 +223,85 @@ TEST_CASE("a prefetcher whose memory went back in a pause waits no more than one
   program.pause();
   const auto both = program.run("prefetch64-timed");
   CHECK(both.stalled - first.stalled <= first.stalled + 10'000);
+}
+
+namespace {
+
+// Two streams that take turns on a device that is far behind.
+struct TurnsWorld : PoolWorld {
+  static constexpr unsigned kBehind = 100, kTurn = 3;
+
+  TurnsWorld() { use_mapped(); }
+  // A block, and work on it.
+  void step(unsigned i, uint64_t bytes) {
+    const auto block = allocate(bytes);
+    records_.push_back(driver.records);
+    work(i / kTurn % 2 == 0 ? kS : kT);
+    for (; i >= kBehind && done_ < records_[i - kBehind]; ++done_) driver.finish_oldest();
+    free(block);
+  }
+
+ private:
+  std::vector<uint64_t> records_;  // before each piece of work
+  uint64_t done_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(TurnsWorld,
+                 "streams that take turns do not get more memory each time an idle chunk goes back") {
+  constexpr unsigned kPieces = 3000, kApart = 30;
+  std::vector<driver::Address> once;
+  for (unsigned i = 0; i < kPieces / kApart; ++i) {
+    once.push_back(allocate(4 * kMiB));
+    allocate(32 * kMiB);
+  }
+  uint64_t early = 0;
+  for (unsigned i = 0; i < kPieces; ++i) {
+    step(i, 20 * kMiB);
+    if (i == kPieces / 10) early = reserved();
+    if (i % kApart != 0) continue;
+    free(once[i / kApart]);
+    time().advance();
+    pool().release_idle({.enough = 2 * kMiB});
+  }
+  CHECK(reserved() <= early + early / 50);
+}
+
+TEST_CASE_METHOD(TurnsWorld, "a full device is not asked for more whenever streams take turns") {
+  constexpr unsigned kPieces = 1000, kSizes = 5;
+  const uint64_t bytes = GENERATE(20u, 64u) * kMiB;
+  uint64_t asked = 0;
+  mapping.on_create = [&] { ++asked; };
+  for (int i = 0; i < 40; ++i) allocate(32 * kMiB);
+  driver.capacity = reserved() + 2 * bytes + 8 * kMiB;
+  uint64_t early = 0;
+  for (unsigned i = 0; i < kPieces; ++i) {
+    step(i, bytes + i % kSizes * kMiB);
+    if (i == kPieces / 10) early = asked;
+  }
+  CHECK(asked == early);
+}
+
+TEST_CASE_METHOD(PoolWorld, "no stream waits for a block that another thread keeps while others lie free") {
+  constexpr uint64_t kBytes = 32 * kMiB;
+  std::vector<driver::Address> large;
+  for (int i = 0; i < 8; ++i) large.push_back(allocate(4 * kBytes));
+  for (int i = 0; i < 8; i += 2) free(large[i]);
+  Worker other;
+  uint64_t early = 0;
+  for (int i = 0; i < 100; ++i) {
+    other.run([&] {
+      const auto block = allocate(kBytes);
+      work(kT);
+      free(block);
+    });
+    const auto block = allocate(kBytes);
+    work(kS);
+    driver.finish();
+    time().advance();
+    free(block);
+    if (i == 1) early = driver.waits;
+  }
+  CHECK(driver.waits == early);
 }

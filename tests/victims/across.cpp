@@ -1,8 +1,8 @@
 // Victim: copies by one context into and out of memory of another, which was just freed and allocated again
 // with work on it unfinished (`reused`), is freed at once (`freed`), or is used at once by a stream of its
-// own
-// (`ordered`). Without peer access: none is needed for a copy. One line for each copy that brought wrong
-// bytes. `devices`: the contexts are of two devices; ends with 77 where there is one.
+// own (`ordered`). Without peer access: none is needed for a copy. One line for each copy that brought wrong
+// bytes. `shaped`: copies of rows that name memory in each way there is; a line for each says how it went.
+// `devices`: the contexts are of two devices; ends with 77 where there is one.
 #include <cuda.h>
 
 #include <array>
@@ -203,6 +203,38 @@ int ordered(const Place& owner, const Place& maker) {
   return wrong;
 }
 
+// Whether the driver takes a device's memory for the host's is its own affair.
+int shaped(const Place& owner, const Place& maker) {
+  constexpr size_t kRow = 4096;
+  constexpr size_t kFirst = 3;
+  const CUdeviceptr source = maker.allocate();
+  VICTIM_CHECK(cuMemsetD8_v2(source, kNew, kBytes));
+  VICTIM_CHECK(cuCtxSynchronize());
+  const CUdeviceptr block = owner.allocate();
+  for (const CUmemorytype type : {CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_HOST}) {
+    owner.enter();
+    VICTIM_CHECK(cuMemsetD8_v2(block, kNew, kBytes));
+    VICTIM_CHECK(cuMemsetD8_v2(block + kFirst * kRow, kOld, kRow));
+    VICTIM_CHECK(cuCtxSynchronize());
+    CUDA_MEMCPY2D copy = {};
+    copy.dstMemoryType = copy.srcMemoryType = type;
+    if (type == CU_MEMORYTYPE_HOST) {
+      copy.dstHost = reinterpret_cast<void*>(block);
+      copy.srcHost = reinterpret_cast<const void*>(source);
+    } else {
+      copy.dstDevice = block;
+      copy.srcDevice = source;
+    }
+    copy.dstY = kFirst;
+    copy.dstPitch = copy.srcPitch = copy.WidthInBytes = kRow;
+    copy.Height = 1;
+    maker.enter();
+    const CUresult result = cuMemcpy2D_v2(&copy);
+    std::printf("memory type %d: result %d, %s\n", type, result, owner.is_new(block) ? "new" : "old");
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -215,5 +247,6 @@ int main(int count, char** words) {
   const Place maker(has_two ? 1 : 0);
   const std::string what = count > 1 ? words[1] : "";
   if (what == "freed") return freed(owner, maker);
+  if (what == "shaped") return shaped(owner, maker);
   return what == "ordered" ? ordered(owner, maker) : reused(owner, maker);
 }
