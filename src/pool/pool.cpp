@@ -28,6 +28,7 @@ namespace {
 // Small blocks share small segments.
 bool is_small(uint64_t bytes) { return bytes <= SizeClasses::kLargestKept; }
 
+constexpr uint64_t kLarge = 10 << 20;
 constexpr uint64_t kVeryLarge = 48 << 20;
 
 }  // namespace
@@ -124,7 +125,6 @@ inline Range* Pool::take_range(uint64_t bytes, How how, Search* search, Ranges::
 
 // A range of `bytes` that may be handed out, now or after making room.
 inline Range* Pool::find_range(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
-  constexpr uint64_t kLarge = 10 << 20;
   merge_large(cache);
   // What another thread keeps may fit better than what would be cut.
   if (bytes >= kLarge && threads_.load(std::memory_order_relaxed) > 1) {
@@ -291,8 +291,8 @@ Range* Pool::make_range(ThreadCache& cache, unsigned size_class, uint64_t bytes,
 Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64_t bytes, Search* search) {
   if (Range* range = take_own_range(bytes, search)) return range;
   const bool is_mapped = space_.serves() && !is_small(bytes);
-  // A very large block is waited for for long. Mapped memory may as well be cut for it: it can move when a
-  // larger block finds no place.
+  // To wait for the last work on a very large block takes long. Mapped memory may as well be cut for it: it
+  // can move when a larger block finds no place.
   if (is_mapped && bytes >= kVeryLarge) {
     if (Range* range = take_range(bytes, How::kAfterWait, search, Ranges::Cut::kAlways)) {
       order().note_avoided_wait();
@@ -384,7 +384,6 @@ uint64_t Pool::largest_split(uint64_t need) const {
 // and the segment after a loss is as small as can be.
 uint64_t Pool::segment_bytes(uint64_t need) const {
   if (space_.serves()) return run_bytes(need);
-  constexpr uint64_t kLarge = 10 << 20;
   constexpr uint64_t kFewBlocks = 3;
   constexpr uint64_t kRow = 2;
   const uint64_t exact = round_up(need, kPageBytes);
