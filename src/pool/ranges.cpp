@@ -16,6 +16,13 @@ namespace {
 // Cutting such a range would leave none for the next large block.
 bool is_much_larger(const Range* range, uint64_t bytes) { return range->bytes >= 2 * bytes; }
 
+// So much more than it needs may a block have where streams overlap.
+uint64_t most_left(uint64_t bytes) {
+  constexpr uint64_t kLarge = 10 << 20;
+  constexpr uint64_t kPart = 12;
+  return bytes < kLarge ? 0 : bytes / kPart;
+}
+
 }  // namespace
 
 // A range above the split limit serves only blocks that are themselves above it, or that leave nothing over.
@@ -53,13 +60,11 @@ Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach r
 // Where streams overlap, a remainder stays unmerged for long. A small one is better left with a large block:
 // batches of slightly different sizes then fit into each other's place.
 bool Ranges::is_worth_cutting(const Range* range, uint64_t bytes, const order::Timeline& order) {
-  constexpr uint64_t kLarge = 10 << 20;
-  constexpr uint64_t kPart = 12;
-  return bytes < kLarge || !order.is_spread() || range->bytes - bytes > bytes / kPart;
+  return !order.is_spread() || range->bytes - bytes > most_left(bytes);
 }
 
-// Among pending ranges, the best fit; ties go to the one freed first, whose work is done first. Pending
-// ranges are not merged as long as one fits: the neighbour may have a newer stamp.
+// Among pending ranges, the best fit; of those that fit about as well, the one freed first, whose work is
+// done first. Pending ranges are not merged as long as one fits: the neighbour may have a newer stamp.
 Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit,
                            order::LaneName sole, Cut cut) {
   const uint64_t most = most_for(bytes);
@@ -84,12 +89,13 @@ Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::
 Range* Ranges::best_pending_locked(uint64_t bytes, Epoch limit, order::LaneName sole) {
   Range* best = nullptr;
   const uint64_t most = most_for(bytes);
+  const uint64_t slack = most_left(bytes);
   for (RangeLink* link = pending_.next; link != &pending_; link = link->next) {
     Range* const range = static_cast<Range*>(link);
     if (range->stamp > limit) break;
     if (range->bytes < bytes || range->bytes > most) continue;
     if (sole != order::LaneName::kNone && range->sole != sole) continue;
-    if (best == nullptr || range->bytes < best->bytes) best = range;
+    if (best == nullptr || range->bytes + slack < best->bytes) best = range;
   }
   return best;
 }
