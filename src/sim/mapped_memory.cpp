@@ -49,7 +49,7 @@ CUmemGenericAllocationHandle adopt_physical(PhysicalMemory memory) {
   MappedMemory& all = mapped_memory();
   memory.block_id = all.next_block_id++;
   const CUmemGenericAllocationHandle handle = all.next_handle++;
-  all.physical[handle] = std::move(memory);
+  all.physical[handle] = memory;
   state().note_usage();
   return handle;
 }
