@@ -29,7 +29,6 @@ namespace {
 bool is_small(uint64_t bytes) { return bytes <= SizeClasses::kLargestKept; }
 
 constexpr uint64_t kLarge = 10 << 20;
-constexpr uint64_t kVeryLarge = 48 << 20;
 
 }  // namespace
 

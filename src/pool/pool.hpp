@@ -29,6 +29,9 @@ using allocator::Status;
 using allocator::Taint;
 using upstream::InFlight;
 
+// To wait for the last work on such a block takes long.
+inline constexpr uint64_t kVeryLarge = 48 << 20;
+
 class Pool {
  public:
   // `mapping`: segments are mapped; null: they are allocations of the driver.
@@ -214,6 +217,7 @@ class Pool {
   struct Run;
   void gather(uint64_t enough, const Search& search, Moving* out);
   Status map_run(Search* search, Run* run);
+  Status map_run_of(Moving* moving, Search* search, Run* run);
   void note_returned(Search* search);
   void drop_run(const Run& run);
   void put_back(Segment* segment);
@@ -222,6 +226,10 @@ class Pool {
   uint64_t most_of_chunk(uint64_t run) const;
   uint64_t run_bytes(uint64_t need) const;
   bool may_exceed(uint64_t bytes) const;
+  bool should_grow(uint64_t bytes) const;
+  bool may_grow(uint64_t bytes) const;
+  void note_moved(size_t chunks, uint64_t bytes);
+  void forget_moves();
   uint64_t release_chunks(Ranges::Leaving which);
   uint64_t release_idle_chunks(const allocator::Idle& which, uint64_t now_ms);
   uint64_t largest_split(uint64_t need) const;
@@ -281,6 +289,9 @@ class Pool {
   std::atomic<uint64_t> last_need_{0};       // for which the last segment was taken, in whole pages
   std::atomic<uint64_t> equal_segments_{0};  // how many in a row were taken for this need
   std::atomic<uint64_t> unfinished_{0};      // bytes freed since a free last waited, where reuse is exact
+  std::atomic<uint64_t> moved_{0};           // chunks, since more was handed out at once than ever before
+  std::atomic<uint64_t> largest_moved_{0};   // the largest run they were moved for
+  std::atomic<uint64_t> peak_at_move_{0};    // that most, at the last move
   std::atomic<uint64_t> spread_{0};          // bytes taken so that streams need not wait for each other
   std::atomic<bool> newly_tainted_{false};   // a segment was, since the last one was taken
   std::atomic<bool> is_ending_{false};

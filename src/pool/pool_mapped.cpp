@@ -44,12 +44,50 @@ bool Pool::may_exceed(uint64_t bytes) const {
   return ranges_.reserved() + bytes <= peak + peak / kShare;
 }
 
+// A program that repeats itself would move the same memory again and again. If moves go on while the most
+// that was handed out at once stays the same, the largest block they were made for gets new memory instead,
+// if it comes again soon and may have it; else any.
+bool Pool::should_grow(uint64_t bytes) const {
+  constexpr uint64_t kFewMoves = 32;
+  const uint64_t moved = moved_.load(std::memory_order_relaxed);
+  const uint64_t largest = largest_moved_.load(std::memory_order_relaxed);
+  return moved > kFewMoves && may_grow(bytes) &&
+         (bytes >= largest || moved > 2 * kFewMoves || !may_grow(largest));
+}
+
+// Within a small share of that most. Where streams take turns, a larger one: they have it with the driver's
+// segments, too, and a very large block counts as what is taken so that they need not wait.
+bool Pool::may_grow(uint64_t bytes) const {
+  constexpr uint64_t kShare = 24;
+  constexpr uint64_t kShareOfTurns = 16;
+  constexpr uint64_t kShareOfVeryLarge = 6;
+  const uint64_t peak = ranges_.peak_taken();
+  const bool are_turns = order().lanes_in_turns() > 1;
+  if (are_turns && bytes >= kVeryLarge)
+    return spread_.load(std::memory_order_relaxed) + bytes <= peak / kShareOfVeryLarge;
+  return ranges_.reserved() + bytes <= peak + peak / (are_turns ? kShareOfTurns : kShare);
+}
+
+void Pool::note_moved(size_t chunks, uint64_t bytes) {
+  const uint64_t peak = ranges_.peak_taken();
+  if (peak_at_move_.exchange(peak, std::memory_order_relaxed) != peak) forget_moves();
+  moved_.fetch_add(chunks, std::memory_order_relaxed);
+  if (bytes > largest_moved_.load(std::memory_order_relaxed))
+    largest_moved_.store(bytes, std::memory_order_relaxed);
+}
+
+void Pool::forget_moves() {
+  moved_.store(0, std::memory_order_relaxed);
+  largest_moved_.store(0, std::memory_order_relaxed);
+}
+
 // Free memory on its way to another place: out of all records, mapped where it was.
 struct Pool::Moving {
   static constexpr size_t kMost = 64;
   std::array<Segment*, kMost> segments = {};
   std::array<mapped::Part, kMost> parts = {};
   size_t count = 0;
+  size_t chunks = 0;
   uint64_t bytes = 0;
   bool is_all = false;  // there is no more
   // Of its last work.
@@ -73,7 +111,6 @@ void Pool::gather(uint64_t enough, const Search& search, Moving* out) {
   const order::LaneName lane = leans ? search.lane : order::LaneName::kNone;
   order::Reach reach = lane == order::LaneName::kNone ? order::Reach::kCheap : order::Reach::kOwn;
   if (leans && search.reach == order::Reach::kAll) reach = order::Reach::kAll;
-  size_t chunks = 0;
   out->sole = lane;
   while (out->bytes < enough && out->count < Moving::kMost) {
     const order::Reach now = may_exceed(enough) ? order::Reach::kCheap : reach;
@@ -81,13 +118,14 @@ void Pool::gather(uint64_t enough, const Search& search, Moving* out) {
     out->is_all = segment == nullptr;
     if (out->is_all) return;
     const mapped::Part part{segment->start, segment->bytes};
-    chunks += space_.count_chunks(part);
-    if (!space_.may_move(chunks)) {
+    const size_t chunks = space_.count_chunks(part);
+    if (!space_.may_move(out->chunks + chunks)) {
       put_back(segment);
       return;
     }
     out->segments[out->count] = segment;
     out->parts[out->count++] = part;
+    out->chunks += chunks;
     out->bytes += part.bytes;
     const Range& range = *segment->lowest();
     if (range.stamp > order().done() && range.sole != lane) out->sole = order::LaneName::kNone;
@@ -96,29 +134,47 @@ void Pool::gather(uint64_t enough, const Search& search, Moving* out) {
 }
 
 // Maps a run of at least so many bytes, there or anywhere (0). What is free serves nobody where it is, so it
-// moves here first, unless new memory is wanted; what there is more of it goes back to the driver, and new
-// memory is the rest.
+// moves here first, unless new memory is better and the driver gives it.
 // pre: no stream captures.
 Status Pool::map_run(Search* search, Run* run) {
-  Moving moving{.is_all = search->wants_new};
-  if (!search->wants_new) gather(run->bytes, *search, &moving);
-  const uint64_t more = run->bytes - std::min(run->bytes, moving.bytes);
-  if (more != 0 && !moving.is_all) release_chunks({.enough = more});
+  const Address start = run->start;
+  const bool grows = !search->wants_new && should_grow(run->bytes);
+  if (search->wants_new || grows) {
+    Moving none{.is_all = true};
+    const Status status = map_run_of(&none, search, run);
+    if (!grows) return status;
+    forget_moves();
+    const bool is_spread = order().lanes_in_turns() > 1 && run->bytes >= kVeryLarge;
+    if (status == kSuccess && is_spread) spread_.fetch_add(run->bytes, std::memory_order_relaxed);
+    if (status != kOutOfMemory) return status;
+    run->start = start;
+  }
+  Moving moving;
+  gather(run->bytes, *search, &moving);
+  const Status status = map_run_of(&moving, search, run);
+  if (status == kSuccess && moving.chunks != 0) note_moved(moving.chunks, run->bytes);
+  return status;
+}
+
+// Of what moves there and, for the rest, new memory. What else is free goes back to the driver for it.
+Status Pool::map_run_of(Moving* moving, Search* search, Run* run) {
+  const uint64_t more = run->bytes - std::min(run->bytes, moving->bytes);
+  if (more != 0 && !moving->is_all) release_chunks({.enough = more});
   const uint64_t most = more == 0 ? 0 : most_of_chunk(more);
   const Status status =
-      space_.map({moving.parts.data(), moving.count, moving.stamp, more, most}, &run->start);
-  for (size_t i = 0; i < moving.count; ++i) {
+      space_.map({moving->parts.data(), moving->count, moving->stamp, more, most}, &run->start);
+  for (size_t i = 0; i < moving->count; ++i) {
     if (status == kSuccess) {
-      ranges_.forget(moving.segments[i]);
+      ranges_.forget(moving->segments[i]);
     } else {
-      put_back(moving.segments[i]);
+      put_back(moving->segments[i]);
       note_returned(search);
     }
   }
   if (status != kSuccess) return status;
-  run->bytes = moving.bytes + more;
-  run->stamp = order::kMoves ? moving.stamp : 0;
-  run->sole = moving.sole;
+  run->bytes = moving->bytes + more;
+  run->stamp = order::kMoves ? moving->stamp : 0;
+  run->sole = moving->sole;
   allocated_segments_.fetch_add(1, std::memory_order_relaxed);
   newly_tainted_.store(false, std::memory_order_relaxed);
   unmap_left();

@@ -150,6 +150,46 @@ TEST_CASE_METHOD(Moves, "a context that ends leaves no place of what has moved")
   CHECK(mapping.reserved.empty());
 }
 
+namespace {
+
+// A program that asks for the same blocks in every round, in a pool that holds much else.
+struct Rounds : MappedWorld {
+  Rounds() {
+    for (int i = 0; i < 32; ++i) allocate(32 * kMiB);
+    round();
+  }
+  // Every other one of a row makes room for blocks twice as large.
+  void round() {
+    std::vector<driver::Address> row, twice;
+    for (int i = 0; i < 8; ++i) row.push_back(allocate(8 * kMiB));
+    for (int i = 0; i < 8; i += 2) free(row[i]);
+    for (int i = 0; i < 2; ++i) twice.push_back(allocate(16 * kMiB));
+    for (int i = 1; i < 8; i += 2) free(row[i]);
+    for (const driver::Address block : twice) free(block);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(Rounds, "memory does not move round after round: the program gets a little more") {
+  const uint64_t at_first = driver.reserved;
+  for (int i = 0; i < 60; ++i) round();
+  const uint64_t maps = mapping.maps;
+  for (int i = 0; i < 20; ++i) round();
+  CHECK(mapping.maps == maps);
+  CHECK(driver.reserved > at_first);
+  CHECK(driver.reserved <= at_first + at_first / 20);
+}
+
+TEST_CASE_METHOD(Rounds, "on a full device memory moves round after round, and nothing waits") {
+  driver.capacity = driver.reserved;
+  for (int i = 0; i < 60; ++i) round();
+  const uint64_t maps = mapping.maps;
+  for (int i = 0; i < 20; ++i) round();
+  CHECK(mapping.maps > maps);
+  CHECK(driver.synchronisations == 0);
+}
+
 TEST_CASE_METHOD(MappedWorld, "where more would move than is recorded, new memory serves") {
   std::vector<driver::Address> kept;
   std::vector<driver::Address> freed;
