@@ -82,6 +82,12 @@ class Timeline {
   LaneName sole_since(uint64_t taken) const {
     return reuse() == Reuse::kLean ? turns_.sole_since(taken) : LaneName::kNone;
   }
+  // The same for a block that is given back now.
+  LaneName sole_at_last(uint64_t taken) {
+    const LaneName sole = sole_since(taken);
+    if (sole != LaneName::kNone) turns_.note_chance();
+    return sole;
+  }
 
   // Around every call that submits work to `lane`, which is `stream`. False: the work must not be submitted,
   // because it cannot be ordered after older work on the same memory. Only a failed driver causes that.

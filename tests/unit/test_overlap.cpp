@@ -330,6 +330,24 @@ TEST_CASE_METHOD(TurnsWorld, "a full device is not asked for more whenever strea
   CHECK(asked == early);
 }
 
+TEST_CASE_METHOD(PoolWorld, "streams that take turns are told apart however long the device has kept up") {
+  constexpr int kTurns = 10'000, kBlocks = 3;
+  for (int i = 0; i < kTurns; ++i) {
+    std::vector<driver::Address> blocks;
+    for (int k = 0; k < kBlocks; ++k) {
+      blocks.push_back(allocate((16 + k) * kMiB));
+      work(i % 2 == 0 ? kS : kT);
+    }
+    for (const driver::Address block : blocks) free(block);
+    driver.finish();
+    time().advance();
+  }
+  const uint64_t turn = time().turns().now();
+  work(kS);
+  CHECK(time().turns().now() > turn);
+  CHECK(time().sole_since(time().turns().now()) != order::LaneName::kNone);
+}
+
 TEST_CASE_METHOD(PoolWorld, "no stream waits for a block that another thread keeps while others lie free") {
   constexpr uint64_t kBytes = 32 * kMiB;
   std::vector<driver::Address> large;
