@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains one model with several libraries at once, a round of each in turn, and prints how the rounds compare.
 
-Usage: tests/gpu/interleave.py TASK MODE=LIBRARY[,NAME=VALUE...] ... [--rounds 40] [--json FILE]
+Usage: tests/gpu/interleave.py TASK MODE=LIBRARY[,NAME=VALUE...] ... [--rounds 40] [--steps N] [--json FILE]
 A library may be empty: PyTorch's own cache. The first is what the others are compared with.
 All processes live side by side, but only the one whose turn it is has work, so that what else happens on the machine meets
 all alike: the machine's pace drifts by tens of percents within a minute, which no row of whole runs averages out.
@@ -46,10 +46,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--warm-up", type=int, default=6)
     parser.add_argument("--times", type=int, default=1, help="so many times larger batches, so that the device sets the pace")
+    parser.add_argument("--steps", type=int, help="steps of a round, for the programs of two_streams.py")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     processes = {}
-    command = [*program_of(options.task), *(["--times", str(options.times)] if options.times > 1 else [])]
+    command = [*program_of(options.task), *(["--times", str(options.times)] if options.times > 1 else []),
+               *(["--steps", str(options.steps)] if options.steps else [])]
     for mode in options.modes:
         name, _, how = mode.partition("=")
         library, *settings = how.split(",")
