@@ -5,18 +5,23 @@
 namespace cupool::order {
 
 void Seals::push(Epoch epoch, Lane lanes) {
-  if (count_ > kMost) thin_out();
+  constexpr Epoch kTimesMean = 4;
+  if (count_ > kMost) {
+    Epoch apart = kTimesMean * (newest().epoch - at(0).epoch) / count_;
+    for (; count_ > kMost; apart *= 2) thin_out(apart);
+  }
   at(count_++) = {epoch, lanes, nullptr, false};
   lanes_ = unite(lanes_, lanes);
 }
 
-// All along the list, so that a stream waits a little longer for old work, never for all there is. The oldest
-// stays: it is the next to be done. A seal that work may wait for merges only into another such seal; any
-// other may merge into any.
-void Seals::thin_out() {
+// Lets seals pass into their successors all along the list, evenly by epoch, so that a stream waits a little
+// longer for old work, never for all there is. The oldest stays: it is the next to be done. A seal that work
+// may wait for merges only into another such seal; any other may merge into any.
+void Seals::thin_out(Epoch apart) {
   size_t kept = 1;
   for (size_t i = 1; i < count_; ++i) {
-    const bool merges = i + 1 < count_ && (at(i + 1).in_free || !at(i).in_free);
+    const bool merges = i + 1 < count_ && (at(i + 1).in_free || !at(i).in_free) &&
+                        at(i + 1).epoch - at(kept - 1).epoch <= apart;
     if (merges) {
       at(i + 1).lanes = unite(at(i + 1).lanes, at(i).lanes);
       give_event(at(i).event);

@@ -26,8 +26,8 @@ class Seals {
   // many pieces of work a stream.
   static constexpr size_t kMost = 511;
 
-  // Adds a closed epoch; nothing is recorded yet. If the list is full, about every other seal is dropped: its
-  // successor covers the same work and takes over its lanes.
+  // Adds a closed epoch; nothing is recorded yet. If the list is full, a good part of the seals is dropped,
+  // all along: each one's successor covers the same work and takes over its lanes.
   void push(Epoch epoch, Lane lanes);
   Seal& newest() { return at(count_ - 1); }
 
@@ -61,7 +61,7 @@ class Seals {
   const Seal& at(size_t index) const { return ring_[(oldest_ + index) % ring_.size()]; }
   // The first from an epoch on.
   size_t find(Epoch epoch) const;
-  void thin_out();
+  void thin_out(Epoch apart);
   void recount_lanes() { lanes_ = lanes_up_to(~Epoch{0}); }
 
   std::array<Seal, kMost + 1> ring_{};

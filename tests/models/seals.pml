@@ -12,7 +12,7 @@ inline remove(epoch) {
   event[epoch] = 0
 }
 
-/* About every other one passes into its successor: what work may wait for passes only into another such seal. The code
+/* Every other one passes into its successor: what work may wait for passes only into another such seal. The code
    spares the oldest, so that its end is known soon; here there are too few for that, and no rule depends on it. */
 inline make_room() {
   i = 0;

@@ -363,7 +363,8 @@ TEST_CASE_METHOD(OrderWorld, "however many seals are under way, each block's wai
   // The program's waits and stream-ordered frees stand between them.
   const int between = GENERATE(0, 1, 2);
   std::vector<Epoch> waits;
-  for (size_t i = 0; i < 3 * order::Seals::kMost; ++i) {
+  const size_t count = GENERATE(1u, 3u, 16u) * order::Seals::kMost;
+  for (size_t i = 0; i < count; ++i) {
     app.work(kS);
     if (between == 1 && i % 2 == 0) waits.push_back(time.begin_wait(Lane::kMany));
     if (between == 2 && i % 2 == 0) time.seal_for_completion();
@@ -377,7 +378,7 @@ TEST_CASE_METHOD(OrderWorld, "however many seals are under way, each block's wai
     const size_t waited_for = driver.stream_waits.back().record;
     REQUIRE(waited_for >= pieces[i].record);
     // They lose precision all along: no block's work is waited for with all that came later.
-    CHECK(waited_for - pieces[i].record <= order::Seals::kMost);
+    CHECK(waited_for - pieces[i].record <= 8 * driver.made.size() / order::Seals::kMost);
   }
   // One that failed and one that did not, both merged long ago.
   if (between == 1) time.end_wait(waits[100], false);
