@@ -23,6 +23,9 @@ uint64_t most_left(uint64_t bytes) {
   return bytes < kLarge ? 0 : bytes / kPart;
 }
 
+// Ranges that differ by less fit as well. Not more: the larger one may be just what another block needs.
+uint64_t least_difference(uint64_t bytes) { return bytes / 1024; }
+
 }  // namespace
 
 // A range above the split limit serves only blocks that are themselves above it, or that leave nothing over.
@@ -89,13 +92,13 @@ Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::
 Range* Ranges::best_pending_locked(uint64_t bytes, Epoch limit, order::LaneName sole) {
   Range* best = nullptr;
   const uint64_t most = most_for(bytes);
-  const uint64_t slack = most_left(bytes);
+  const uint64_t same = least_difference(bytes);
   for (RangeLink* link = pending_.next; link != &pending_; link = link->next) {
     Range* const range = static_cast<Range*>(link);
     if (range->stamp > limit) break;
     if (range->bytes < bytes || range->bytes > most) continue;
     if (sole != order::LaneName::kNone && range->sole != sole) continue;
-    if (best == nullptr || range->bytes + slack < best->bytes) best = range;
+    if (best == nullptr || range->bytes + same < best->bytes) best = range;
   }
   return best;
 }

@@ -330,6 +330,28 @@ TEST_CASE_METHOD(TurnsWorld, "a full device is not asked for more whenever strea
   CHECK(asked == early);
 }
 
+TEST_CASE_METHOD(PoolWorld, "a device with room for two blocks of about one size holds both, in any order") {
+  if (GENERATE(false, true)) use_mapped();
+  constexpr uint64_t kOne = 96 * kMiB, kOther = 104 * kMiB;
+  driver::Address one = allocate(kOne), other = allocate(kOther);
+  driver.capacity = driver.reserved;
+  const auto work_on_both = [&] {
+    work(kS);
+    work(kT);
+  };
+  for (int i = 0; i < 40; ++i) {
+    work_on_both();
+    free(other);
+    work_on_both();
+    free(one);
+    work_on_both();
+    one = allocate(kOne);
+    work(kS);
+    other = allocate(kOther);
+  }
+  CHECK(driver.synchronisations == 0);
+}
+
 TEST_CASE_METHOD(PoolWorld, "streams that take turns are told apart however long the device has kept up") {
   constexpr int kTurns = 10'000, kBlocks = 3;
   for (int i = 0; i < kTurns; ++i) {
