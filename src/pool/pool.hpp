@@ -217,6 +217,7 @@ class Pool {
   struct Run;
   void gather(uint64_t enough, const Search& search, Moving* out);
   Status map_run(Search* search, Run* run);
+  bool grow_run(Search* search, Run* run);
   Status map_run_of(Moving* moving, Search* search, Run* run);
   void note_returned(Search* search);
   void drop_run(const Run& run);
@@ -226,7 +227,7 @@ class Pool {
   uint64_t most_of_chunk(uint64_t run) const;
   uint64_t run_bytes(uint64_t need) const;
   bool may_exceed(uint64_t bytes) const;
-  bool should_grow(uint64_t bytes) const;
+  bool should_grow(uint64_t bytes);
   bool may_grow(uint64_t bytes) const;
   void note_moved(size_t chunks, uint64_t bytes);
   void forget_moves();
@@ -289,11 +290,13 @@ class Pool {
   std::atomic<uint64_t> last_need_{0};       // for which the last segment was taken, in whole pages
   std::atomic<uint64_t> equal_segments_{0};  // how many in a row were taken for this need
   std::atomic<uint64_t> unfinished_{0};      // bytes freed since a free last waited, where reuse is exact
-  std::atomic<uint64_t> moved_{0};           // chunks, since more was handed out at once than ever before
-  std::atomic<uint64_t> largest_moved_{0};   // the largest run they were moved for
-  std::atomic<uint64_t> peak_at_move_{0};    // that most, at the last move
-  std::atomic<uint64_t> spread_{0};          // bytes taken so that streams need not wait for each other
-  std::atomic<bool> newly_tainted_{false};   // a segment was, since the last one was taken
+  static constexpr uint64_t kFewMoves = 32;
+  std::atomic<uint64_t> moved_{0};              // chunks, since more was handed out at once than ever before
+  std::atomic<uint64_t> few_moves_{kFewMoves};  // so many are too few to take more memory instead
+  std::atomic<uint64_t> largest_moved_{0};      // the largest run they were moved for
+  std::atomic<uint64_t> peak_at_move_{0};       // that most, at the last move
+  std::atomic<uint64_t> spread_{0};             // bytes taken so that streams need not wait for each other
+  std::atomic<bool> newly_tainted_{false};      // a segment was, since the last one was taken
   std::atomic<bool> is_ending_{false};
   mapped::Space space_;  // large, so after all that the hot path reads
 };

@@ -46,20 +46,23 @@ bool Pool::may_exceed(uint64_t bytes) const {
 
 // A program that repeats itself would move the same memory again and again. If moves go on while the most
 // that was handed out at once stays the same, the largest block they were made for gets new memory instead,
-// if it comes again soon and may have it; else any.
-bool Pool::should_grow(uint64_t bytes) const {
-  constexpr uint64_t kFewMoves = 32;
-  const uint64_t moved = moved_.load(std::memory_order_relaxed);
+// if it comes again soon and may have it; else any. One thread at a time.
+bool Pool::should_grow(uint64_t bytes) {
+  const uint64_t few = few_moves_.load(std::memory_order_relaxed);
+  uint64_t moved = moved_.load(std::memory_order_relaxed);
   const uint64_t largest = largest_moved_.load(std::memory_order_relaxed);
-  return moved > kFewMoves && may_grow(bytes) &&
-         (bytes >= largest || moved > 2 * kFewMoves || !may_grow(largest));
+  if (moved <= few || !may_grow(bytes)) return false;
+  if (bytes < largest && moved <= 2 * few && may_grow(largest)) return false;
+  return moved_.compare_exchange_strong(moved, 0, std::memory_order_relaxed);
 }
 
 // Within a small share of that most. Where streams take turns, a larger one: they have it with the driver's
 // segments, too, and a very large block counts as what is taken so that they need not wait.
 bool Pool::may_grow(uint64_t bytes) const {
+  // Where the user limits what is kept, it would go back soon.
+  if (max_cached_.load(std::memory_order_relaxed) < device_bytes_) return false;
   constexpr uint64_t kShare = 24;
-  constexpr uint64_t kShareOfTurns = 16;
+  constexpr uint64_t kShareOfTurns = 14;
   constexpr uint64_t kShareOfVeryLarge = 6;
   const uint64_t peak = ranges_.peak_taken();
   const bool are_turns = order().lanes_in_turns() > 1;
@@ -79,6 +82,7 @@ void Pool::note_moved(size_t chunks, uint64_t bytes) {
 void Pool::forget_moves() {
   moved_.store(0, std::memory_order_relaxed);
   largest_moved_.store(0, std::memory_order_relaxed);
+  few_moves_.store(kFewMoves, std::memory_order_relaxed);
 }
 
 // Free memory on its way to another place: out of all records, mapped where it was.
@@ -137,23 +141,34 @@ void Pool::gather(uint64_t enough, const Search& search, Moving* out) {
 // moves here first, unless new memory is better and the driver gives it.
 // pre: no stream captures.
 Status Pool::map_run(Search* search, Run* run) {
-  const Address start = run->start;
-  const bool grows = !search->wants_new && should_grow(run->bytes);
-  if (search->wants_new || grows) {
-    Moving none{.is_all = true};
-    const Status status = map_run_of(&none, search, run);
-    if (!grows) return status;
-    forget_moves();
-    const bool is_spread = order().lanes_in_turns() > 1 && run->bytes >= kVeryLarge;
-    if (status == kSuccess && is_spread) spread_.fetch_add(run->bytes, std::memory_order_relaxed);
-    if (status != kOutOfMemory) return status;
-    run->start = start;
-  }
-  Moving moving;
+  Moving moving{.is_all = search->wants_new};
+  if (search->wants_new) return map_run_of(&moving, search, run);
+  if (should_grow(run->bytes) && grow_run(search, run)) return kSuccess;
   gather(run->bytes, *search, &moving);
   const Status status = map_run_of(&moving, search, run);
   if (status == kSuccess && moving.chunks != 0) note_moved(moving.chunks, run->bytes);
   return status;
+}
+
+// Of new memory, if the device has it to spare: a refusal would come when all there is was taken, and others
+// would be refused meanwhile. After one, more moves come first, twice as many each time.
+bool Pool::grow_run(Search* search, Run* run) {
+  const Run asked = *run;
+  const bool counts = order().lanes_in_turns() > 1 && asked.bytes >= kVeryLarge;
+  if (counts) spread_.fetch_add(asked.bytes, std::memory_order_relaxed);
+  Moving none{.is_all = true};
+  size_t free = 0;
+  size_t total = 0;
+  if (upstream_.driver().memory(&free, &total) == kSuccess && free >= 2 * asked.bytes &&
+      map_run_of(&none, search, run) == kSuccess) {
+    forget_moves();
+    return true;
+  }
+  *run = asked;
+  if (counts) spread_.fetch_sub(asked.bytes, std::memory_order_relaxed);
+  const uint64_t few = few_moves_.load(std::memory_order_relaxed);
+  few_moves_.store(std::min(2 * few, uint64_t{1} << 30), std::memory_order_relaxed);
+  return false;
 }
 
 // Of what moves there and, for the rest, new memory. What else is free goes back to the driver for it.

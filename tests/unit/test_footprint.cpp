@@ -228,7 +228,7 @@ TEST_CASE("with mapped segments a program that repeats itself comes to rest") {
         const uint64_t now = program.run_again(trace);
         if (i >= kTimes - kLast) calls += now;
       }
-      CHECK(calls / kLast <= 150);
+      CHECK(calls / kLast <= 100);
     }
   }
 }

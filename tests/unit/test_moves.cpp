@@ -190,6 +190,40 @@ TEST_CASE_METHOD(Rounds, "on a full device memory moves round after round, and n
   CHECK(driver.synchronisations == 0);
 }
 
+TEST_CASE_METHOD(Rounds, "a nearly full device is not asked for more") {
+  driver.capacity = driver.reserved + 14 * kMiB;
+  uint64_t asked = 0;
+  mapping.on_create = [&] { ++asked; };
+  for (int i = 0; i < 100; ++i) round();
+  CHECK(asked == 0);
+}
+
+TEST_CASE_METHOD(Rounds, "where a user limits what is kept nothing comes to go back at once") {
+  pool().set_max_cached(64 * kMiB);
+  const uint64_t creates = mapping.creates;
+  for (int i = 0; i < 100; ++i) round();
+  CHECK(mapping.creates == creates);
+}
+
+TEST_CASE_METHOD(Rounds, "if the driver cannot make more memory, what there is moves on") {
+  mapping.fail_create = driver::kUnknown;
+  for (int i = 0; i < 100; ++i) round();
+  CHECK(pool().space().serves());
+  CHECK(driver.allocations == 0);
+}
+
+TEST_CASE_METHOD(Rounds, "a thread that needs a move while another is given more gets no more, too") {
+  int asked = 0;
+  driver::Address other = 0;
+  mapping.on_create = [&] {
+    if (++asked == 1) std::thread([&] { memory.allocate(context, 16 * kMiB, &other); }).join();
+  };
+  for (int i = 0; asked == 0 && i < 100; ++i) round();
+  CHECK(other != 0);
+  // The chunks of one block.
+  CHECK(asked == 4);
+}
+
 TEST_CASE_METHOD(MappedWorld, "where more would move than is recorded, new memory serves") {
   std::vector<driver::Address> kept;
   std::vector<driver::Address> freed;
