@@ -12,35 +12,36 @@ inline remove(epoch) {
   event[epoch] = 0
 }
 
-/* Every other one passes into its successor: what work may wait for passes only into another such seal. The code
-   spares the oldest, so that its end is known soon; here there are too few for that, and no rule depends on it. */
+/* The newest two that can be one become one: what work may wait for passes only into another such seal. */
 inline make_room() {
   i = 0;
   for (k : 1 .. EPOCHS) { if :: kind[k] != 0 -> i++ :: else fi }
   if
   :: i > MOST ->
-    i = 0; /* the one that may pass into the next */
-    k = 1;
+    i = 0;
+    k = EPOCHS;
     do
-    :: k <= EPOCHS && kind[k] == 0 -> k++
+    :: k > 0 && kind[k] == 0 -> k--
 #ifdef WITHOUT_MERGE_KIND
-    :: k <= EPOCHS && kind[k] != 0 && i == 0 -> i = k; k++
-    :: k <= EPOCHS && kind[k] != 0 && i != 0 ->
+    :: k > 0 && kind[k] != 0 && i != 0 -> break
+    :: k > 0 && kind[k] != 0 && i == 0 -> i = k; k--
 #else
-    :: k <= EPOCHS && kind[k] != 0 && (i == 0 || (kind[i] == IN_FREE && kind[k] != IN_FREE)) -> i = k; k++
-    :: k <= EPOCHS && kind[k] != 0 && i != 0 && !(kind[i] == IN_FREE && kind[k] != IN_FREE) ->
+    :: k > 0 && kind[k] != 0 && i != 0 && !(kind[k] == IN_FREE && kind[i] != IN_FREE) -> break
+    :: k > 0 && kind[k] != 0 && (i == 0 || (kind[k] == IN_FREE && kind[i] != IN_FREE)) -> i = k; k--
 #endif
+    :: k == 0 -> break
+    od;
+    if
+    :: k > 0 ->
 #ifndef WITHOUT_MERGE_LANES
-      lanes[k] = UNITE(lanes[k], lanes[i]);
+      lanes[i] = UNITE(lanes[i], lanes[k]);
 #endif
 #ifdef WITHOUT_MERGE_EVENT
-      event[k] = event[i];
+      event[i] = event[k];
 #endif
-      remove(i);
-      i = 0;
-      k++
-    :: k > EPOCHS -> break
-    od
+      remove(k)
+    :: else
+    fi
   :: else
   fi;
   i = 0;
