@@ -196,6 +196,7 @@ constexpr Chapter kChapters[] = {
     {"answers", facts::answers},
     {"blocking", facts::blocking},
     {"order", facts::order},
+    {"gone", facts::gone},
     {"streams", facts::streams},
     {"capture", facts::capture},
     {"contexts", facts::contexts},

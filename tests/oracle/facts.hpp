@@ -93,6 +93,7 @@ void contexts();
 void proc_address();
 void illegal();
 void order();
+void gone();
 void streams();
 void capture();
 void ipc();

@@ -28,6 +28,39 @@ void order() {
   }
 }
 
+// A context event covers the work of streams that were destroyed before it was recorded, and is not done
+// before an older one.
+void gone() {
+  Device d;
+  for (int i = 0; i < 20; ++i) {
+    CUstream first = new_stream(i % 2 == 0 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
+    CUstream later = new_stream();
+    CUevent last_words = new_event(), before = new_event(), after = new_event();
+    CUdeviceptr p = allocate(1 << 20);
+    for (int k = 0; k < 16; ++k) MUST(d.launch_spin(first));
+    d.launch_fill(first, p, 1 << 20, 9);
+    MUST(cuEventRecord(last_words, first));
+    MUST(cuCtxRecordEvent(d.context, before));
+    MUST(cuStreamDestroy_v2(first));
+    MUST(cuCtxRecordEvent(d.context, after));
+    unsigned char byte = 0;
+    if (i % 4 < 2) {
+      MUST(cuEventSynchronize(after));
+      EXPECT(cuEventQuery(before), CUDA_SUCCESS);
+      EXPECT(cuEventQuery(last_words), CUDA_SUCCESS);
+    } else {
+      MUST(cuStreamWaitEvent(later, after, 0));
+      MUST(cuMemcpyDtoHAsync_v2(&byte, p + 1000, 1, later));
+      MUST(cuStreamSynchronize(later));
+      EXPECT(byte, 9);
+    }
+    MUST(cuCtxSynchronize());
+    MUST(cuMemFree_v2(p));
+    for (CUevent event : {last_words, before, after}) MUST(cuEventDestroy_v2(event));
+    MUST(cuStreamDestroy_v2(later));
+  }
+}
+
 namespace {
 
 // Fills on one stream after a while, reads on another at once; what was read.

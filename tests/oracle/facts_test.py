@@ -20,6 +20,9 @@ class FactsTest(harness.TestCase):
     def test_a_context_event_covers_every_stream_and_a_context_wait_every_later_one(self):
         self.assert_true("order")
 
+    def test_a_context_event_covers_streams_that_are_gone_and_all_that_an_older_one_covers(self):
+        self.assert_true("gone")
+
     def test_the_legacy_stream_orders_with_blocking_streams_and_with_no_others(self):
         self.assert_true("streams", seeds=8)
 
