@@ -16,13 +16,6 @@ namespace {
 // Cutting such a range would leave none for the next large block.
 bool is_much_larger(const Range* range, uint64_t bytes) { return range->bytes >= 2 * bytes; }
 
-// So much more than it needs may a block have where streams overlap.
-uint64_t most_left(uint64_t bytes) {
-  constexpr uint64_t kLarge = 10 << 20;
-  constexpr uint64_t kPart = 12;
-  return bytes < kLarge ? 0 : bytes / kPart;
-}
-
 // Ranges that differ by less fit as well. Not more: the larger one may be just what another block needs.
 uint64_t least_difference(uint64_t bytes) { return bytes / 1024; }
 
@@ -63,11 +56,13 @@ Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach r
 // Where streams overlap, a remainder stays unmerged for long. A small one is better left with a large block:
 // batches of slightly different sizes then fit into each other's place.
 bool Ranges::is_worth_cutting(const Range* range, uint64_t bytes, const order::Timeline& order) {
-  return !order.is_spread() || range->bytes - bytes > most_left(bytes);
+  constexpr uint64_t kLarge = 10 << 20;
+  constexpr uint64_t kPart = 12;
+  return bytes < kLarge || !order.is_spread() || range->bytes - bytes > bytes / kPart;
 }
 
-// Among pending ranges, the best fit; of those that fit about as well, the one freed first, whose work is
-// done first. Pending ranges are not merged as long as one fits: the neighbour may have a newer stamp.
+// Among pending ranges, the best fit; of those that fit as well, the one freed first, whose work is done
+// first. Pending ranges are not merged as long as one fits: the neighbour may have a newer stamp.
 Range* Ranges::find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit,
                            order::LaneName sole, Cut cut) {
   const uint64_t most = most_for(bytes);
