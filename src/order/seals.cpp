@@ -2,92 +2,118 @@
 // seals.hpp. Calls the driver for events only.
 #include "order/seals.hpp"
 
-#include <algorithm>
-
-#include "order/rules.hpp"
-
 namespace cupool::order {
 
 void Seals::push(Epoch epoch, Lane lanes) {
-  make_room();
-  pending_[count_++] = {epoch, lanes, nullptr, false};
-}
-
-// A seal that work may wait for merges only into another such seal; any other may merge into any.
-void Seals::make_room() {
-  for (size_t i = count_ - 1; count_ > kMost && i-- > 0;) {
-    if (pending_[i].in_free && !pending_[i + 1].in_free) continue;
-    pending_[i + 1].lanes = unite(pending_[i + 1].lanes, pending_[i].lanes);
-    give_event(pending_[i].event);
-    remove(i);
+  constexpr Epoch kTimesMean = 4;
+  if (count_ > kMost) {
+    Epoch apart = kTimesMean * (newest().epoch - at(0).epoch) / count_;
+    for (; count_ > kMost; apart *= 2) thin_out(apart);
   }
+  at(count_++) = {epoch, lanes, nullptr, false};
+  lanes_ = unite(lanes_, lanes);
 }
 
-void Seals::remove(size_t index) {
-  std::copy(pending_.begin() + index + 1, pending_.begin() + count_, pending_.begin() + index);
-  --count_;
+// Lets seals pass into their successors all along the list, evenly by epoch, so that a stream waits a little
+// longer for old work, never for all there is. The oldest stays: it is the next to be done. A seal that work
+// may wait for merges only into another such seal; any other may merge into any.
+void Seals::thin_out(Epoch apart) {
+  size_t kept = 1;
+  for (size_t i = 1; i < count_; ++i) {
+    const bool merges = i + 1 < count_ && (at(i + 1).in_free || !at(i).in_free) &&
+                        at(i + 1).epoch - at(kept - 1).epoch <= apart;
+    if (merges) {
+      at(i + 1).lanes = unite(at(i + 1).lanes, at(i).lanes);
+      give_event(at(i).event);
+      ++i;
+    }
+    at(kept++) = at(i);
+  }
+  count_ = kept;
+}
+
+size_t Seals::find(Epoch epoch) const {
+  size_t low = 0;
+  for (size_t high = count_; low < high;) {
+    const size_t middle = low + (high - low) / 2;
+    if (at(middle).epoch < epoch) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
 }
 
 const Seal* Seals::covering(Epoch epoch) const {
-  for (size_t i = 0; i < count_; ++i) {
-    const Seal& seal = pending_[i];
-    if (seal.epoch >= epoch && seal.event != nullptr && seal.in_free) return &seal;
+  for (size_t i = find(epoch); i < count_; ++i) {
+    if (at(i).event != nullptr && at(i).in_free) return &at(i);
   }
   return nullptr;
 }
 
 Lane Seals::lanes_up_to(Epoch epoch) const {
   Lane all = Lane::kNone;
-  for (size_t i = 0; i < count_ && pending_[i].epoch <= epoch; ++i) {
+  for (size_t i = 0; i < count_ && at(i).epoch <= epoch && (all != Lane::kMany || !kAllLanes); ++i) {
     // Rule off: pretends that a seal's event covers only its own lanes.
     if (!kAllLanes) all = Lane::kNone;
-    all = unite(all, pending_[i].lanes);
+    all = unite(all, at(i).lanes);
   }
   return all;
 }
 
 void Seals::rename(Lane lane) {
   for (size_t i = 0; i < count_; ++i) {
-    if (pending_[i].lanes == lane) pending_[i].lanes = Lane::kMany;
+    if (at(i).lanes == lane) at(i).lanes = Lane::kMany;
   }
+  recount_lanes();
 }
 
+// Each event covers all work of those before it, so few have to be asked: the oldest, which is not done if
+// the device is behind, the newest, which is done if it keeps up, and then halves.
 Epoch Seals::newest_done(driver::Driver& driver, bool* failed) const {
-  Epoch done = 0;
-  for (size_t i = 0; i < count_; ++i) {
+  size_t done = 0;
+  size_t high = count_;
+  for (int tries = 0; done < high && !*failed; ++tries) {
+    const size_t from = tries == 0 ? 0 : tries == 1 ? high - 1 : done + (high - done) / 2;
     // A seal for a program's wait has no event to query; a later seal may still prove it.
-    if (pending_[i].event == nullptr) continue;
-    const driver::Status status = driver.query(pending_[i].event);
-    if (status != driver::kSuccess) {
-      *failed = status != driver::kNotReady;
-      break;
+    size_t asked = from;
+    while (asked < high && at(asked).event == nullptr) ++asked;
+    const driver::Status status = asked == high ? driver::kNotReady : driver.query(at(asked).event);
+    *failed = status != driver::kSuccess && status != driver::kNotReady;
+    if (status == driver::kSuccess) {
+      done = asked + 1;
+    } else {
+      high = from;
     }
-    done = pending_[i].epoch;
   }
-  return done;
+  return done == 0 ? 0 : at(done - 1).epoch;
 }
 
 void Seals::retire(Epoch epoch) {
-  size_t over = 0;
-  for (; over < count_ && pending_[over].epoch <= epoch; ++over) give_event(pending_[over].event);
-  std::copy(pending_.begin() + over, pending_.begin() + count_, pending_.begin());
+  const size_t over = find(epoch + 1);
+  for (size_t i = 0; i < over; ++i) give_event(at(i).event);
+  oldest_ += over;
   count_ -= over;
+  recount_lanes();
 }
 
 Lane Seals::abandon(Epoch epoch) {
-  for (size_t i = 0; i < count_; ++i) {
-    if (pending_[i].epoch != epoch) continue;
-    const Lane lanes = pending_[i].lanes;
-    give_event(pending_[i].event);
-    remove(i);
-    if (i == count_) return lanes;
-    pending_[i].lanes = unite(pending_[i].lanes, lanes);
-    break;
-  }
-  return Lane::kNone;
+  const size_t index = find(epoch);
+  if (index == count_ || at(index).epoch != epoch) return Lane::kNone;
+  const Lane lanes = at(index).lanes;
+  give_event(at(index).event);
+  for (size_t i = index; i + 1 < count_; ++i) at(i) = at(i + 1);
+  --count_;
+  if (index < count_) at(index).lanes = unite(at(index).lanes, lanes);
+  recount_lanes();
+  return index < count_ ? Lane::kNone : lanes;
 }
 
-void Seals::forget_all() { count_ = idle_count_ = 0; }
+void Seals::forget_all() {
+  count_ = idle_count_ = 0;
+  lanes_ = Lane::kNone;
+}
 
 driver::Event Seals::take_event(driver::Driver& driver, driver::Context context) {
   if (idle_count_ != 0) return idle_[--idle_count_];

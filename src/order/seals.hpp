@@ -9,6 +9,7 @@
 
 #include "driver/driver.hpp"
 #include "order/lane.hpp"
+#include "order/rules.hpp"
 
 namespace cupool::order {
 
@@ -21,19 +22,20 @@ struct Seal {
 
 class Seals {
  public:
-  // The most that are pending, besides one being made.
-  static constexpr size_t kMost = 64;
+  // The most that are pending, besides one being made. A program can be ahead of the device by about twice as
+  // many pieces of work a stream.
+  static constexpr size_t kMost = 511;
 
-  // Adds a closed epoch; nothing is recorded yet. If the list is full, one of the newest is dropped: its
-  // successor covers the same work and takes over its lanes.
+  // Adds a closed epoch; nothing is recorded yet. If the list is full, a good part of the seals is dropped,
+  // all along: each one's successor covers the same work and takes over its lanes.
   void push(Epoch epoch, Lane lanes);
-  Seal& newest() { return pending_[count_ - 1]; }
+  Seal& newest() { return at(count_ - 1); }
 
   // The first seal that work may be made to wait for and that covers `epoch`; null: there is none.
   const Seal* covering(Epoch epoch) const;
   // The lanes of all pending epochs up to one, or of all.
   Lane lanes_up_to(Epoch epoch) const;
-  Lane lanes() const { return lanes_up_to(~Epoch{0}); }
+  Lane lanes() const { return kAllLanes ? lanes_ : lanes_up_to(~Epoch{0}); }
   // Replaces a lane by one that equals no other.
   void rename(Lane lane);
 
@@ -54,11 +56,18 @@ class Seals {
   bool empty() const { return count_ == 0; }
 
  private:
-  void make_room();
-  void remove(size_t index);
+  // 0 is the oldest.
+  Seal& at(size_t index) { return ring_[(oldest_ + index) % ring_.size()]; }
+  const Seal& at(size_t index) const { return ring_[(oldest_ + index) % ring_.size()]; }
+  // The first from an epoch on.
+  size_t find(Epoch epoch) const;
+  void thin_out(Epoch apart);
+  void recount_lanes() { lanes_ = lanes_up_to(~Epoch{0}); }
 
-  std::array<Seal, kMost + 1> pending_{};  // oldest first
+  std::array<Seal, kMost + 1> ring_{};
+  size_t oldest_ = 0;
   size_t count_ = 0;
+  Lane lanes_ = Lane::kNone;  // of all
   std::array<driver::Event, kMost + 2> idle_{};
   size_t idle_count_ = 0;
 };

@@ -155,7 +155,6 @@ void Timeline::seal_in_free() {
   }
   if (polls_in_ == 0) {
     poll_locked();
-    polls_in_ = std::max(kFewestBetweenPolls, seals_.size());
   } else {
     --polls_in_;
   }
@@ -188,6 +187,7 @@ void Timeline::poll_locked() {
   const Epoch done = seals_.newest_done(driver_, &failed_);
   gate_.leave();
   complete_locked(done);
+  polls_in_ = std::clamp(seals_.size(), kFewestBetweenPolls, kMostBetweenPolls);
 }
 
 void Timeline::advance() {

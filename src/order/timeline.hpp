@@ -82,6 +82,12 @@ class Timeline {
   LaneName sole_since(uint64_t taken) const {
     return reuse() == Reuse::kLean ? turns_.sole_since(taken) : LaneName::kNone;
   }
+  // The same for a block that is given back now.
+  LaneName sole_at_last(uint64_t taken) {
+    const LaneName sole = sole_since(taken);
+    if (sole != LaneName::kNone) turns_.note_chance();
+    return sole;
+  }
 
   // Around every call that submits work to `lane`, which is `stream`. False: the work must not be submitted,
   // because it cannot be ordered after older work on the same memory. Only a failed driver causes that.
@@ -195,9 +201,10 @@ class Timeline {
   void forget_after_fork();
 
  private:
-  // So many frees that seal, or as many as seals are pending, go by between two polls in frees: a device that
-  // is far behind is not asked more often than it answers.
-  static constexpr size_t kFewestBetweenPolls = 4;
+  // So many frees that seal, or as many as seals are pending, go by between a poll and one in a free: a
+  // device that is far behind is not asked more often than it answers. A poll costs more than a seal.
+  static constexpr size_t kFewestBetweenPolls = 8;
+  static constexpr size_t kMostBetweenPolls = 64;
 
   static uint64_t next_life() {
     static constinit std::atomic<uint64_t> lives{0};
@@ -259,7 +266,7 @@ class Timeline {
   bool failed_ CUPOOL_GUARDED_BY(lock_) = false;           // the driver no longer answers for its events
   const void* thread_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // identifies the thread noted first
   const void* sealer_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // whose free made the newest seal, if one did
-  size_t polls_in_ CUPOOL_GUARDED_BY(lock_) = kFewestBetweenPolls;  // so many frees until one polls again
+  size_t polls_in_ CUPOOL_GUARDED_BY(lock_) = kFewestBetweenPolls;  // so many frees until one polls
   uint32_t stream_waits_ CUPOOL_GUARDED_BY(lock_) = 0;
   uint64_t demands_made_ CUPOOL_GUARDED_BY(lock_) = 0;
   Demands demands_ CUPOOL_GUARDED_BY(lock_);

@@ -1,7 +1,7 @@
 // Whose turn it is: the lane that was given work last. A block taken and freed within one turn was used by
 // that lane alone, whatever else is pending. Read without a lock; changed under the timeline's, only when
-// another lane takes over, so a program with one stream changes it once. If lanes keep taking over and no
-// block profits, tracking stops.
+// another lane takes over, so a program with one stream changes it once. If lanes keep taking over and blocks
+// do not profit, tracking stops.
 #pragma once
 
 #include <array>
@@ -46,6 +46,12 @@ class Turns {
   }
   // Tracking paid off: a block was handed out without a wait because of it.
   void note_use() { wasted_.store(0, std::memory_order_relaxed); }
+  // It may: a block was used in one turn. On a device that keeps up nobody has to wait for now. (Changes by
+  // several threads at once may get lost.)
+  void note_chance() {
+    const uint32_t wasted = wasted_.load(std::memory_order_relaxed);
+    if (wasted != 0) wasted_.store(wasted - 1, std::memory_order_relaxed);
+  }
 
   // ---- Under the timeline's lock.
 

@@ -13,7 +13,7 @@ void Pool::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, or
 // The range's stamp is the turn in which the large block left the ranges; it covers every life since, also
 // those served from the thread's cache.
 void Pool::give_large(const Entry& entry) {
-  ranges_.give(entry.range, entry.stamp, order(), order().sole_since(entry.range->stamp));
+  ranges_.give(entry.range, entry.stamp, order(), order().sole_at_last(entry.range->stamp));
 }
 
 bool Pool::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {

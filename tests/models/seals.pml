@@ -12,36 +12,35 @@ inline remove(epoch) {
   event[epoch] = 0
 }
 
-/* The newest two that can be one become one: what work may wait for passes only into another such seal. */
+/* Every other one passes into its successor: what work may wait for passes only into another such seal. The code
+   spares the oldest, so that its end is known soon; here there are too few for that, and no rule depends on it. */
 inline make_room() {
   i = 0;
   for (k : 1 .. EPOCHS) { if :: kind[k] != 0 -> i++ :: else fi }
   if
   :: i > MOST ->
-    i = 0;
-    k = EPOCHS;
+    i = 0; /* the one that may pass into the next */
+    k = 1;
     do
-    :: k > 0 && kind[k] == 0 -> k--
+    :: k <= EPOCHS && kind[k] == 0 -> k++
 #ifdef WITHOUT_MERGE_KIND
-    :: k > 0 && kind[k] != 0 && i != 0 -> break
-    :: k > 0 && kind[k] != 0 && i == 0 -> i = k; k--
+    :: k <= EPOCHS && kind[k] != 0 && i == 0 -> i = k; k++
+    :: k <= EPOCHS && kind[k] != 0 && i != 0 ->
 #else
-    :: k > 0 && kind[k] != 0 && i != 0 && !(kind[k] == IN_FREE && kind[i] != IN_FREE) -> break
-    :: k > 0 && kind[k] != 0 && (i == 0 || (kind[k] == IN_FREE && kind[i] != IN_FREE)) -> i = k; k--
+    :: k <= EPOCHS && kind[k] != 0 && (i == 0 || (kind[i] == IN_FREE && kind[k] != IN_FREE)) -> i = k; k++
+    :: k <= EPOCHS && kind[k] != 0 && i != 0 && !(kind[i] == IN_FREE && kind[k] != IN_FREE) ->
 #endif
-    :: k == 0 -> break
-    od;
-    if
-    :: k > 0 ->
 #ifndef WITHOUT_MERGE_LANES
-      lanes[i] = UNITE(lanes[i], lanes[k]);
+      lanes[k] = UNITE(lanes[k], lanes[i]);
 #endif
 #ifdef WITHOUT_MERGE_EVENT
-      event[i] = event[k];
+      event[k] = event[i];
 #endif
-      remove(k)
-    :: else
-    fi
+      remove(i);
+      i = 0;
+      k++
+    :: k > EPOCHS -> break
+    od
   :: else
   fi;
   i = 0;

@@ -2,6 +2,7 @@
 // ran on an H200 (tests/data), with its threads and times, on a device that takes its time.
 #include <condition_variable>
 #include <cstdio>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -55,6 +56,8 @@ class Worker {
 enum class Segments { kDriver, kMapped };
 // As they were, or four times as large and as slow.
 enum class Batches { k64MiB, k256MiB };
+// As it was, waiting for the device every four steps; or never, as far ahead as the queue lets it.
+enum class Host { kWaits, kIsAhead };
 
 // Microseconds that a piece of work takes.
 struct Costs {
@@ -67,13 +70,23 @@ struct Costs {
 class TimedDriver : public FakeDriver {
  public:
   static constexpr size_t kMain = 0, kSide = 1;
+  static constexpr size_t kQueue = 1020;
   static constexpr order::Lane kLanes[] = {kS, kT};
 
   uint64_t now = 0;
   uint64_t stalled = 0;  // by waits of ours
+  bool ignores_waits = false;
 
-  // Work that takes so long.
-  void run(size_t stream, uint64_t takes) { ends_[stream] = std::max(ends_[stream], now) + takes; }
+  // Work that takes so long. If the queue is full, the host waits until there is room.
+  void run(size_t stream, uint64_t takes) {
+    std::deque<uint64_t>& queue = queues_[stream];
+    while (!queue.empty() && queue.front() <= now) queue.pop_front();
+    if (queue.size() >= kQueue) now = queue.front();
+    ends_[stream] = std::max(ends_[stream], now) + takes;
+    queue.push_back(ends_[stream]);
+  }
+  // The program lets the training wait for the batch.
+  void wait_for_side() { ends_[kMain] = std::max(ends_[kMain], ends_[kSide]); }
   uint64_t end() const { return std::max(ends_[kMain], ends_[kSide]); }
 
   driver::Status record(driver::Context context, driver::Event event) override {
@@ -86,7 +99,7 @@ class TimedDriver : public FakeDriver {
   driver::Status wait_on(driver::Stream stream, driver::Event event) override {
     uint64_t& end = ends_[reinterpret_cast<driver::Stream>(kT) == stream ? kSide : kMain];
     const uint64_t begin = std::max(end, now);
-    const uint64_t until = std::max(begin, done_at_.at(event));
+    const uint64_t until = ignores_waits ? begin : std::max(begin, done_at_.at(event));
     stalled += until - begin;
     end = until;
     return FakeDriver::wait_on(stream, event);
@@ -95,23 +108,27 @@ class TimedDriver : public FakeDriver {
  private:
   std::unordered_map<driver::Event, uint64_t> done_at_;
   uint64_t ends_[2] = {};
+  std::deque<uint64_t> queues_[2];  // when each piece of work ends
 };
 
 class TimedReplay : BasicPoolWorld<TimedDriver> {
  public:
   explicit TimedReplay(const Costs& costs, Segments segments = Segments::kDriver,
-                       Batches batches = Batches::k64MiB)
-      : costs_(costs), batches_(batches) {
+                       Batches batches = Batches::k64MiB, Host host = Host::kWaits)
+      : costs_(costs), batches_(batches), host_(host) {
     if (segments == Segments::kMapped) use_mapped();
   }
   struct Figures {
-    uint64_t reserved = 0;   // at the most
-    uint64_t stalled = 0;    // microseconds that a stream waited because of us
-    uint64_t late_maps = 0;  // in the last three quarters
+    uint64_t reserved = 0;  // at the most
+    uint64_t stalled = 0;   // microseconds that a stream waited because of us
+    uint64_t took = 0;      // microseconds until all is done
+    // In the last three quarters.
+    uint64_t late_maps = 0, late_took = 0;
   };
   // Again: with what the program holds at the end, and since it began.
   Figures run(const char* trace) {
     allocations_ = 0;
+    pieces_ = 0;
     delay_ = driver.now;
     const std::string command = std::string("gzip -dc '" CUPOOL_TEST_DATA "/") + trace + ".trace.gz'";
     const std::unique_ptr<FILE, int (*)(FILE*)> input(popen(command.c_str(), "r"), pclose);
@@ -120,8 +137,11 @@ class TimedReplay : BasicPoolWorld<TimedDriver> {
     while (fgets(line, sizeof line, input.get()) != nullptr) step(line);
     REQUIRE(allocations_ == kAllocations);
     check_records();
-    return {driver.peak, driver.stalled, mapping.maps - early_maps_};
+    return {driver.peak, driver.stalled, driver.end(), mapping.maps - early_maps_, driver.end() - early_end_};
   }
+
+  // As if the device knew which work needs not wait.
+  void ignore_waits() { driver.ignores_waits = true; }
 
   // Nothing happens for so long that idle memory goes back.
   void pause() {
@@ -133,6 +153,7 @@ class TimedReplay : BasicPoolWorld<TimedDriver> {
  private:
   static constexpr unsigned kPiecesOfABatch = 4;
   static constexpr uint64_t kAllocations = 1890;
+  static constexpr uint64_t kFirst = 8;  // before the training
 
   void step(const char* line) {
     char kind = 0;
@@ -142,7 +163,9 @@ class TimedReplay : BasicPoolWorld<TimedDriver> {
                          ? sscanf(line, "%c %ld %lu %lu %lu", &kind, &first, &bytes, &thread, &microseconds)
                          : sscanf(line, "%c %ld %lu %lu", &kind, &first, &thread, &microseconds);
     REQUIRE(read == (line[0] == 'a' ? 5 : 4));
-    driver.now = std::max(driver.now, microseconds + delay_);
+    const uint64_t due = microseconds + delay_;
+    if (driver.now > due) delay_ += driver.now - due;
+    driver.now = std::max(driver.now, due);
     const auto on_its_thread = [&](auto&& job) {
       if (thread == 0) {
         job();
@@ -158,20 +181,26 @@ class TimedReplay : BasicPoolWorld<TimedDriver> {
     if (kind == 'a') {
       on_its_thread([&] { held_[first] = allocate(bytes); });
       is_large_ = bytes >= 4 * kMiB;
-      if (++allocations_ == kAllocations / 4) early_maps_ = mapping.maps;
+      if (++allocations_ == kAllocations / 4) {
+        early_maps_ = mapping.maps;
+        early_end_ = driver.end();
+      }
     } else if (kind == 'f') {
       on_its_thread([&] { free(held_.at(first)); });
     } else if (kind == 'k') {
       const auto stream = static_cast<size_t>(first);
       on_its_thread([&] { work(TimedDriver::kLanes[stream]); });
       driver.run(stream, cost_of_next(stream));
-    } else {
+    } else if (host_ == Host::kWaits || allocations_ < kFirst || allocations_ == kAllocations) {
       wait_for_all();
     }
   }
   uint64_t cost_of_next(size_t stream) {
     const bool is_large = std::exchange(is_large_, false);
     const uint64_t times = batches_ == Batches::k256MiB ? 4 : 1;
+    if (stream == TimedDriver::kMain && std::exchange(was_side_, false) && pieces_ % kPiecesOfABatch == 0)
+      driver.wait_for_side();
+    if (stream == TimedDriver::kSide) was_side_ = true;
     if (stream == TimedDriver::kSide)
       return times * (pieces_++ % kPiecesOfABatch == 0 ? costs_.copy : costs_.side);
     return is_large ? times * costs_.kernel : costs_.small;
@@ -185,12 +214,14 @@ class TimedReplay : BasicPoolWorld<TimedDriver> {
 
   const Costs costs_;
   const Batches batches_;
+  const Host host_;
   Worker worker_;
   std::unordered_map<long, driver::Address> held_;
-  uint64_t allocations_ = 0, early_maps_ = 0;
+  uint64_t allocations_ = 0, early_maps_ = 0, early_end_ = 0;
   uint64_t delay_ = 0;  // of the host, against the times in the trace
   unsigned pieces_ = 0;
   bool is_large_ = false;
+  bool was_side_ = false;
 };
 
 }  // namespace
@@ -216,13 +247,29 @@ TEST_CASE("with mapped segments a prefetcher needs less memory still, and neithe
   CHECK(mapped.late_maps <= 48);
 }
 
+TEST_CASE(
+    "a prefetcher far ahead of the device is as fast, once it runs, as if nothing waited for its memory") {
+  const uint64_t kernel = GENERATE(50u, 60u, 80u);
+  const uint64_t copy = GENERATE(300u, 1250u, 2000u);
+  const Segments segments = GENERATE(Segments::kDriver, Segments::kMapped);
+  CAPTURE(kernel, copy, segments);
+  const auto run = [&](bool ignores_waits) {
+    TimedReplay program({kernel, copy}, segments, Batches::k256MiB, Host::kIsAhead);
+    if (ignores_waits) program.ignore_waits();
+    return program.run("prefetch64-timed").late_took;
+  };
+  const uint64_t ideal = run(true);
+  CHECK(run(false) <= ideal + ideal / 100);
+}
+
 TEST_CASE("a prefetcher whose memory went back in a pause waits no more than one that begins") {
   const Segments segments = GENERATE(Segments::kDriver, Segments::kMapped);
   TimedReplay program({80, 2000}, segments);
   const auto first = program.run("prefetch64-timed");
   program.pause();
   const auto both = program.run("prefetch64-timed");
-  CHECK(both.stalled - first.stalled <= first.stalled + 10'000);
+  // A fifth of a millisecond a batch.
+  CHECK(both.took - first.took <= first.took + 9'600);
 }
 
 namespace {
@@ -303,6 +350,24 @@ TEST_CASE_METHOD(PoolWorld, "a device with room for two blocks of about one size
     other = allocate(kOther);
   }
   CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(PoolWorld, "streams that take turns are told apart however long the device has kept up") {
+  constexpr int kTurns = 10'000, kBlocks = 3;
+  for (int i = 0; i < kTurns; ++i) {
+    std::vector<driver::Address> blocks;
+    for (int k = 0; k < kBlocks; ++k) {
+      blocks.push_back(allocate((16 + k) * kMiB));
+      work(i % 2 == 0 ? kS : kT);
+    }
+    for (const driver::Address block : blocks) free(block);
+    driver.finish();
+    time().advance();
+  }
+  const uint64_t turn = time().turns().now();
+  work(kS);
+  CHECK(time().turns().now() > turn);
+  CHECK(time().sole_since(time().turns().now()) != order::LaneName::kNone);
 }
 
 TEST_CASE_METHOD(PoolWorld, "no stream waits for a block that another thread keeps while others lie free") {
