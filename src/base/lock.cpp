@@ -1,5 +1,4 @@
-// The slow path of Lock: spin, then yield, then sleep. errno is preserved, because a hook's caller may look
-// at it.
+// The slow path of Lock: spin, then yield, then sleep.
 #include "base/lock.hpp"
 
 #include <sched.h>
@@ -37,25 +36,23 @@ void Lock::wait_a_little(int turn) {
   } else {
     // The raw system call: the C library's nanosleep is a cancellation point, and this thread may hold
     // another lock.
+    const int saved_errno = errno;
     const timespec moment{0, 50'000};
     syscall(SYS_nanosleep, &moment, nullptr);
+    errno = saved_errno;
   }
 }
 
 void Lock::lock_slow() {
-  const int saved_errno = errno;
   for (int i = 0; !take_if_free(); ++i) wait_a_little(i);
-  errno = saved_errno;
 }
 
 bool Lock::try_lock_for_a_moment() {
-  const int saved_errno = errno;
   bool taken = take_if_free();
   for (int i = 0; !taken && i < kSpins + kYields + kSleepsInAMoment; ++i) {
     wait_a_little(i);
     taken = take_if_free();
   }
-  errno = saved_errno;
   return taken;
 }
 

@@ -24,6 +24,10 @@ class CUPOOL_CAPABILITY("mutex") Lock {
   bool try_lock_for_a_moment() CUPOOL_TRY_ACQUIRE(true);
   void unlock() CUPOOL_RELEASE() { held_.store(false, std::memory_order_release); }
 
+  // One turn of a loop that waits for another thread: spins at first, later yields, then sleeps. Keeps errno,
+  // because a hook's caller may look at it.
+  static void wait_a_little(int turn);
+
   // Only in a fork child, where the thread that held it does not exist.
   void reset_after_fork() { held_.store(false, std::memory_order_relaxed); }
 
@@ -31,7 +35,6 @@ class CUPOOL_CAPABILITY("mutex") Lock {
   bool take() { return !held_.exchange(true, std::memory_order_acquire); }
   bool take_if_free() { return !held_.load(std::memory_order_relaxed) && take(); }
   void lock_slow();
-  static void wait_a_little(int turn);
 
   std::atomic<bool> held_{false};
 };

@@ -20,6 +20,8 @@ enum class Kind {
   kStreamPerThread,
   kGate,
   kGatePerThread,
+  kGraph,
+  kGraphPerThread,
   kDefault,
   kDefaultPerThread,
   kConfig,

@@ -25,6 +25,8 @@ namespace entries = cupool::cuda::entries;
 #define CUPOOL_EXPORT_kStreamPerThread CUPOOL_EXPORT
 #define CUPOOL_EXPORT_kGate CUPOOL_EXPORT
 #define CUPOOL_EXPORT_kGatePerThread CUPOOL_EXPORT
+#define CUPOOL_EXPORT_kGraph CUPOOL_EXPORT
+#define CUPOOL_EXPORT_kGraphPerThread CUPOOL_EXPORT
 #define CUPOOL_EXPORT_kDefault CUPOOL_EXPORT
 #define CUPOOL_EXPORT_kDefaultPerThread CUPOOL_EXPORT
 #define CUPOOL_EXPORT_kConfig CUPOOL_EXPORT

@@ -192,6 +192,8 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     if constexpr (kIsGate) memory.order().note_gate();
     if constexpr (kIsConfig) {
       return call_in_turn(args...);
+    } else if constexpr (kIsGraph) {
+      return call_apart(args...);
     } else {
       size_t looked_at = 0;
       Owners owners;
@@ -236,13 +238,26 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     return submit(stream, [&] { return Self::entry()(in_turn.config(), rest...); });
   }
 
+  // A wait that another thread makes for this stream meanwhile would be lost: ours are kept out.
+  static CUresult call_apart(Args... args) {
+    const CUstream stream = stream_of(args...);
+    if (!is_serving()) return forward_counted([&] { return Self::entry()(args...); });
+    const order::GraphLaunches::Place where(lane_of(stream), context_of(stream));
+    return submit(stream, [&] {
+      const order::GraphLaunches::Launch under_way(where);
+      return Self::entry()(args...);
+    });
+  }
+
+  static constexpr bool kIsGraph = kind == cuda::Kind::kGraph || kind == cuda::Kind::kGraphPerThread;
   static constexpr bool kIsGate = kind == cuda::Kind::kGate || kind == cuda::Kind::kGatePerThread;
   static constexpr bool kIsPlain = kind == cuda::Kind::kDefault || kind == cuda::Kind::kDefaultPerThread;
   static constexpr bool kIsConfig = kind == cuda::Kind::kConfig || kind == cuda::Kind::kConfigPerThread;
 
   static constexpr DefaultStream kZero =
       kind == cuda::Kind::kStreamPerThread || kind == cuda::Kind::kGatePerThread ||
-              kind == cuda::Kind::kConfigPerThread || kind == cuda::Kind::kDefaultPerThread
+              kind == cuda::Kind::kGraphPerThread || kind == cuda::Kind::kConfigPerThread ||
+              kind == cuda::Kind::kDefaultPerThread
           ? DefaultStream::kPerThread
           : DefaultStream::kLegacy;
 
@@ -259,14 +274,15 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   // Whether the call needs more than a note for its lane.
   static bool is_special([[maybe_unused]] const order::Timeline& order,
                          [[maybe_unused]] const Args&... args) {
-    if constexpr (kIsGate) return true;
+    if constexpr (kIsGate || kIsGraph) return true;
     if constexpr (kIsConfig) return order.is_leaning() && InTurn::overlaps(std::get<0>(std::tie(args...)));
     return false;
   }
 
   static CUstream stream_of(const Args&... args) {
     const auto all = std::tie(args...);
-    if constexpr (kind == cuda::Kind::kStream || kind == cuda::Kind::kStreamPerThread || kIsGate) {
+    if constexpr (kind == cuda::Kind::kStream || kind == cuda::Kind::kStreamPerThread || kIsGate ||
+                  kIsGraph) {
       static_assert(std::is_same_v<std::tuple_element_t<place, std::tuple<Args...>>, CUstream>,
                     "api.def names the wrong place for the stream of this function");
       return named(std::get<place>(all), kZero);

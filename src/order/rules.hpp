@@ -25,6 +25,7 @@ CUPOOL_RULE(kDropName);     // without: a destroyed stream's name goes to the ne
 CUPOOL_RULE(kSealInFree);   // without: work may wait for an event that was recorded outside a free
 CUPOOL_RULE(kLeaves);       // without: memory leaves the process before its old work is done
 CUPOOL_RULE(kMoves);        // without: memory that moved is handed out without looking at its old work
+CUPOOL_RULE(kGraphsApart);  // without: a wait of ours may be lost to a graph launched in that moment
 CUPOOL_RULE(kLeft);         // without: a place that was left is unmapped before its old work is done
 
 #undef CUPOOL_RULE

@@ -288,6 +288,7 @@ void Timeline::note_avoided_wait() {
 bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   bool has_seal = false;
   {
+    const GraphLaunches::Wait no_graphs({lane, context()});
     Guard hold(lock_);
     const uint64_t demand = demand_.load(std::memory_order_relaxed);
     const Epoch asked = std::max(lean_.load(std::memory_order_acquire), demands_.of(turns_.find(lane)));
@@ -319,9 +320,10 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
 
 // The stream is no lane here: its handle may be that of one (the default streams), so no wait of its is
 // noted.
-bool Timeline::before_visit(driver::Stream stream) {
+bool Timeline::before_visit(GraphLaunches::Place place, driver::Stream stream) {
   bool has_seal = false;
   {
+    const GraphLaunches::Wait no_graphs(place);
     Guard hold(lock_);
     const Epoch asked = std::max(newest_leant_on_locked(), ordered_.load(std::memory_order_relaxed));
     if (asked <= completed_.load(std::memory_order_relaxed) || !kLean) return true;

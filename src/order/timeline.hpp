@@ -14,6 +14,7 @@
 #include "order/capture_gate.hpp"
 #include "order/contexts.hpp"
 #include "order/demands.hpp"
+#include "order/graph_launches.hpp"
 #include "order/lane.hpp"
 #include "order/rules.hpp"
 #include "order/seals.hpp"
@@ -96,7 +97,7 @@ class Timeline {
   }
   // Before a stream of another context is given work on memory of this one: it waits for the old work of all
   // that was handed out. False as above.
-  [[nodiscard]] bool before_visit(driver::Stream stream);
+  [[nodiscard]] bool before_visit(GraphLaunches::Place place, driver::Stream stream);
   // Whether nothing has to be done first.
   [[gnu::noinline]] bool may_submit(Lane lane) const;
   // Whether hand-outs lean on unfinished work: a programmatic launch, which may start before its predecessor

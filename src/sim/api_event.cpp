@@ -193,6 +193,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     if (event->record == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
     const CUresult open = check_submission(*stream);
     if (open != CUDA_SUCCESS) return open;
+    if (stream->graphs_arriving != 0) return CUDA_SUCCESS;  // lost, see Arrival
     const EventRecord& record = *event->record;
     const Origin origin = present_origin();
     auto work = std::make_shared<Work>();

@@ -1,6 +1,7 @@
 // Entry points for graphs built by hand or by capture: nodes, instantiation, launch.
 // Launching is graphs.*'s work; here are arguments, nodes and handles.
 #include <cuda.h>
+#include <sched.h>
 
 #include <utility>
 
@@ -12,6 +13,25 @@
 using namespace cupool::sim;
 
 namespace {
+
+// A launch or an upload takes a while, in which other threads call the driver. As on a real one, a wait that
+// one of them makes for the same stream is lost.
+class Arrival {
+ public:
+  explicit Arrival(StreamPtr stream) : stream_(std::move(stream)) {
+    ++stream_->graphs_arriving;
+    state().mutex.unlock();
+    for (int i = 0; i < kYields; ++i) sched_yield();
+    state().mutex.lock();
+  }
+  ~Arrival() { --stream_->graphs_arriving; }
+  Arrival(const Arrival&) = delete;
+  Arrival& operator=(const Arrival&) = delete;
+
+ private:
+  static constexpr int kYields = 3;
+  const StreamPtr stream_;
+};
 
 template <typename Body>
 CUresult with_graph(Site& site, CUgraph handle, Body&& body) {
@@ -229,6 +249,7 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
 
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   return on_stream(SIM_SITE(cuGraphLaunch), stream_handle, [&](const StreamPtr& stream) -> CUresult {
+    const Arrival under_way(stream);
     const auto exec = state().graph_execs.find(handle);
     return exec == nullptr ? CUDA_ERROR_INVALID_VALUE : launch_graph(exec, stream);
   });
@@ -236,6 +257,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
 
 CUresult cuGraphUpload(CUgraphExec handle, CUstream stream_handle) {
   return on_stream(SIM_SITE(cuGraphUpload), stream_handle, [&](const StreamPtr& stream) -> CUresult {
+    const Arrival under_way(stream);
     if (state().graph_execs.find(handle) == nullptr) return CUDA_ERROR_INVALID_VALUE;
     auto work = std::make_shared<Work>();
     work->what = "graph upload";

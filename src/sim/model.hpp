@@ -63,6 +63,7 @@ struct Stream {
   int priority = 0;
   bool destroyed = false;
   bool in_host_function = false;
+  unsigned graphs_arriving = 0;  // launches and uploads under way: a wait made meanwhile is lost
   std::deque<Op> queue;
   VectorClock clock;  // everything the stream's last operation is ordered after, itself included
   VectorClock

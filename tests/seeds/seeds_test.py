@@ -35,7 +35,8 @@ class Seeds(harness.TestCase):
         self.expect_none(runs.fault_jobs(0, fewer(224, least=2 * len(runs.FAULTS))))
 
     def test_the_oracle_stays_silent_where_each_rule_matters(self):
-        for scene in ("streams", "destroyed", "waited", "older", "threads", "wait", "ordered", "others", "moved"):
+        for scene in ("streams", "destroyed", "waited", "older", "threads", "wait", "ordered", "others", "moved",
+                      "graphs"):
             self.expect_none(runs.scene_jobs(scene, fewer(SCENE_SEEDS), ""))
 
     def test_seeded_runs_without_the_fence_are_caught(self):
@@ -88,6 +89,9 @@ class Seeds(harness.TestCase):
 
     def test_a_place_that_is_unmapped_when_its_chunk_has_moved_is_caught(self):
         self.expect_caught(runs.scene_jobs("moved", SCENE_SEEDS, "left"))
+
+    def test_a_wait_made_while_another_thread_launches_a_graph_there_is_caught(self):
+        self.expect_caught(runs.scene_jobs("graphs", SCENE_SEEDS, "graphs_apart"))
 
     def test_without_a_lane_for_each_thread_two_default_streams_are_caught(self):
         self.expect_caught(runs.scene_jobs("threads", SCENE_SEEDS, "thread_lanes"))

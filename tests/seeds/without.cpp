@@ -23,6 +23,7 @@ bool kSealInFree = true;
 bool kLeaves = true;
 bool kMoves = true;
 bool kLeft = true;
+bool kGraphsApart = true;
 
 namespace {
 
@@ -44,7 +45,8 @@ constexpr Rule kRules[] = {{"fence", &kFence},
                            {"seal_in_free", &kSealInFree},
                            {"leaves", &kLeaves},
                            {"moves", &kMoves},
-                           {"left", &kLeft}};
+                           {"left", &kLeft},
+                           {"graphs_apart", &kGraphsApart}};
 
 [[gnu::constructor]] void take_one_out() {
   const char* const wanted = std::getenv("WITHOUT_RULE");

@@ -125,6 +125,7 @@ void Worker::launch_graph(Block& block) {
   if (!order_write(block, lease)) return;
   {
     const Pass on_legacy = world_.streams.pass(lease);
+    const std::unique_lock<std::mutex> no_waits = world_.streams.apart(lease);
     MUST(lease.pick(world_.api.cuGraphLaunch)(block.graph, lease.stream));
   }
   block.value = block.graph_value;

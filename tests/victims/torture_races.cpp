@@ -1,6 +1,7 @@
 // Victim: short programs, each valid, each the one case that a rule of order/ is there for. The oracle
 // judges: what runs when does not matter, only what is ordered. Usage: torture_races
-// streams|destroyed|waited|older|both|renamed|moved|threads|wait|ordered|others
+// streams|destroyed|waited|older|both|renamed|moved|threads|wait|ordered|others|graphs
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -280,6 +281,44 @@ void wait(victim::Device& device) {
   device.free(p);
 }
 
+// One thread launches graphs into a stream. Another uses memory there whose old work is on a third stream.
+void graphs(victim::Device& device) {
+  CUstream const shared = make_stream();
+  CUstream const other = make_stream();
+  std::atomic<bool> is_over{false};
+  const CUdeviceptr own = device.alloc(512);
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  VICTIM_CHECK(cuStreamBeginCapture(shared, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  device.fill(own, 512, 1, shared);
+  VICTIM_CHECK(cuStreamEndCapture(shared, &graph));
+  VICTIM_CHECK(cuGraphInstantiate(&exec, graph, 0));
+  std::thread launcher([&] {
+    device.enter_thread();
+    for (unsigned i = 1; !is_over; ++i) {
+      VICTIM_CHECK(i % 8 == 0 ? cuGraphUpload(exec, shared) : cuGraphLaunch(exec, shared));
+      if (i % 32 == 0) VICTIM_CHECK(cuStreamSynchronize(shared));
+    }
+  });
+  CUdeviceptr p = device.alloc(kBytes);
+  for (unsigned round = 0; round < 100; ++round) {
+    const unsigned value = round & 0x7f;
+    device.spin(30000, other);
+    device.fill(p, kBytes, value, other);
+    device.free(p);
+    p = device.alloc(kBytes);
+    device.fill(p, kBytes, 0x80 + value, shared);
+    device.check(p, kBytes, 0x80 + value, shared);
+    VICTIM_CHECK(cuStreamSynchronize(shared));
+  }
+  is_over = true;
+  launcher.join();
+  device.free(p);
+  device.free(own);
+  VICTIM_CHECK(cuGraphExecDestroy(exec));
+  VICTIM_CHECK(cuGraphDestroy(graph));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -290,7 +329,7 @@ int main(int argc, char** argv) {
   constexpr Scene kScenes[] = {{"streams", streams}, {"destroyed", destroyed}, {"waited", waited},
                                {"older", older},     {"both", both},           {"renamed", renamed},
                                {"moved", moved},     {"threads", threads},     {"wait", wait},
-                               {"ordered", ordered}, {"others", others}};
+                               {"ordered", ordered}, {"others", others},       {"graphs", graphs}};
   for (const Scene& scene : kScenes) {
     if (argc != 2 || std::strcmp(argv[1], scene.name) != 0) continue;
     victim::Device device(victim::linked_api());

@@ -96,8 +96,15 @@ void Streams::record(CUevent event, const Lease& lease) {
   MUST(lease.pick(api_.cuEventRecord)(event, lease.stream));
 }
 
+// A thread's own stream gets nothing from others.
+std::unique_lock<std::mutex> Streams::apart(const Lease& lease) {
+  if (lease.mark.kind == Mark::kOwn) return {};
+  return std::unique_lock(lease.legacy() ? legacy_apart_ : slots_[lease.mark.slot].apart);
+}
+
 void Streams::wait_for_event(const Lease& target, CUevent event) {
   const Pass held = pass(target);
+  const std::unique_lock<std::mutex> no_graphs = apart(target);
   MUST(target.pick(api_.cuStreamWaitEvent)(target.stream, event, 0));
 }
 

@@ -75,6 +75,9 @@ class Streams {
   // What may not be done on the legacy stream while a blocking one captures: held around each single call.
   Pass pass(const Lease& lease) { return lease.legacy() ? Pass(gates_.legacy, Side::kCall) : Pass(); }
   void record(CUevent event, const Lease& lease);
+  // Held around a graph launch and around a wait for an event: drivers lose a wait that is made while another
+  // thread launches a graph into the same stream, so a program has to keep the two apart.
+  std::unique_lock<std::mutex> apart(const Lease& lease);
 
  private:
   static constexpr unsigned kCreated = 6;
@@ -87,6 +90,7 @@ class Streams {
     bool blocking = false;
     std::uint64_t generation = 1;
     CUevent last_words = nullptr;  // covers every generation before this one
+    std::mutex apart;
   };
 
   void create(Slot& slot, Random& random);
@@ -98,6 +102,7 @@ class Streams {
   const Api& api_;
   Gates& gates_;
   std::array<Slot, kCreated> slots_;
+  std::mutex legacy_apart_;
   std::atomic<unsigned> common_{0};
 };
 
