@@ -2,6 +2,8 @@
 // seals.hpp. Calls the driver for events only.
 #include "order/seals.hpp"
 
+#include <algorithm>
+
 namespace cupool::order {
 
 void Seals::push(Epoch epoch, Lane lanes) {
@@ -69,13 +71,14 @@ void Seals::rename(Lane lane) {
   recount_lanes();
 }
 
-// Each event covers all work of those before it, so few have to be asked: the oldest, which is not done if
-// the device is behind, the newest, which is done if it keeps up, and then halves.
-Epoch Seals::newest_done(driver::Driver& driver, bool* failed) const {
+// Each event covers all work of those before it, so few have to be asked. The device is mostly as far behind
+// as it was at the last look: from there in growing steps, then by halves.
+Epoch Seals::newest_done(driver::Driver& driver, bool* failed) {
+  const size_t all = count_;
   size_t done = 0;
-  size_t high = count_;
-  for (int tries = 0; done < high && !*failed; ++tries) {
-    const size_t from = tries == 0 ? 0 : tries == 1 ? high - 1 : done + (high - done) / 2;
+  size_t high = all;
+  size_t from = all - std::min(all, behind_ + 1);
+  for (size_t step = 1; done < high && !*failed; step *= 2) {
     // A seal for a program's wait has no event to query; a later seal may still prove it.
     size_t asked = from;
     while (asked < high && at(asked).event == nullptr) ++asked;
@@ -86,7 +89,16 @@ Epoch Seals::newest_done(driver::Driver& driver, bool* failed) const {
     } else {
       high = from;
     }
+    if (high == all) {
+      from = std::min(done + step - 1, high - 1);
+    } else if (done == 0) {
+      from = high - std::min(step, high);
+    } else {
+      from = done + (high - done) / 2;
+    }
   }
+  // If none was done, the oldest is the next to be.
+  behind_ = done == 0 ? kMost : all - done;
   return done == 0 ? 0 : at(done - 1).epoch;
 }
 

@@ -40,7 +40,7 @@ class Seals {
   void rename(Lane lane);
 
   // The highest epoch whose event is done, or 0. `failed` is set if the driver refuses to answer.
-  Epoch newest_done(driver::Driver& driver, bool* failed) const;
+  Epoch newest_done(driver::Driver& driver, bool* failed);
   // Drops all seals up to `epoch`: their work is done.
   void retire(Epoch epoch);
   // Drops a seal that proved nothing. Its lanes pass to the next newer seal; if there is none, they are
@@ -67,6 +67,7 @@ class Seals {
   std::array<Seal, kMost + 1> ring_{};
   size_t oldest_ = 0;
   size_t count_ = 0;
+  size_t behind_ = 0;         // how many were not done at the last look
   Lane lanes_ = Lane::kNone;  // of all
   std::array<driver::Event, kMost + 2> idle_{};
   size_t idle_count_ = 0;

@@ -58,7 +58,7 @@ void Pool::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry
 // submitting threads, and memory has to wait for its work to complete anyway.
 uint64_t Pool::most_unsealed(uint64_t bytes) const {
   constexpr uint64_t kFewest = 512 << 10;
-  constexpr uint64_t kShare = 1024;
+  constexpr uint64_t kShare = 512;
   constexpr uint64_t kShareOfSpread = 256;
   constexpr uint64_t kShareOfBudget = 32;
   constexpr uint64_t kFewOfThreads = 4 << 20;

@@ -1,6 +1,9 @@
 // The rules of the timeline one by one, on a driver whose events are done when the test says so: what may be
 // handed out when, when a seal is made and what it covers, which streams wait for which of them, and what
 // happens when the driver refuses.
+#include <deque>
+#include <random>
+
 #include "order_world.hpp"
 
 using namespace cupool;
@@ -438,6 +441,34 @@ TEST_CASE_METHOD(OrderWorld, "events are used again: as many are made as are und
   std::map<driver::Event, int> used;
   for (const auto& record : driver.made) ++used[record.event];
   CHECK(used.size() <= 4);
+}
+
+// The device does a few pieces of work, the program submits a few more, now and then one of them stops.
+TEST_CASE_METHOD(OrderWorld, "a look finds the newest seal that is done, wherever it is, and asks for few") {
+  std::mt19937 random(7);
+  std::deque<Epoch> pending;
+  uint64_t looks = 0;
+  uint64_t before = driver.queries;
+  for (int round = 0; round < 2000; ++round) {
+    for (unsigned i = random() % 12; i != 0 && pending.size() < 400; --i)
+      pending.push_back(app.use_and_free(kS));
+    unsigned done = random() % 12;
+    if (round % 50 == 49) done = random() % 400;
+    Epoch newest = 0;
+    for (; done != 0 && !pending.empty(); --done) {
+      newest = std::max(newest, pending.front());
+      pending.pop_front();
+      driver.finish_oldest();
+    }
+    const uint64_t earlier = driver.queries;
+    time.advance();
+    looks += driver.queries != earlier ? 1 : 0;
+    INFO("round " << round << ", " << pending.size() << " pending");
+    REQUIRE(time.completed() >= newest);
+    if (!pending.empty()) REQUIRE(time.completed() < pending.front());
+  }
+  CHECK(looks > 1000);
+  CHECK(driver.queries - before < 6 * looks);
 }
 
 // ---- A driver that refuses.
