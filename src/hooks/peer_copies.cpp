@@ -56,9 +56,9 @@ void Owners::for_each_but(driver::Context maker, Visit&& visit) const {
 
 order::Timeline* Owners::wait_for_old_work(driver::Context maker, CUstream stream) const {
   order::Timeline* refusing = nullptr;
-  const order::GraphLaunches::Place place(lane_of(stream), maker);
   for_each_but(maker, [&](order::Timeline& timeline) {
-    if (!timeline.before_visit(place, reinterpret_cast<driver::Stream>(stream))) refusing = &timeline;
+    if (!timeline.before_visit(lane_of(stream), reinterpret_cast<driver::Stream>(stream), maker))
+      refusing = &timeline;
   });
   return refusing;
 }

@@ -193,7 +193,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     if constexpr (kIsConfig) {
       return call_in_turn(args...);
     } else if constexpr (kIsGraph) {
-      return call_apart(args...);
+      return call_announced(args...);
     } else {
       size_t looked_at = 0;
       Owners owners;
@@ -238,11 +238,12 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     return submit(stream, [&] { return Self::entry()(in_turn.config(), rest...); });
   }
 
-  // A wait that another thread makes for this stream meanwhile would be lost: ours are kept out.
-  static CUresult call_apart(Args... args) {
+  // A wait that another thread makes for this stream meanwhile may be lost: it has to know.
+  static CUresult call_announced(Args... args) {
     const CUstream stream = stream_of(args...);
     if (!is_serving()) return forward_counted([&] { return Self::entry()(args...); });
-    const order::GraphLaunches::Place where(lane_of(stream), context_of(stream));
+    const bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+    const order::GraphLaunches::Place where(lane_of(stream), is_default ? current_context() : nullptr);
     return submit(stream, [&] {
       const order::GraphLaunches::Launch under_way(where);
       return Self::entry()(args...);

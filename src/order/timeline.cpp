@@ -283,12 +283,42 @@ void Timeline::note_avoided_wait() {
   note_turn_locked();
 }
 
+// A wait may be lost beside a graph that another thread launches into the stream. One of the whole context is
+// not, and the driver's free would have waited for the same work, so it is made then. During a capture it
+// cannot be: then for a moment without launches, but not for long, since a launch may depend on this very
+// thread.
+bool Timeline::make_wait_locked(Lane lane, driver::Stream stream, driver::Context context, const Seal& seal) {
+  constexpr int kMostTurns = 400;
+  const GraphLaunches::Place place(lane, context);
+  driver::Status status = kSuccess;
+  bool is_made = false;
+  for (int turn = 0; !is_made && status == kSuccess; ++turn) {
+    const bool is_last = turn == kMostTurns;
+    const GraphLaunches::QuietMoment moment(place);
+    if (moment.is_quiet() || is_last) {
+      status = driver_.wait_on(stream, seal.event);
+      is_made = moment.has_lasted() || is_last;
+      if (status == kSuccess && is_made) stats::count(stats::Event::stream_waits);
+    }
+    if (is_made || status != kSuccess) break;
+    if (context != nullptr && !driver_.may_be_capturing() && gate_.enter()) {
+      status = driver_.order_after(context, seal.event);
+      gate_.leave();
+      is_made = true;
+      if (status == kSuccess) stats::count(stats::Event::context_waits);
+    } else {
+      Lock::wait_a_little(turn);
+    }
+  }
+  if (status != kSuccess) refusal_.store(status, std::memory_order_relaxed);
+  return status == kSuccess;
+}
+
 // The first submission of a lane since a block was handed out that it may use. No wait is needed if the
 // stream itself orders it: all unfinished work that the seal covers is in this lane.
 bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   bool has_seal = false;
   {
-    const GraphLaunches::Wait no_graphs({lane, context()});
     Guard hold(lock_);
     const uint64_t demand = demand_.load(std::memory_order_relaxed);
     const Epoch asked = std::max(lean_.load(std::memory_order_acquire), demands_.of(turns_.find(lane)));
@@ -302,12 +332,7 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
       has_seal = true;
       const Lane before = blind_ ? Lane::kMany : seals_.lanes_up_to(seal->epoch);
       if (before != Lane::kNone && before != lane) {
-        const driver::Status status = driver_.wait_on(stream, seal->event);
-        if (status != kSuccess) {
-          refusal_.store(status, std::memory_order_relaxed);
-          return false;
-        }
-        stats::count(stats::Event::stream_waits);
+        if (!make_wait_locked(lane, stream, context(), *seal)) return false;
         note_turn_locked();
       }
       // Only after the wait: another thread that finds this note submits to the stream at once.
@@ -320,10 +345,9 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
 
 // The stream is no lane here: its handle may be that of one (the default streams), so no wait of its is
 // noted.
-bool Timeline::before_visit(GraphLaunches::Place place, driver::Stream stream) {
+bool Timeline::before_visit(Lane lane, driver::Stream stream, driver::Context context) {
   bool has_seal = false;
   {
-    const GraphLaunches::Wait no_graphs(place);
     Guard hold(lock_);
     const Epoch asked = std::max(newest_leant_on_locked(), ordered_.load(std::memory_order_relaxed));
     if (asked <= completed_.load(std::memory_order_relaxed) || !kLean) return true;
@@ -331,12 +355,7 @@ bool Timeline::before_visit(GraphLaunches::Place place, driver::Stream stream) {
     if (gate_.is_capturing() && driver_.is_capturing(stream)) return true;
     if (const Seal* const seal = seals_.covering(asked)) {
       has_seal = true;
-      const driver::Status status = driver_.wait_on(stream, seal->event);
-      if (status != kSuccess) {
-        refusal_.store(status, std::memory_order_relaxed);
-        return false;
-      }
-      stats::count(stats::Event::stream_waits);
+      if (!make_wait_locked(lane, stream, context, *seal)) return false;
     }
   }
   return has_seal || wait_for_all();

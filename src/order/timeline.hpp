@@ -95,9 +95,9 @@ class Timeline {
   [[nodiscard]] bool before_submit(Lane lane, driver::Stream stream) {
     return !is_leaning() || may_submit(lane) || wait_for_lean(lane, stream);
   }
-  // Before a stream of another context is given work on memory of this one: it waits for the old work of all
-  // that was handed out. False as above.
-  [[nodiscard]] bool before_visit(GraphLaunches::Place place, driver::Stream stream);
+  // Before a stream of `lane` in another context is given work on memory of this one: it waits for the old
+  // work of all that was handed out. False as above.
+  [[nodiscard]] bool before_visit(Lane lane, driver::Stream stream, driver::Context context);
   // Whether nothing has to be done first.
   [[gnu::noinline]] bool may_submit(Lane lane) const;
   // Whether hand-outs lean on unfinished work: a programmatic launch, which may start before its predecessor
@@ -220,6 +220,8 @@ class Timeline {
   Epoch newest_leant_on_locked() const CUPOOL_REQUIRES(lock_);
   void lean_on_seal(Epoch stamp, LaneName sole);
   bool wait_for_lean(Lane lane, driver::Stream stream);
+  bool make_wait_locked(Lane lane, driver::Stream stream, driver::Context context, const Seal& seal)
+      CUPOOL_REQUIRES(lock_);
   void note(Lane lane);
   void note_thread_locked() CUPOOL_REQUIRES(lock_);
   void note_turn_locked() CUPOOL_REQUIRES(lock_);

@@ -40,6 +40,7 @@ class OrderDriver final : public FakeDriver {
   bool in_free = false;
   driver::Status fail_query = driver::kSuccess;
   std::function<void()> on_record = [] {};
+  std::function<void()> on_wait = [] {};
 
   driver::Status record(driver::Context context, driver::Event event) override {
     on_record();
@@ -61,6 +62,7 @@ class OrderDriver final : public FakeDriver {
     return status;
   }
   driver::Status wait_on(driver::Stream stream, driver::Event event) override {
+    on_wait();
     const driver::Status status = FakeDriver::wait_on(stream, event);
     if (status != driver::kSuccess) return status;
     stream_waits.push_back({stream, last_.at(event)});

@@ -1,7 +1,5 @@
-// Waits of ours and graphs that other threads launch into the same stream.
-#include <atomic>
+// Waits of ours beside graphs that other threads launch into the same stream.
 #include <optional>
-#include <thread>
 
 #include "order/graph_launches.hpp"
 #include "order_world.hpp"
@@ -13,100 +11,132 @@ using order::Lane;
 
 namespace {
 
-// Lets other threads get as far as they can.
-void let_others_run() {
-  for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+GraphLaunches::Launch launch_into(Lane lane, driver::Context context = kFirst) {
+  return GraphLaunches::Launch(GraphLaunches::Place(lane, context));
 }
-
-// Whether `act`, in a thread of its own, ends while `held` is there.
-template <typename Held, typename Act>
-bool ends_beside(std::optional<Held>& held, Act act) {
-  std::atomic<bool> is_held{true};
-  std::atomic<bool> was_held{false};
-  std::thread other([&] {
-    act();
-    was_held = is_held.load();
-  });
-  let_others_run();
-  is_held = false;
-  held.reset();
-  other.join();
-  return was_held;
+GraphLaunches::QuietMoment look_at(Lane lane, driver::Context context = kFirst) {
+  return GraphLaunches::QuietMoment(GraphLaunches::Place(lane, context));
 }
 
 }  // namespace
 
-TEST_CASE("a wait is made when no graph is being launched into its stream, not before") {
-  std::optional<GraphLaunches::Launch> launch(std::in_place, GraphLaunches::Place(kS, kFirst));
-  CHECK_FALSE(ends_beside(launch, [] { const GraphLaunches::Wait wait({kS, kFirst}); }));
+TEST_CASE("a moment is quiet if no graph is launched into the stream before its end") {
+  { const auto before = launch_into(kS); }
+  const auto moment = look_at(kS);
+  CHECK(moment.is_quiet());
+  CHECK(moment.has_lasted());
+  { const auto meanwhile = launch_into(kS); }
+  CHECK_FALSE(moment.has_lasted());
 }
 
-TEST_CASE("a graph is launched when no wait is being made for its stream, not before") {
-  std::optional<GraphLaunches::Wait> wait(std::in_place, GraphLaunches::Place(kS, kFirst));
-  CHECK_FALSE(ends_beside(wait, [] { const GraphLaunches::Launch launch({kS, kFirst}); }));
-}
-
-TEST_CASE("a stream has one name whichever context asks") {
-  std::optional<GraphLaunches::Launch> launch(std::in_place, GraphLaunches::Place(kS, kFirst));
-  CHECK_FALSE(ends_beside(launch, [] { const GraphLaunches::Wait wait({kS, kSecond}); }));
-}
-
-TEST_CASE("graphs launched elsewhere hold up no wait") {
-  const GraphLaunches::Launch launch({kS, kFirst});
-  const GraphLaunches::Launch legacy({Lane::kLegacy, kFirst});
-  const GraphLaunches::Wait other_stream({kT, kFirst});
-  const GraphLaunches::Wait other_context({Lane::kLegacy, kSecond});
-}
-
-TEST_CASE("launches hold up no launch, and waits no wait") {
+TEST_CASE("a moment is not quiet while a graph is being launched into the stream") {
+  std::optional<GraphLaunches::QuietMoment> moment;
   {
-    const GraphLaunches::Launch one({kS, kFirst});
-    const GraphLaunches::Launch other({kS, kFirst});
+    const auto launch = launch_into(kS);
+    moment.emplace(look_at(kS));
+    CHECK_FALSE(moment->is_quiet());
   }
-  const GraphLaunches::Wait one({kS, kFirst});
-  const GraphLaunches::Wait other({kS, kFirst});
+  // It began before the launch had ended.
+  CHECK_FALSE(moment->has_lasted());
 }
 
-TEST_CASE("launches that overlap without end do not keep a wait out") {
-  std::atomic<bool> has_waited{false};
-  std::optional<GraphLaunches::Launch> launches[2];
-  launches[0].emplace(GraphLaunches::Place(kS, kFirst));
-  std::thread other([&] {
-    const GraphLaunches::Wait wait({kS, kFirst});
-    has_waited = true;
-  });
-  // The next one begins before the last one ends; it is held back as soon as the wait is known.
-  for (unsigned i = 1; !has_waited; ++i) {
-    std::thread next([&] { launches[i % 2].emplace(GraphLaunches::Place(kS, kFirst)); });
-    std::this_thread::yield();
-    launches[(i - 1) % 2].reset();
-    next.join();
-  }
-  other.join();
+TEST_CASE("one of several launches is enough") {
+  std::optional<GraphLaunches::Launch> first(std::in_place, GraphLaunches::Place(kS, kFirst));
+  const auto second = launch_into(kS);
+  first.reset();
+  CHECK_FALSE(look_at(kS).is_quiet());
 }
 
-TEST_CASE("more streams at once than there is room for take turns") {
-  std::atomic<unsigned> done{0};
-  std::vector<std::thread> threads;
-  for (uint64_t i = 1; i <= 300; ++i) {
-    threads.emplace_back([&, i] {
-      const GraphLaunches::Launch launch({Lane{i << 4}, kFirst});
-      ++done;
-      while (done < 200) std::this_thread::yield();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  CHECK(done == 300);
+TEST_CASE("a stream has one name whichever context asks, a default stream one in each") {
+  const auto stream = launch_into(kS, kFirst);
+  CHECK_FALSE(look_at(kS, kSecond).is_quiet());
+  const auto legacy = launch_into(Lane::kLegacy, kFirst);
+  CHECK_FALSE(look_at(Lane::kLegacy, kFirst).is_quiet());
+  CHECK(look_at(Lane::kLegacy, kSecond).is_quiet());
 }
 
-TEST_CASE_METHOD(OrderWorld, "a stream waits for old work when no graph is being launched into it") {
+// ---- What a timeline makes of it.
+
+TEST_CASE_METHOD(OrderWorld, "beside a graph launched into its stream a wait is made by the whole context") {
   REQUIRE(app.hand_out(app.use_and_free(kS)));
-  std::optional<GraphLaunches::Launch> launch(std::in_place, GraphLaunches::Place(kT, kFirst));
-  SECTION("its own context's") {
-    CHECK_FALSE(ends_beside(launch, [&] { app.work(kT); }));
+  std::optional<GraphLaunches::Launch> launch;
+  SECTION("that is under way") {
+    launch.emplace(GraphLaunches::Place(kT, kFirst));
+    app.work(kT);
+    CHECK(driver.stream_waits.empty());
   }
-  SECTION("another context's") {
-    CHECK_FALSE(ends_beside(launch, [&] { CHECK(time.before_visit({kT, kSecond}, stream_of(kT))); }));
+  SECTION("that begins during the wait") {
+    driver.on_wait = [&] { launch.emplace(GraphLaunches::Place(kT, kFirst)); };
+    app.work(kT);
+    CHECK(driver.stream_waits.size() == 1);
   }
+  SECTION("that begins and ends during the wait") {
+    driver.on_wait = [&] { const auto meanwhile = launch_into(kT); };
+    app.work(kT);
+    CHECK(driver.stream_waits.size() == 1);
+  }
+  SECTION("of another context") {
+    launch.emplace(GraphLaunches::Place(kT, kSecond));
+    CHECK(time.before_visit(kT, stream_of(kT), kSecond));
+    CHECK(driver.stream_waits.empty());
+    REQUIRE(driver.context_waits.size() == 1);
+    CHECK(driver.context_waits[0].context == kSecond);
+    return;
+  }
+  REQUIRE(driver.context_waits.size() == 1);
+  CHECK(driver.context_waits[0].context == kFirst);
+  CHECK(driver.context_waits[0].record == 0);
+  // It has waited now.
+  launch.reset();
+  driver.on_wait = [] {};
+  app.work(kT);
+  CHECK(driver.stream_waits.size() + driver.context_waits.size() <= 2);
+}
+
+TEST_CASE_METHOD(OrderWorld, "a graph launched elsewhere changes no wait") {
+  REQUIRE(app.hand_out(app.use_and_free(kS)));
+  const auto launch = launch_into(kU);
+  app.work(kT);
   CHECK(driver.stream_waits.size() == 1);
+  CHECK(driver.context_waits.empty());
+}
+
+TEST_CASE_METHOD(OrderWorld, "where no wait is needed a graph under way changes nothing") {
+  REQUIRE(app.hand_out(app.use_and_free(kS)));
+  const auto launch = launch_into(kS);
+  app.work(kS);
+  CHECK(driver.stream_waits.empty());
+  CHECK(driver.context_waits.empty());
+}
+
+TEST_CASE_METHOD(OrderWorld, "during a capture a wait is tried until it meets no launch") {
+  REQUIRE(app.hand_out(app.use_and_free(kS)));
+  gate.begin_capture();
+  unsigned tries = 0;
+  driver.on_wait = [&] {
+    if (++tries == 5) return;
+    const auto meanwhile = launch_into(kT);
+  };
+  app.work(kT);
+  gate.end_capture();
+  CHECK(tries == 5);
+  CHECK(driver.context_waits.empty());
+}
+
+TEST_CASE_METHOD(OrderWorld, "a launch that does not end stops nobody, not even during a capture") {
+  REQUIRE(app.hand_out(app.use_and_free(kS)));
+  const auto launch = launch_into(kT);
+  gate.begin_capture();
+  app.work(kT);
+  gate.end_capture();
+  CHECK(driver.stream_waits.size() == 1);
+  CHECK(driver.context_waits.empty());
+}
+
+TEST_CASE_METHOD(OrderWorld, "a submission is refused if the context cannot be made to wait either") {
+  REQUIRE(app.hand_out(app.use_and_free(kS)));
+  const auto launch = launch_into(kT);
+  driver.fail_order = driver::kInvalidContext;
+  CHECK_FALSE(app.submit(kT));
+  CHECK(time.refusal() == driver::kInvalidContext);
 }
