@@ -114,7 +114,7 @@ class Turns {
   std::atomic<uint64_t> began_{0};
   uint16_t names_ = 0;
   size_t next_ = 0;
-  std::array<Named, 8> known_{};
+  std::array<Named, 32> known_{};  // of more streams than that, each turn takes a new name
 };
 
 }  // namespace cupool::order
