@@ -3,7 +3,7 @@
 // Owns the epochs, the streams in use, and the seals that hand-outs lean on. State changes under `lock_`,
 // except `lean_`; the first cache line is read without it. `lock_` is held across record, query and wait of
 // an event (the model needs these steps atomic), never across a call of the application or a wait on the
-// host.
+// host, but for the few milliseconds of make_wait_locked().
 #pragma once
 
 #include <atomic>
