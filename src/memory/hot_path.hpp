@@ -18,16 +18,18 @@ using pool::ThreadCache;
 template <typename Word>
 [[gnu::always_inline]] inline Kept Memory::allocate_kept(driver::Context context, uint64_t bytes, Word* out) {
   ThreadCache* const cache = this_thread.last;
-  if (cache == nullptr || cache->pool()->context() != context || !cache->order().is_idle() ||
-      !cache->try_enter()) [[unlikely]]
+  if (cache == nullptr || cache->pool()->context() != context) [[unlikely]]
     return Kept::kUnknown;
+  const auto none = [bytes] { return bytes == 0 ? Kept::kUnknown : Kept::kNone; };
+  if (!cache->order().is_idle() || !cache->try_enter()) [[unlikely]]
+    return none();
   Entry entry;
   const unsigned size_class = cache->sizes().of(bytes);
   const bool hit = size_class != kNotKept ? cache->take_newest(size_class, &entry)
                                           : cache->large().take(cache->sizes().rounded(bytes), &entry);
   cache->exit();
   if (!hit) [[unlikely]]
-    return bytes == 0 ? Kept::kUnknown : Kept::kNone;
+    return none();
   pool::hand_out(*cache, entry, size_class, cache->kept_bytes(size_class, entry), bytes, out);
   return Kept::kTaken;
 }

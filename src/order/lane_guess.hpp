@@ -79,11 +79,11 @@ class LaneGuess {
   }
   static size_t index(uint64_t key) { return key * 0x9e3779b97f4a7c15 >> 54; }
 
-  std::array<Next, 1024> next_{};
-  std::array<Asked, 8> asked_{};
   size_t waiting_ = 0;
   LaneName lane_ = LaneName::kNone;  // of the current turn, or of the last one if the turn is open
   uint64_t place_ = 0;
+  std::array<Asked, 8> asked_{};
+  std::array<Next, 1024> next_{};
 };
 
 }  // namespace cupool::order

@@ -64,13 +64,14 @@ class Seals {
   void thin_out(Epoch apart);
   void recount_lanes() { lanes_ = lanes_up_to(~Epoch{0}); }
 
-  std::array<Seal, kMost + 1> ring_{};
+  // First what every call reads: between two calls of ours a program may use all of the processor's caches.
   size_t oldest_ = 0;
   size_t count_ = 0;
   size_t behind_ = 0;         // how many were not done at the last look
   Lane lanes_ = Lane::kNone;  // of all
-  std::array<driver::Event, kMost + 2> idle_{};
   size_t idle_count_ = 0;
+  std::array<Seal, kMost + 1> ring_{};
+  std::array<driver::Event, kMost + 2> idle_{};
 };
 
 }  // namespace cupool::order

@@ -62,8 +62,8 @@ class Bins {
   Range* best_in(size_t bin, uint64_t bytes, uint64_t most, Epoch limit) const;
   size_t next_bin(size_t from) const;  // the first non-empty one, or kBins
 
-  std::array<RangeLink, kBins> heads_{};
   std::array<uint64_t, kBins / 64> filled_{};
+  std::array<RangeLink, kBins> heads_{};
 };
 
 }  // namespace cupool::pool

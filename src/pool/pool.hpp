@@ -254,6 +254,8 @@ class Pool {
   void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
   void spill_ranges(ThreadCache& cache);
 
+  // First what every call reads: between two calls of ours a program may use all of the processor's caches.
+  // The large tables come last.
   std::atomic<driver::Context> context_;
   std::atomic<driver::Context> failed_{nullptr};
   uint64_t closed_at_ = 0;  // under the lock of all pools
@@ -261,30 +263,26 @@ class Pool {
   stats::Device& stats_;
   const uint64_t device_bytes_;
   std::atomic<order::Timeline*> order_;
+  std::atomic<unsigned> threads_{0};           // with a cache here
+  std::atomic<uint32_t> collects_to_skip_{0};  // see collects_skipped_
+  std::atomic<uint64_t> max_cached_{0};
+  std::atomic<uint64_t> most_kept_large_{0};
+  std::atomic<uint64_t> spread_{0};  // bytes taken so that streams need not wait for each other
+  std::atomic<uint32_t> tainted_segments_{0};
   const Settings settings_;
   upstream::Upstream upstream_;
   InFlight& in_flight_;
-  const SizeClasses sizes_;
-  Slabs slabs_;
-  Ranges ranges_;
 
-  Lock guess_lock_;
-  order::LaneGuess guess_ CUPOOL_GUARDED_BY(guess_lock_);
   Lock marks_lock_;
   std::map<Address, Mark> marks_
       CUPOOL_GUARDED_BY(marks_lock_);  // small nodes: the host may be short of memory
-  std::atomic<uint32_t> tainted_segments_{0};
   std::atomic<uint64_t> lost_{0};  // bytes that the driver would not take and nobody can use, until the end
 
   Lock caches_lock_;
   ThreadCache* caches_ CUPOOL_GUARDED_BY(caches_lock_) = nullptr;
-  std::atomic<unsigned> threads_{0};  // with a cache here
-  // How many requests do not look for large blocks that other threads keep after one did, and how many of
-  // them are still to come.
+  // How many requests do not look for large blocks that other threads keep after one did; in
+  // collects_to_skip_ those that are still to come.
   uint32_t collects_skipped_ CUPOOL_GUARDED_BY(caches_lock_) = 0;
-  std::atomic<uint32_t> collects_to_skip_{0};
-  std::atomic<uint64_t> max_cached_{0};
-  std::atomic<uint64_t> most_kept_large_{0};
   std::atomic<uint64_t> allocated_segments_{0};
   std::atomic<uint64_t> released_segments_{0};
   std::atomic<uint64_t> last_need_{0};       // for which the last segment was taken, in whole pages
@@ -295,10 +293,14 @@ class Pool {
   std::atomic<uint64_t> few_moves_{kFewMoves};  // so many are too few to take more memory instead
   std::atomic<uint64_t> largest_moved_{0};      // the largest run they were moved for
   std::atomic<uint64_t> peak_at_move_{0};       // that most, at the last move
-  std::atomic<uint64_t> spread_{0};             // bytes taken so that streams need not wait for each other
   std::atomic<bool> newly_tainted_{false};      // a segment was, since the last one was taken
   std::atomic<bool> is_ending_{false};
-  mapped::Space space_;  // large, so after all that the hot path reads
+  const SizeClasses sizes_;
+  Slabs slabs_;
+  Lock guess_lock_;
+  order::LaneGuess guess_ CUPOOL_GUARDED_BY(guess_lock_);
+  Ranges ranges_;
+  mapped::Space space_;
 };
 
 }  // namespace cupool::pool

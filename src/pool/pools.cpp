@@ -41,8 +41,7 @@ class Parting {
 };
 
 // Hands out a block from this thread's cache; false: none may be handed out.
-bool hand_out_kept(ThreadCache& cache, uint64_t asked, Address* out) {
-  const unsigned size_class = cache.sizes().of(asked);
+bool hand_out_kept(ThreadCache& cache, unsigned size_class, uint64_t asked, Address* out) {
   Entry entry;
   cache.enter();
   const Epoch limit = cache.order().cheap();
@@ -76,7 +75,7 @@ inline Returned describe(Address address) {
 
 }  // namespace
 
-// Called when the context is not that of the thread's last cache, or work is pending.
+// Called when the context is not that of the thread's last cache.
 Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out, Short when_short) {
   const Parting parting;
   ThreadCache* cache = this_thread.last;
@@ -84,19 +83,18 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out, Sh
     cache = cache_of(context);
     if (cache == nullptr) return allocator::kDeclined;
   }
-  // For small blocks find_block() looks in the cache itself.
-  const bool small = cache->sizes().is_small(cache->sizes().of(bytes));
-  if (!small && hand_out_kept(*cache, bytes, out)) return kSuccess;
   return allocate_missed(bytes, out, when_short);
 }
 
 Status Pools::allocate_missed(uint64_t bytes, Address* out, Short when_short) {
   ThreadCache& cache = *this_thread.last;
+  const unsigned size_class = cache.sizes().of(bytes);
+  // For small blocks find_block() looks in the cache itself.
+  if (!cache.sizes().is_small(size_class) && hand_out_kept(cache, size_class, bytes, out)) return kSuccess;
   Pool& pool = *cache.pool();
   // Keeps the context alive until the program has the block.
   const Pool::Use use(pool, cache);
   if (!use.is_open()) return allocator::kDeclined;
-  const unsigned size_class = cache.sizes().of(bytes);
   Entry entry;
   const Status status = pool.find_block(cache, size_class, bytes, when_short, &entry);
   if (status != kSuccess) return status;

@@ -28,7 +28,7 @@ class Pools final : public allocator::Allocator {
     return allocate(context, bytes, out, Short::kMakeRoom);
   }
   Status allocate(driver::Context context, uint64_t bytes, Address* out, Short when_short);
-  // The same after a miss in the thread's cache. pre: the thread's last cache is the context's.
+  // The same where the fast path found nothing. pre: the thread's last cache is the context's.
   Status allocate_missed(uint64_t bytes, Address* out, Short when_short = Short::kMakeRoom);
   bool may_take(driver::Context context, uint64_t bytes) override;
   void note_failure(driver::Context context, uint64_t bytes) override;

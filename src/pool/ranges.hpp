@@ -173,12 +173,12 @@ class Ranges {
   std::atomic<uint32_t> driver_segments_{0};
   std::atomic<uint32_t> mapped_segments_{0};
   Lock lock_;
-  Bins bins_ CUPOOL_GUARDED_BY(lock_);
   RangeLink pending_ CUPOOL_GUARDED_BY(lock_){&pending_,
                                               &pending_};  // freed, not yet safe; oldest stamp first
   Segment* segments_ CUPOOL_GUARDED_BY(lock_) = nullptr;
   ObjectStore<Range, &Range::after> range_store_ CUPOOL_GUARDED_BY(lock_);
   ObjectStore<Segment, &Segment::next> segment_store_ CUPOOL_GUARDED_BY(lock_);
+  Bins bins_ CUPOOL_GUARDED_BY(lock_);  // large, so after all else
 };
 
 }  // namespace cupool::pool

@@ -5,7 +5,8 @@
 
 namespace cupool::pool {
 
-// Whether the thread's cache had a block to hand out.
+// Whether the thread's cache had a block to hand out: none while work is pending, for the slow path to look.
+// Unknown: it has no cache of this context, or another one was used last.
 enum class Kept { kTaken, kNone, kUnknown };
 // What the fast path of a free leaves to do: nothing (the thread keeps the block); perhaps a seal (kept, but
 // work is pending); or everything, because no live block starts there, the cache is full, or the block or its
