@@ -39,7 +39,7 @@ MODES = {
 # On a GPU besides: while one thread's free waits, the other's submissions do (docs/order.md), so that these programs
 # hang bare; and the native pool's two streams share the device's queues with the program's (docs/native.md).
 NOT_IN = {
-    "large-full": [mode for mode in MODES if mode != "native"],
+    "large-full": [mode for mode in MODES if mode not in ("native", "mapped")],
     "threads-free-kernel": ["lanes", "fences", "whole segments", "mapped", "old driver"],
     **({"threads-free": [*MODES], "threads-free-kernel": [*MODES], "destroy": ["native"], "destroy-reused": ["native"]}
        if harness.DRIVER == "gpu" else {}),
