@@ -75,7 +75,7 @@ inline Returned describe(Address address) {
 
 }  // namespace
 
-// Called when the context is not that of the thread's last cache.
+// The thread's last cache may be another context's, or there is none.
 Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out, Short when_short) {
   const Parting parting;
   ThreadCache* cache = this_thread.last;
