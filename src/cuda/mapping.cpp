@@ -21,6 +21,12 @@ int attribute(CUdevice_attribute which, CUdevice device) {
   return real.cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
 }
 
+CUmemGenericAllocationHandle native(driver::Chunk chunk) {
+  return static_cast<CUmemGenericAllocationHandle>(chunk);
+}
+
+}  // namespace
+
 CUmemAllocationProp properties_of(int device) {
   CUmemAllocationProp properties;
   memset(&properties, 0, sizeof properties);
@@ -29,12 +35,6 @@ CUmemAllocationProp properties_of(int device) {
   properties.location.id = device;
   return properties;
 }
-
-CUmemGenericAllocationHandle native(driver::Chunk chunk) {
-  return static_cast<CUmemGenericAllocationHandle>(chunk);
-}
-
-}  // namespace
 
 bool CudaMapping::can_map(int device) {
   const OwnCall guard;

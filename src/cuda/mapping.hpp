@@ -5,10 +5,14 @@
 #include <array>
 #include <atomic>
 
+#include "cuda/real.hpp"
 #include "driver/mapping.hpp"
 #include "stats/device.hpp"
 
 namespace cupool::cuda {
+
+// Plain memory of a device.
+CUmemAllocationProp properties_of(int device);
 
 class CudaMapping final : public driver::Mapping {
  public:

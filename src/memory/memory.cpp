@@ -221,8 +221,18 @@ void Memory::settle(Address address) {
   if (order::Timeline* const order = order_.find(held.context)) order->settle();
 }
 
+// What the device does not have even then is refused at once, as by the driver: a release would wait for
+// work.
+bool Memory::may_have(int device, uint64_t bytes) {
+  if (bytes == 0 || device == kEveryDevice) return true;
+  uint64_t most = 0;
+  for_each([&](Allocator& one) { most += one.most_releasable(device); });
+  return most >= bytes || (most != 0 && driver_->might_give(bytes - most));
+}
+
 bool Memory::make_room(int device, uint64_t bytes) {
-  if (release_everything(device) != 0 || in_flight_.wait_for_releases(device)) return true;
+  if ((may_have(device, bytes) && release_everything(device) != 0) || in_flight_.wait_for_releases(device))
+    return true;
   const auto ask = ask_neighbours_.load(std::memory_order_acquire);
   return ask != nullptr && ask(device, bytes);
 }

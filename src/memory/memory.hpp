@@ -160,6 +160,7 @@ class Memory {
     return found;
   }
 
+  bool may_have(int device, uint64_t bytes);
   uint64_t release_idle(const allocator::Idle& which);
   whole::Wholes* find_wholes(const driver::Driver& source);
   whole::Wholes* wholes_of(driver::Driver& source);

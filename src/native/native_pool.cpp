@@ -324,6 +324,17 @@ uint64_t NativePool::trim(uint64_t keep, int device) {
   return released;
 }
 
+uint64_t NativePool::most_releasable(int device) {
+  uint64_t bytes = 0;
+  for_each_source([&](Source& source, bool is_open) {
+    if (!is_open || (device != allocator::kEveryDevice && device != source.device)) return;
+    driver::NativeUsage usage;
+    native_.usage(source.pool, &usage);
+    bytes += usage.reserved;
+  });
+  return bytes;
+}
+
 // Unlike trim(), waits for no free that is still to come in stream order: a later look finds its memory.
 uint64_t NativePool::release_idle(const allocator::Idle& which) {
   if (order_.is_capturing()) return 0;

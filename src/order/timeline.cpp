@@ -129,12 +129,17 @@ bool Timeline::seal_locked(Kind kind) {
   return true;
 }
 
-void Timeline::seal_in_free() {
+void Timeline::seal_in_free(uint64_t bytes) {
   if (!driver_.has_context_events()) {
     wait_for_all();
     return;
   }
-  if (driver_.may_be_capturing() || !lock_.try_lock()) return;
+  if (driver_.may_be_capturing()) return;
+  if (bytes > kLittle) {
+    if (!lock_.try_lock_for_a_moment()) return;
+  } else if (!lock_.try_lock()) {
+    return;
+  }
   note_thread_locked();
   if (in_use_locked() == Lane::kNone) {
     lock_.unlock();
@@ -162,7 +167,7 @@ void Timeline::seal_in_free() {
 }
 
 void Timeline::wait_in_free() {
-  seal_in_free();
+  seal_in_free(kLittle + 1);
   wait_for(sealed_.load(std::memory_order_acquire));
 }
 
@@ -420,6 +425,11 @@ bool Timeline::settle() {
     newest = std::max(newest, newest_leant_on_locked());
   }
   return newest <= completed_.load(std::memory_order_acquire) || !kLeaves || wait_for(newest);
+}
+
+bool Timeline::wait_for_frees() {
+  const Epoch sealed = sealed_.load(std::memory_order_acquire);
+  return sealed <= completed_.load(std::memory_order_acquire) || wait_for(sealed);
 }
 
 bool Timeline::wait_for_all() {

@@ -117,8 +117,10 @@ class Timeline {
   // ---- Inside a free, in which the driver would have waited for all work of the context.
 
   // Closes the open epoch: at once if nothing was submitted since the last seal, else by an event, or by a
-  // wait if the driver has no context events. Gives up if another thread holds the lock.
-  void seal_in_free();
+  // wait if the driver has no context events. If another thread holds the lock, gives up, for a later free
+  // seals as well; after the free of more than kLittle, which may be the last, only if the lock is held for
+  // long.
+  void seal_in_free(uint64_t bytes = 0);
   // The same, and waits on the host until all of that work is done, as the driver's free does.
   void wait_in_free();
   // Inside a stream-ordered free, in which the driver waits for nothing: nothing may lean on this seal, it
@@ -157,6 +159,8 @@ class Timeline {
   bool wait_for(Epoch epoch);
   // Before a block leaves the process or stream order: its old work is done when this returns.
   bool settle();
+  // The same for all that frees have sealed: the driver's frees would have waited for it.
+  bool wait_for_frees();
   // Waits on the host for all work of the context. False during a capture or after an error.
   bool wait_for_all();
 
@@ -206,6 +210,7 @@ class Timeline {
   // device that is far behind is not asked more often than it answers. A poll costs more than a seal.
   static constexpr size_t kFewestBetweenPolls = 8;
   static constexpr size_t kMostBetweenPolls = 64;
+  static constexpr uint64_t kLittle = 1 << 20;
 
   static uint64_t next_life() {
     static constinit std::atomic<uint64_t> lives{0};

@@ -195,6 +195,7 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
       return true;
     }
   }
+  search->small_class = size_class;
   Range* range = find_range(cache, kNotKept, slabs_.slab_bytes(size_class), search);
   // No room for a slab, but another thread may have freed a block meanwhile.
   if (range == nullptr)
@@ -412,6 +413,32 @@ void Pool::note_need(uint64_t need) {
                         std::memory_order_relaxed);
 }
 
+// What frees would have waited for is waited for first. Where that is enough, nothing newer is: a kernel that
+// was launched since then may wait for this thread.
+Range* Pool::take_after_frees(uint64_t bytes, Search* search) {
+  if (order().is_capturing() || search->status != kOutOfMemory) return nullptr;
+  empty_thread_caches();
+  if (may_make_room(bytes, *search)) order().wait_for_frees();
+  Range* const range = take_range(bytes, How::kAfterWait, search);
+  if (range != nullptr || !space_.serves()) return range;
+  return add_segment(round_up(bytes, kPageBytes), bytes, search);
+}
+
+// Whether so many bytes may be had by waiting for all work and giving all free memory back. The driver
+// refuses at once what it does not have, and so does the pool.
+bool Pool::may_make_room(uint64_t bytes, const Search& search) {
+  if (search.small_class != kNotKept && slabs_.have_room(search.small_class)) return true;
+  const bool is_time_missing = space_.has_left() || ranges_.unfinished_bytes(order().done()) != 0;
+  if (is_time_missing && ranges_.free_bytes() >= bytes) return true;
+  // Mapped memory that is done has been tried.
+  if (!is_time_missing && !ranges_.has_driver_segments()) return false;
+  const uint64_t exact = round_up(bytes, kPageBytes);
+  const uint64_t most = most_releasable();
+  if (most == 0 || !may_take(exact)) return false;
+  if (upstream_.excess(exact) > most && !upstream::Limit::is_asking(device_)) return false;
+  return most >= exact || upstream_.driver().might_give(exact - most);
+}
+
 Range* Pool::grow(uint64_t bytes, Search* search) {
   Range* range = add_segment(segment_bytes(bytes), bytes, search);
   if (search->status != kOutOfMemory) return range;
@@ -419,8 +446,11 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
   const uint64_t exact = round_up(bytes, kPageBytes);
   range = add_segment(exact, bytes, search);
   if (range != nullptr || search->when_short == Short::kLeave) return range;
+  range = take_after_frees(bytes, search);
+  if (range != nullptr) return range;
   uint64_t gives = ~uint64_t{0};
   uint64_t segments = 0;
+  bool may_help = false;
   const auto make_room = [&] {
     if (order().is_capturing() || search->status != kOutOfMemory) return false;
     empty_thread_caches();
@@ -429,7 +459,8 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
     if (gives == ranges_.gives() - search->returned &&
         segments == allocated_segments_.load(std::memory_order_relaxed))
       return false;
-    order().wait_for_all();
+    may_help = may_make_room(bytes, *search);
+    if (may_help) order().wait_for_all();
     empty_thread_caches();
     gives = ranges_.gives() - search->returned;
     segments = allocated_segments_.load(std::memory_order_relaxed);
@@ -438,8 +469,10 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
   upstream::ask_again(make_room, [&] {
     range = take_range(bytes, How::kAfterWait, search);
     if (range != nullptr) return kSuccess;
-    release_tainted();
-    release_free_segments(0);
+    if (may_help) {
+      release_tainted();
+      release_free_segments(0);
+    }
     in_flight_.wait_for_releases(device_, context());
     range = add_segment(exact, bytes, search);
     return search->status;

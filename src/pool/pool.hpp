@@ -41,10 +41,8 @@ class Pool {
   // The context this pool serves; null once it is closed.
   driver::Context context() const { return context_.load(std::memory_order_relaxed); }
   int device() const { return device_; }
-  // Whether `bytes` more fit the device and the user's limit.
-  bool may_take(uint64_t bytes) const {
-    return bytes <= device_bytes_ && ranges_.reserved() + bytes <= settings_.limit;
-  }
+  // Whether `bytes` more fit the device and the user's limit beside what is live.
+  bool may_take(uint64_t bytes);
   // Whether frees must take the slow path: the context has ended, or the user wants every free to wait.
   bool frees_specially() const { return context() == nullptr || settings_.free_waits; }
   const SizeClasses& sizes() const { return sizes_; }
@@ -141,6 +139,8 @@ class Pool {
   uint64_t live_bytes();
   // How many bytes a trim of everything would release.
   uint64_t releasable_bytes();
+  // How many bytes more it could have for a block at most, once all work is done.
+  uint64_t most_releasable();
   Ranges& ranges() { return ranges_; }
   Slabs& slabs() { return slabs_; }
   mapped::Space& space() { return space_; }
@@ -182,6 +182,7 @@ class Pool {
     order::LaneName lane = order::LaneName::kNone;  // the lane expected to use it, if several are at work
     bool wants_new = false;                         // mapped memory that does not lie free elsewhere
     uint64_t returned = 0;                          // how often it gave back what it had found in vain
+    unsigned small_class = kNotKept;                // of the blocks that a slab is wanted for
   };
 
   static bool is_held(const Range& range);
@@ -209,6 +210,8 @@ class Pool {
   Range* take_range(uint64_t bytes, How how, Search* search,
                     Ranges::Cut cut = Ranges::Cut::kUnlessOneIsPending);
   Range* grow(uint64_t bytes, Search* search);
+  Range* take_after_frees(uint64_t bytes, Search* search);
+  bool may_make_room(uint64_t bytes, const Search& search);
   static bool enter_pages(Address start, uint64_t bytes);
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
   Range* add_run(uint64_t bytes, uint64_t taken, Search* search);

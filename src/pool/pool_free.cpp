@@ -80,7 +80,7 @@ void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
     order().wait_in_free();
     unfinished_.store(0, std::memory_order_relaxed);
   } else if (is_due) {
-    order().seal_in_free();
+    order().seal_in_free(bytes);
   }
   cache.note_free();
 }

@@ -1,5 +1,7 @@
 // Queries: which block contains an address, how much is live, how much could be released. Walks segments
 // under the range lock, and thread tallies under `caches_lock_`. Changes no block and calls no driver.
+#include <algorithm>
+
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
 
@@ -51,6 +53,19 @@ uint64_t Pool::releasable_bytes() {
     if (range == nullptr) bytes += segment->bytes;
   }
   return bytes;
+}
+
+// Mapped memory need not go back: a range at the end of a segment grows, so that its free part counts, too.
+uint64_t Pool::most_releasable() {
+  const uint64_t bytes = releasable_bytes();
+  return ranges_.has_mapped_segments() ? std::max(bytes, ranges_.free_bytes()) : bytes;
+}
+
+bool Pool::may_take(uint64_t bytes) {
+  const uint64_t most = std::min(device_bytes_, settings_.limit);
+  const uint64_t reserved = ranges_.reserved();
+  const uint64_t live = reserved - std::min(reserved, most_releasable());
+  return bytes <= most && live <= most - bytes;
 }
 
 // Mapped memory goes back by chunks, wherever nothing is held from end to end of one. A block that is held

@@ -125,17 +125,19 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
 }
 
 // The driver's free of a segment waits for what is pending; for mapped memory that is done here, if there is
-// any to gain.
+// any to gain: first for what frees would have waited for.
 uint64_t Pool::release_everything() {
   if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
+  const auto may_gain = [&] {
+    return ranges_.has_mapped_segments() &&
+           (space_.has_left() || ranges_.unfinished_bytes(order().done()) >= driver::kMappingStep);
+  };
   if (ranges_.has_mapped_segments()) order().advance();
-  const uint64_t released = release_tainted() + release_free_segments(0);
-  const bool may_gain =
-      ranges_.has_mapped_segments() && (ranges_.free_bytes() >= driver::kMappingStep ||
-                                        tainted_segments_.load(std::memory_order_relaxed) != 0);
-  if (!may_gain || order().is_idle() || !order().wait_for_all()) return released;
-  return released + release_tainted() + release_free_segments(0);
+  uint64_t released = release_tainted() + release_free_segments(0);
+  if (may_gain() && order().wait_for_frees()) released += release_tainted() + release_free_segments(0);
+  if (may_gain() && order().wait_for_all()) released += release_tainted() + release_free_segments(0);
+  return released;
 }
 
 uint64_t Pool::trim(uint64_t keep) {

@@ -108,7 +108,7 @@ Status Pools::allocate_missed(uint64_t bytes, Address* out, Short when_short) {
 }
 
 bool Pools::may_take(driver::Context context, uint64_t bytes) {
-  const Pool* const pool = pool_of(context);
+  Pool* const pool = pool_of(context);
   return pool != nullptr && pool->may_take(bytes);
 }
 
@@ -457,6 +457,14 @@ uint64_t Pools::release_everything(int device) {
     if (device == allocator::kEveryDevice || device == pool.device()) released += pool.release_everything();
   });
   return released;
+}
+
+uint64_t Pools::most_releasable(int device) {
+  uint64_t bytes = 0;
+  for_each([&](Pool& pool) {
+    if (device == allocator::kEveryDevice || device == pool.device()) bytes += pool.most_releasable();
+  });
+  return bytes;
 }
 
 uint64_t Pools::releasable_bytes(driver::Context context) {

@@ -114,6 +114,17 @@ bool Ranges::fits(uint64_t bytes) {
   return false;
 }
 
+uint64_t Ranges::unfinished_bytes(Epoch done) {
+  uint64_t bytes = 0;
+  Guard hold(lock_);
+  for (const Segment* segment = segments_; segment != nullptr; segment = segment->next) {
+    for (const Range* range = segment->lowest(); range != nullptr; range = range->after) {
+      if (range->use != Use::kTaken && range->stamp > done) bytes += range->bytes;
+    }
+  }
+  return bytes;
+}
+
 void Ranges::hand_out_locked(Range* range) {
   range->use = Use::kTaken;
   range->segment.load(std::memory_order_relaxed)->idle_since = 0;

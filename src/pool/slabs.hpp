@@ -60,6 +60,8 @@ class Slabs {
   // Makes `range` a slab and takes up to `count` of its blocks at once. 0: no host memory; the range stays
   // with the caller.
   size_t add(unsigned size_class, Range* range, size_t count, Entry* out);
+  // Whether a slab of this class has blocks to give, now or when their work is done.
+  bool have_room(unsigned size_class);
   // The segment of this range is tainted: if the range is a slab, it serves no more blocks.
   void close(Range* range);
   void drop_all();

@@ -92,11 +92,18 @@ Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out, a
   const Status status = allocate_from_driver(*account, key, out);
   if (status != kOutOfMemory || when_short == allocator::Short::kLeave) return status;
   stats::device(account->upstream.device()).count(DeviceCounter::out_of_memory_retries);
-  return upstream::ask_again([&] { return !order_.is_capturing() && make_room(*account, bytes, seen); },
-                             [&] {
-                               seen = gone_.load(std::memory_order_acquire);
-                               return allocate_from_driver(*account, key, out);
-                             });
+  const auto make_room = [&] {
+    if (order_.is_capturing()) return false;
+    // What another thread is giving back counts as taken until it is gone.
+    const bool may_help = !is_on_device() || (may_take(context, bytes) && may_have(*account, bytes));
+    if (may_help) return this->make_room(*account, bytes, seen);
+    return in_flight_.wait_for_releases(account->upstream.device()) ||
+           gone_.load(std::memory_order_acquire) != seen;
+  };
+  return upstream::ask_again(make_room, [&] {
+    seen = gone_.load(std::memory_order_acquire);
+    return allocate_from_driver(*account, key, out);
+  });
 }
 
 bool Wholes::take_done(driver::Context context, uint64_t bytes, Address* out) {
@@ -226,7 +233,7 @@ Freed Wholes::free(Address address, Waits waits) {
   if (!may_wait) {
     order.seal_for_completion();
   } else if (!order.is_idle()) {
-    waits_for_work ? order.wait_in_free() : order.seal_in_free();
+    waits_for_work ? order.wait_in_free() : order.seal_in_free(freed.bytes);
   }
   if (leaves) {
     const InFlight::Call releasing(in_flight_, context, InFlight::Kind::kRelease, account.upstream.device());
@@ -368,18 +375,26 @@ bool Wholes::may_take(driver::Context context, uint64_t bytes) {
   const auto found = accounts_.find(context);
   if (found == accounts_.end() || is_host_visible()) return found != accounts_.end();
   const Account& account = found->second;
-  const uint64_t limit = account.upstream.limit();
-  if (bytes > account.device_bytes || bytes > limit) return false;
+  const uint64_t most = std::min(account.upstream.limit(), account.device_bytes);
+  if (bytes > most) return false;
   uint64_t taken = 0;
   for (const auto& [one, other] : accounts_) {
     if (other.upstream.device() == account.upstream.device()) taken += other.reserved - other.idle;
   }
-  return taken <= limit - bytes;
+  return taken <= most - bytes;
+}
+
+// Whether a release may be enough. The driver refuses at once what it does not have: then nobody waits for
+// one.
+bool Wholes::may_have(const Account& account, uint64_t bytes) {
+  const int device = account.upstream.device();
+  const uint64_t most = most_releasable(device);
+  if (account.upstream.excess(bytes) > most && !upstream::Limit::is_asking(device)) return false;
+  return most == 0 || most >= bytes || source_.might_give(bytes - most);
 }
 
 bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
   const int device = account.upstream.device();
-  if (is_on_device() && (bytes > account.device_bytes || bytes > account.upstream.limit())) return false;
   const uint64_t excess = account.upstream.excess(bytes);
   Choice choice;
   if (!is_host_visible()) choice.device = device;
@@ -496,6 +511,19 @@ uint64_t Wholes::release_of(driver::Context context, uint64_t keep) {
 // What spilled makes no room on a device. (Managed memory may.)
 uint64_t Wholes::release_everything(int device) {
   return is_on_device() || is_host_visible() ? release({.device = device}) : 0;
+}
+
+// The driver takes memory in steps of 2 MiB, which small blocks share.
+uint64_t Wholes::most_releasable(int device) {
+  constexpr uint64_t kStep = 2 << 20;
+  if (!is_on_device() && !is_host_visible()) return 0;
+  const Choice choice{.device = device};
+  Guard hold(lock_);
+  uint64_t bytes = 0;
+  for (const auto& [context, account] : accounts_) {
+    if (choice.covers(context, account)) bytes += account.idle + kStep * account.by_age.size();
+  }
+  return bytes;
 }
 
 uint64_t Wholes::trim(uint64_t keep) {

@@ -57,6 +57,9 @@ class Waits(harness.TestCase):
     def test_a_large_allocation_on_a_full_device_ends_while_a_kernel_waits_for_the_host(self):
         self.assert_ends("large-full")
 
+    def test_what_the_driver_refuses_is_refused_at_once_while_a_kernel_waits_for_the_host(self):
+        self.assert_ends("refused", "refused-reused", "refused-large", "refused-larger")
+
     def test_destroying_a_busy_stream_waits_for_nothing(self):
         self.assert_ends("destroy", "destroy-reused")
 

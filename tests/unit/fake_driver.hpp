@@ -72,6 +72,11 @@ class FakeDriver : public driver::Driver {
     return driver::kSuccess;
   }
 
+  bool might_give(uint64_t bytes) override {
+    const std::lock_guard<std::mutex> hold(memory_lock_);
+    return reserved + bytes <= capacity;
+  }
+
   bool has_context_events() const override { return context_events; }
   driver::Status create_event(driver::Context, driver::Event* out) override {
     *out = reinterpret_cast<driver::Event>(++events_);
@@ -108,6 +113,12 @@ class FakeDriver : public driver::Driver {
     return driver::kSuccess;
   }
 
+  // All recorded work ends when it was asked for a while whether it has.
+  void end_work_when_watched() {
+    on_query = [this] {
+      if (++watched_ % 5 == 0) finish();
+    };
+  }
   // All recorded work ends.
   void finish() { pending_.clear(); }
   // The work before the oldest record that is not yet done ends.
@@ -123,6 +134,7 @@ class FakeDriver : public driver::Driver {
   std::map<driver::Address, uint64_t> memory_;
   std::vector<driver::Event> pending_;  // in the order of their records
   uintptr_t events_ = 0;
+  uint64_t watched_ = 0;
 };
 
 }  // namespace cupool::test

@@ -71,7 +71,17 @@ TEST_CASE_METHOD(MappedWorld, "where memory was refused the pool waits for work,
   work(kT);
   free(low);
   free(high);
+  driver.end_work_when_watched();
   CHECK(memory.release_everything() == 16 * kMiB);
+  CHECK(driver.synchronisations == 0);
+  CHECK(driver.reserved == 0);
+}
+
+TEST_CASE_METHOD(MappedWorld, "where memory was refused the pool waits for all work if frees sealed none") {
+  const driver::Address block = allocate(8 * kMiB);
+  work(kS);
+  REQUIRE(memory.free(block, memory::Waits::kNever) == memory::Freed::kDone);
+  CHECK(memory.release_everything() == 8 * kMiB);
   CHECK(driver.synchronisations == 1);
   CHECK(driver.reserved == 0);
   // Nothing to gain: nothing is waited for.
@@ -504,6 +514,7 @@ TEST_CASE_METHOD(MappedWorld, "what the driver keeps in pools of its own can be 
 }
 
 TEST_CASE_METHOD(MappedWorld, "a tainted block whose work was pending at its free makes room later") {
+  driver.end_work_when_watched();
   driver.capacity = 1024 * kMiB;
   const driver::Address block = allocate(600 * kMiB);
   REQUIRE(memory.taint(block, memory::Taint::kDmaBuf));

@@ -119,6 +119,7 @@ TEST_CASE_METHOD(Moves, "a place that is left while others are unmapped stays un
 }
 
 TEST_CASE_METHOD(Moves, "a move that the driver refuses leaves all where it was") {
+  driver.end_work_when_watched();
   driver::Status* const refusals[] = {&mapping.fail_map, &mapping.fail_allow, &mapping.fail_create};
   for (driver::Status* const refusal : refusals) {
     *refusal = driver::kOutOfMemory;
@@ -134,6 +135,7 @@ TEST_CASE_METHOD(Moves, "a move that the driver refuses leaves all where it was"
 }
 
 TEST_CASE_METHOD(Moves, "where a failed move cannot be undone nothing else is mapped") {
+  driver.end_work_when_watched();
   mapping.fail_allow = mapping.fail_unmap = driver::kOutOfMemory;
   driver::Address none = 0;
   CHECK(memory.allocate(context, 16 * kMiB, &none) == driver::kOutOfMemory);
@@ -291,6 +293,12 @@ class SharedMoves : public BasicPoolWorld<SharedDriver> {
       const std::lock_guard<std::mutex> hold(lock_);
       unfinished_.clear();
     };
+    // Where somebody waits for it, it ends at last.
+    driver.on_query = [this] {
+      if (++queries_ % 50 != 0) return;
+      driver.before_end();
+      driver.FakeDriver::finish();
+    };
     mapping.on_unmap = [this](driver::Address start, uint64_t bytes) {
       const std::lock_guard<std::mutex> hold(lock_);
       const auto next = unfinished_.lower_bound(start + bytes);
@@ -335,6 +343,7 @@ class SharedMoves : public BasicPoolWorld<SharedDriver> {
  private:
   std::mutex lock_;
   std::map<driver::Address, uint64_t> unfinished_;
+  uint64_t queries_ = 0;  // under the driver's lock
 };
 
 }  // namespace

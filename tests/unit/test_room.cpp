@@ -121,3 +121,97 @@ TEST_CASE_METHOD(CrowdedWorld, "a whole block that went back just after the driv
   allocate(kBlock - kMiB);
   CHECK(driver.refusals == 1);
 }
+
+// ---- Nobody waits in vain. Work is pending that is newer than the last free: it may be waiting for this
+// very thread.
+
+TEST_CASE_METHOD(CrowdedWorld, "with nothing free a refusal waits for nothing") {
+  allocate(kBlock);
+  work(kS);
+  driver::Address address = 0;
+  CHECK(memory.allocate(context, kBlock, &address) == driver::kOutOfMemory);
+  CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "what would not fit even then is refused without a wait") {
+  const bool is_whole = GENERATE(false, true);
+  const uint64_t asked = GENERATE(50 * kMiB, kDevice, 100 * kDevice);
+  if (is_whole) memory.use_whole_allocations();
+  allocate(20 * kMiB);
+  const auto block = allocate(20 * kMiB);
+  work(kS);
+  free(block);
+  driver.finish();
+  work(kS);
+  driver::Address address = 0;
+  CHECK(memory.allocate(context, asked, &address) == driver::kOutOfMemory);
+  CHECK(driver.synchronisations == 0);
+  CHECK(driver.releases == 0);
+  // What fits does so because the block goes back, and the driver's free waits.
+  allocate(42 * kMiB);
+  CHECK(driver.releases == 1);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "memory that the driver keeps to itself counts as what it may give") {
+  driver.unreported = 10 * kMiB;
+  allocate(20 * kMiB);
+  const auto block = allocate(20 * kMiB);
+  work(kS);
+  free(block);
+  driver.finish();
+  work(kS);
+  allocate(42 * kMiB);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "the last small block is refused without a wait") {
+  driver::Address address = 0;
+  work(kS);
+  while (memory.allocate(context, 30000, &address) == driver::kSuccess) {
+  }
+  CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "a small block whose work is not done is waited for where it is the last") {
+  driver::Address address = 0;
+  driver::Address last = 0;
+  while (memory.allocate(context, 30000, &address) == driver::kSuccess) last = address;
+  time().use_completed_only();
+  work(kS);
+  free(last);
+  allocate(30000);
+  CHECK(driver.synchronisations == 1);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "after a refusal the work before the last free is waited for, and no other") {
+  const bool is_mapped = GENERATE(false, true);
+  CAPTURE(is_mapped);
+  if (is_mapped) use_mapped();
+  const auto block = allocate(50 * kMiB);
+  work(kS);
+  free(block);
+  REQUIRE(driver.records == 1);
+  // Only what is done is handed out.
+  time().use_completed_only();
+  work(kS);
+  driver.end_work_when_watched();
+  CHECK(allocate(50 * kMiB) == block);
+  CHECK(driver.synchronisations == 0);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "the seal of a large free is not lost to a thread that only looks") {
+  const auto block = allocate(20 * kMiB);
+  const auto other = allocate(20 * kMiB);
+  work(kS);
+  free(block);
+  work(kS);
+  std::atomic<bool> is_looking{false};
+  driver.on_query = [&] {
+    is_looking = true;
+    for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+  };
+  std::thread looks([&] { time().advance(); });
+  while (!is_looking) std::this_thread::yield();
+  free(other);
+  looks.join();
+  CHECK(driver.records == 2);
+}

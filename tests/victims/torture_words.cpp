@@ -105,6 +105,15 @@ void Worker::use_while_closed(std::vector<CUdeviceptr>& made) {
   world_.kernels.check(p, bytes, value, lease);
 }
 
+// The driver refuses at once what the device cannot have beside what is in use.
+void Worker::ask_too_much() {
+  std::size_t room = 0, total = 0;
+  MUST(cuMemGetInfo(&room, &total));
+  CUdeviceptr p = 0;
+  const CUresult result = cuMemAlloc(&p, total);
+  must(result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result, "a refusal while a stream waits");
+}
+
 void Worker::streams_wait() {
   prepare_words();
   if (words_.turn == kWordsKept) return;
@@ -126,6 +135,7 @@ void Worker::streams_wait() {
       std::size_t room = 0;
       MUST(cuMemGetInfo(&room, nullptr));
     }
+    if (one_in(random_, 8)) ask_too_much();
     if (options.has(kDestroy) && one_in(random_, 6)) {
       MUST(cuStreamDestroy(words_.waiting));
       words_.waiting = new_stream(random_, true);

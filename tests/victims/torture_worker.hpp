@@ -40,6 +40,7 @@ class Worker {
 
   // torture_words.cpp
   void streams_wait();
+  void ask_too_much();
   void prepare_words();
   void drop_words();
   bool close_word(CUstream stream);

@@ -107,6 +107,32 @@ int large(unsigned taken, unsigned wanted) {
   return d.finish();
 }
 
+// A kernel waits for the host, which asks for more than the device has before it answers: the driver refuses
+// at once. `taken`: so many sixteenths of the device are in use, `given`: so many of them are free again;
+// `wanted`: so many are asked for, one by one until there are no more (0), or all at once.
+int refused(unsigned taken, unsigned given, unsigned wanted) {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream();
+  size_t room = 0;
+  MUST(cuMemGetInfo(&room, nullptr));
+  const size_t part = room / 16 / (2 * kMiB) * (2 * kMiB);
+  std::vector<CUdeviceptr> blocks;
+  for (unsigned i = 0; i < taken; ++i) {
+    blocks.push_back(d.alloc(part));
+    d.use(blocks.back(), kMiB, 7, s1);
+  }
+  for (unsigned i = 0; i < given; ++i) d.free(blocks[2 * i]);
+  d.await(word.address(), 1, s1);
+  CUdeviceptr p = 0;
+  CUresult result = CUDA_SUCCESS;
+  for (unsigned i = 0; i < (wanted == 0 ? 17 : 1) && result == CUDA_SUCCESS; ++i)
+    result = cuMemAlloc(&p, part * (wanted == 0 ? 1 : wanted));
+  word.set(1);
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? d.finish() : 1;
+}
+
 // A busy stream goes away; what it waits for comes from another. `old`: memory that it worked on was freed
 // before and given out again.
 int destroyed(bool old) {
@@ -178,6 +204,10 @@ Cases memory_cases() {
   cases.push_back({"turns", turns});
   cases.push_back({"large-room", [] { return large(4, 10); }});
   cases.push_back({"large-full", [] { return large(12, 8); }});
+  cases.push_back({"refused", [] { return refused(4, 0, 0); }});
+  cases.push_back({"refused-reused", [] { return refused(12, 4, 0); }});
+  cases.push_back({"refused-large", [] { return refused(12, 4, 10); }});
+  cases.push_back({"refused-larger", [] { return refused(12, 4, 40); }});
   cases.push_back({"destroy", [] { return destroyed(false); }});
   cases.push_back({"destroy-reused", [] { return destroyed(true); }});
   cases.push_back({"mem-get-info", get_info});
