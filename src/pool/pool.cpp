@@ -435,7 +435,8 @@ bool Pool::may_make_room(uint64_t bytes, const Search& search) {
   const uint64_t exact = round_up(bytes, kPageBytes);
   const uint64_t most = most_releasable();
   if (most == 0 || !may_take(exact)) return false;
-  if (upstream_.excess(exact) > most && !upstream::Limit::is_asking(device_)) return false;
+  // Asked first: what is refused meanwhile is booked no more.
+  if (!upstream::Limit::is_asking(device_) && upstream_.excess(exact) > most) return false;
   return most >= exact || upstream_.driver().might_give(exact - most);
 }
 

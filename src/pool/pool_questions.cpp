@@ -56,9 +56,10 @@ uint64_t Pool::releasable_bytes() {
 }
 
 // Mapped memory need not go back: a range at the end of a segment grows, so that its free part counts, too.
+// (What is tainted is free in the first figure alone.)
 uint64_t Pool::most_releasable() {
   const uint64_t bytes = releasable_bytes();
-  return ranges_.has_mapped_segments() ? std::max(bytes, ranges_.free_bytes()) : bytes;
+  return ranges_.has_mapped_segments() ? bytes + ranges_.free_bytes() : bytes;
 }
 
 bool Pool::may_take(uint64_t bytes) {

@@ -131,7 +131,7 @@ uint64_t Pool::release_everything() {
   empty_thread_caches();
   const auto may_gain = [&] {
     return ranges_.has_mapped_segments() &&
-           (space_.has_left() || ranges_.unfinished_bytes(order().done()) >= driver::kMappingStep);
+           (space_.has_left() || ranges_.unfinished_bytes(order().done()) != 0);
   };
   if (ranges_.has_mapped_segments()) order().advance();
   uint64_t released = release_tainted() + release_free_segments(0);

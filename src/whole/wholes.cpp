@@ -389,7 +389,8 @@ bool Wholes::may_take(driver::Context context, uint64_t bytes) {
 bool Wholes::may_have(const Account& account, uint64_t bytes) {
   const int device = account.upstream.device();
   const uint64_t most = most_releasable(device);
-  if (account.upstream.excess(bytes) > most && !upstream::Limit::is_asking(device)) return false;
+  // Asked first: what is refused meanwhile is booked no more.
+  if (!upstream::Limit::is_asking(device) && account.upstream.excess(bytes) > most) return false;
   return most == 0 || most >= bytes || source_.might_give(bytes - most);
 }
 
