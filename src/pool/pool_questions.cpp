@@ -56,10 +56,11 @@ uint64_t Pool::releasable_bytes() {
 }
 
 // Mapped memory need not go back: a range at the end of a segment grows, so that its free part counts, too.
-// (What is tainted is free in the first figure alone.)
+// What is tainted goes back besides.
 uint64_t Pool::most_releasable() {
   const uint64_t bytes = releasable_bytes();
-  return ranges_.has_mapped_segments() ? bytes + ranges_.free_bytes() : bytes;
+  if (!ranges_.has_mapped_segments()) return bytes;
+  return std::max(bytes, ranges_.free_bytes()) + (ranges_.reserved() - ranges_.usable());
 }
 
 bool Pool::may_take(uint64_t bytes) {
