@@ -428,7 +428,7 @@ Range* Pool::take_after_frees(uint64_t bytes, Search* search) {
 // refuses at once what it does not have, and so does the pool.
 bool Pool::may_make_room(uint64_t bytes, const Search& search) {
   if (search.small_class != kNotKept && slabs_.have_room(search.small_class)) return true;
-  const bool is_time_missing = space_.has_left() || ranges_.unfinished_bytes(order().done()) != 0;
+  const bool is_time_missing = space_.has_left() || ranges_.has_unfinished(order().done());
   if (is_time_missing && ranges_.free_bytes() >= bytes) return true;
   // Mapped memory that is done has been tried.
   if (!is_time_missing && !ranges_.has_driver_segments()) return false;

@@ -130,8 +130,7 @@ uint64_t Pool::release_everything() {
   if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
   const auto may_gain = [&] {
-    return ranges_.has_mapped_segments() &&
-           (space_.has_left() || ranges_.unfinished_bytes(order().done()) != 0);
+    return ranges_.has_mapped_segments() && (space_.has_left() || ranges_.has_unfinished(order().done()));
   };
   if (ranges_.has_mapped_segments()) order().advance();
   uint64_t released = release_tainted() + release_free_segments(0);

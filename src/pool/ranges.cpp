@@ -114,15 +114,14 @@ bool Ranges::fits(uint64_t bytes) {
   return false;
 }
 
-uint64_t Ranges::unfinished_bytes(Epoch done) {
-  uint64_t bytes = 0;
+bool Ranges::has_unfinished(Epoch done) {
   Guard hold(lock_);
   for (const Segment* segment = segments_; segment != nullptr; segment = segment->next) {
     for (const Range* range = segment->lowest(); range != nullptr; range = range->after) {
-      if (range->use != Use::kTaken && range->stamp > done) bytes += range->bytes;
+      if (range->use != Use::kTaken && range->stamp > done) return true;
     }
   }
-  return bytes;
+  return false;
 }
 
 void Ranges::hand_out_locked(Range* range) {

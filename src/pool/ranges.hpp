@@ -45,8 +45,8 @@ class Ranges {
               order::LaneName sole = order::LaneName::kNone, Cut cut = Cut::kUnlessOneIsPending);
   // Whether only time is missing: some range would fit if its stamp were safe.
   bool fits(uint64_t bytes);
-  // The bytes that lie free with work to come.
-  uint64_t unfinished_bytes(Epoch done);
+  // Whether some free range has work that is not done.
+  bool has_unfinished(Epoch done);
   // Takes a range back. Merged at once if it may be handed out at once, else kept pending until it may: a
   // fresh stamp must not make a large old range wait.
   void give(Range* range, Epoch stamp, const order::Timeline& order,

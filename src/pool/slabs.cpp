@@ -154,13 +154,13 @@ size_t Slabs::give(unsigned size_class, const Entry* entries, size_t count, Rang
   return count;
 }
 
-// The slab's record becomes idle; its range is handed to the caller with the slab's stamp.
 bool Slabs::have_room(unsigned size_class) {
   Class& c = classes_state_[size_class];
   Guard hold(c.lock);
   return c.first != nullptr;
 }
 
+// The slab's record becomes idle; its range is handed to the caller with the slab's stamp.
 void Slabs::retire(Class& c, Slab* slab) {
   if (!slab->closed) unlist(c, slab);
   Range* range = slab->range;

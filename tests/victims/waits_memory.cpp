@@ -83,6 +83,22 @@ int turns() {
   return d.finish();
 }
 
+// Of what the device has free.
+size_t sixteenth() {
+  size_t room = 0;
+  MUST(cuMemGetInfo(&room, nullptr));
+  return room / 16 / (2 * kMiB) * (2 * kMiB);
+}
+
+std::vector<CUdeviceptr> take(const Device& d, unsigned count, size_t bytes, CUstream stream) {
+  std::vector<CUdeviceptr> blocks;
+  for (unsigned i = 0; i < count; ++i) {
+    blocks.push_back(d.alloc(bytes));
+    d.use(blocks.back(), kMiB, 7, stream);
+  }
+  return blocks;
+}
+
 // A kernel waits for the host, which asks for much memory before it answers. `taken`: so many sixteenths of
 // the device were in use and are free again; `wanted`: so many are asked for.
 int large(unsigned taken, unsigned wanted) {
@@ -90,14 +106,8 @@ int large(unsigned taken, unsigned wanted) {
   const Device d;
   const Word word;
   const CUstream s1 = d.stream(), s2 = d.stream();
-  size_t room = 0;
-  MUST(cuMemGetInfo(&room, nullptr));
-  const size_t part = room / 16 / (2 * kMiB) * (2 * kMiB);
-  std::vector<CUdeviceptr> blocks;
-  for (unsigned i = 0; i < taken; ++i) {
-    blocks.push_back(d.alloc(part));
-    d.use(blocks.back(), kMiB, 7, s1);
-  }
+  const size_t part = sixteenth();
+  const std::vector<CUdeviceptr> blocks = take(d, taken, part, s1);
   for (const CUdeviceptr p : blocks) d.free(p);
   d.await(word.address(), 1, s1);
   const CUdeviceptr p = d.alloc(part * wanted);
@@ -115,14 +125,8 @@ int refused(unsigned taken, unsigned given, unsigned wanted) {
   const Device d;
   const Word word;
   const CUstream s1 = d.stream();
-  size_t room = 0;
-  MUST(cuMemGetInfo(&room, nullptr));
-  const size_t part = room / 16 / (2 * kMiB) * (2 * kMiB);
-  std::vector<CUdeviceptr> blocks;
-  for (unsigned i = 0; i < taken; ++i) {
-    blocks.push_back(d.alloc(part));
-    d.use(blocks.back(), kMiB, 7, s1);
-  }
+  const size_t part = sixteenth();
+  const std::vector<CUdeviceptr> blocks = take(d, taken, part, s1);
   for (unsigned i = 0; i < given; ++i) d.free(blocks[2 * i]);
   d.await(word.address(), 1, s1);
   CUdeviceptr p = 0;
