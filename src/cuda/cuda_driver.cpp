@@ -65,15 +65,15 @@ Status CudaDriver::memory(size_t* free, size_t* total) {
 // What is free by the driver's own account is not all that it can give: it takes from its pools, too, and
 // moves managed memory out of the way. So it is asked for the memory itself, in the one form that goes back
 // without a wait. Any other answer than a refusal tells nothing.
-bool CudaDriver::might_give(uint64_t bytes) {
+bool CudaDriver::might_give(int device, uint64_t bytes) {
   const OwnCall guard;
   const uint64_t whole = bytes / driver::kMappingStep * driver::kMappingStep;
   size_t free = 0;
-  size_t total = 0;
-  CUdevice device = 0;
-  if (whole == 0 || real.cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS || whole <= free) return true;
+  size_t total = ~size_t{0};
+  CUdevice current = 0;
+  if (real.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device) real.cuMemGetInfo_v2(&free, &total);
+  if (whole <= free || !real.cuMemCreate.present()) return true;
   if (whole > total) return false;
-  if (!real.cuMemCreate.present() || real.cuCtxGetDevice(&device) != CUDA_SUCCESS) return true;
   const CUmemAllocationProp properties = properties_of(device);
   CUmemGenericAllocationHandle memory = 0;
   const CUresult result = real.cuMemCreate(&memory, whole, &properties, 0);

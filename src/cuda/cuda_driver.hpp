@@ -12,7 +12,7 @@ class CudaDriver : public driver::Driver {
   driver::Status release(driver::Address start) override;
   driver::Status release_in(driver::Context context, driver::Address start) override;
   driver::Status memory(size_t* free, size_t* total) override;
-  bool might_give(uint64_t bytes) override;
+  bool might_give(int device, uint64_t bytes) override;
   driver::Status device(int* number) override;
   bool has_context_events() const override;
   driver::Status create_event(driver::Context context, driver::Event* out) override;

@@ -38,9 +38,9 @@ class Driver {
   virtual Status release_in(Context context, Address start) = 0;
   // Free and total bytes of the current context's device.
   virtual Status memory(size_t* free, size_t* total) = 0;
-  // Whether allocate() may give so many bytes. False: it would refuse now, whatever the driver keeps in pools
-  // of its own or can move elsewhere. Waits for nothing.
-  virtual bool might_give(uint64_t) { return true; }
+  // Whether allocate() may give so many bytes on a device. False: it would refuse now, whatever the driver
+  // keeps in pools of its own or can move elsewhere. Waits for nothing.
+  virtual bool might_give(int, uint64_t) { return true; }
   // The number of the current context's device.
   virtual Status device(int* number) {
     *number = 0;

@@ -21,7 +21,8 @@ CUresult call_guarded(const cuda::Entry<CUresult (*)(Params...)>& entry, const A
   const CUresult result = call();
   if (result != CUDA_ERROR_OUT_OF_MEMORY) [[likely]]
     return result;
-  return make_room(device_named(entry.room(), args...)) ? call() : result;
+  const int where = device_named(entry.room(), args...);
+  return make_room(where, nullptr, bytes_named(args...)) ? call() : result;
 }
 
 // Makes the real call; `what` is a stats::Counter or stats::Event.

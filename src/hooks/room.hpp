@@ -21,8 +21,9 @@ namespace cupool::hooks {
 
 // Releases idle memory on a device: its number, or cuda::kHere or kAnywhere; kHere is the device of `context`
 // or, if that is null, of the current context. False: nothing was released, or the pool does not serve this
-// call, or a stream captures, which a release would break.
-[[gnu::cold]] bool make_room(int where, driver::Context context = nullptr);
+// call, or a stream captures, which a release would break; or `bytes` are known to be wanted (else 0) and
+// would not be there even then.
+[[gnu::cold]] bool make_room(int where, driver::Context context = nullptr, uint64_t bytes = 0);
 
 namespace detail {
 
@@ -102,6 +103,17 @@ int device_named(int room, const Args&... args) {
   int place = 0;
   ((place++ == room ? void(device = detail::device_in(args)) : void()), ...);
   return device >= 0 ? device : cuda::kAnywhere;
+}
+
+// How many bytes of the device's memory the call asks for, and of nothing that a pool of the driver's may
+// have; 0: unknown.
+template <typename... Args>
+uint64_t bytes_named(const Args&...) {
+  return 0;
+}
+inline uint64_t bytes_named(CUmemGenericAllocationHandle*, size_t bytes, const CUmemAllocationProp*,
+                            unsigned long long) {
+  return bytes;
 }
 
 // Whether a kernel could run as launched if the device had memory for it.

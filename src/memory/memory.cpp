@@ -227,14 +227,17 @@ bool Memory::may_have(int device, uint64_t bytes) {
   if (bytes == 0 || device == kEveryDevice) return true;
   uint64_t most = 0;
   for_each([&](Allocator& one) { most += one.most_releasable(device); });
-  return most >= bytes || (most != 0 && driver_->might_give(bytes - most));
+  return most >= bytes || (most != 0 && driver_->might_give(device, bytes - most));
 }
 
 bool Memory::make_room(int device, uint64_t bytes) {
-  if ((may_have(device, bytes) && release_everything(device) != 0) || in_flight_.wait_for_releases(device))
-    return true;
+  const auto release = [&] { return may_have(device, bytes) && release_everything(device) != 0; };
+  if (release()) return true;
   const auto ask = ask_neighbours_.load(std::memory_order_acquire);
-  return ask != nullptr && ask(device, bytes);
+  if (!in_flight_.wait_for_releases(device) && (ask == nullptr || !ask(device, bytes))) return false;
+  // What others gave back may be enough only together with ours.
+  if (bytes != 0 && device != kEveryDevice && !driver_->might_give(device, bytes)) release();
+  return true;
 }
 
 uint64_t Memory::release_everything(int device) {

@@ -129,13 +129,13 @@ bool Timeline::seal_locked(Kind kind) {
   return true;
 }
 
-void Timeline::seal_in_free(uint64_t bytes) {
+void Timeline::seal_in_free(bool matters) {
   if (!driver_.has_context_events()) {
     wait_for_all();
     return;
   }
   if (driver_.may_be_capturing()) return;
-  if (bytes > kLittle) {
+  if (matters) {
     if (!lock_.try_lock_for_a_moment()) return;
   } else if (!lock_.try_lock()) {
     return;
@@ -167,7 +167,7 @@ void Timeline::seal_in_free(uint64_t bytes) {
 }
 
 void Timeline::wait_in_free() {
-  seal_in_free(kLittle + 1);
+  seal_in_free(true);
   wait_for(sealed_.load(std::memory_order_acquire));
 }
 

@@ -118,9 +118,9 @@ class Timeline {
 
   // Closes the open epoch: at once if nothing was submitted since the last seal, else by an event, or by a
   // wait if the driver has no context events. If another thread holds the lock, gives up, for a later free
-  // seals as well; after the free of more than kLittle, which may be the last, only if the lock is held for
-  // long.
-  void seal_in_free(uint64_t bytes = 0);
+  // seals as well; if it `matters`, because this may be the last free, only if the lock is held for long.
+  static constexpr uint64_t kLittle = 1 << 20;  // a free of more bytes matters
+  void seal_in_free(bool matters = false);
   // The same, and waits on the host until all of that work is done, as the driver's free does.
   void wait_in_free();
   // Inside a stream-ordered free, in which the driver waits for nothing: nothing may lean on this seal, it
@@ -210,7 +210,6 @@ class Timeline {
   // device that is far behind is not asked more often than it answers. A poll costs more than a seal.
   static constexpr size_t kFewestBetweenPolls = 8;
   static constexpr size_t kMostBetweenPolls = 64;
-  static constexpr uint64_t kLittle = 1 << 20;
 
   static uint64_t next_life() {
     static constinit std::atomic<uint64_t> lives{0};

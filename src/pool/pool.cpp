@@ -196,10 +196,11 @@ bool Pool::find_small(ThreadCache& cache, unsigned size_class, Entry* out, Searc
     }
   }
   search->small_class = size_class;
+  search->cache = &cache;
+  search->small = out;
   Range* range = find_range(cache, kNotKept, slabs_.slab_bytes(size_class), search);
   // No room for a slab, but another thread may have freed a block meanwhile.
-  if (range == nullptr)
-    return fetch_small(cache, size_class, out, search) || fetch_small_reached(cache, size_class, out, search);
+  if (range == nullptr) return search->has_small || fetch_wanted(search);
   std::array<Entry, ThreadCache::kMostMoved> entries;
   cache.enter();
   const size_t wanted = std::min<size_t>(cache.batch(size_class), entries.size());
@@ -221,6 +222,14 @@ bool Pool::fetch_small_reached(ThreadCache& cache, unsigned size_class, Entry* o
   if (!order().reach()) return false;
   search->reach = order::Reach::kAll;
   return fetch_small(cache, size_class, out, search);
+}
+
+// Where no slab can be had: a block that lies free by now, or that streams must wait for.
+bool Pool::fetch_wanted(Search* search) {
+  if (search->small_class == kNotKept) return false;
+  search->has_small = fetch_small(*search->cache, search->small_class, search->small, search) ||
+                      fetch_small_reached(*search->cache, search->small_class, search->small, search);
+  return search->has_small;
 }
 
 bool Pool::fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search) {
@@ -420,7 +429,7 @@ Range* Pool::take_after_frees(uint64_t bytes, Search* search) {
   empty_thread_caches();
   if (may_make_room(bytes, *search)) order().wait_for_frees();
   Range* const range = take_range(bytes, How::kAfterWait, search);
-  if (range != nullptr || !space_.serves()) return range;
+  if (range != nullptr || fetch_wanted(search) || !space_.serves()) return range;
   return add_segment(round_up(bytes, kPageBytes), bytes, search);
 }
 
@@ -437,18 +446,29 @@ bool Pool::may_make_room(uint64_t bytes, const Search& search) {
   if (most == 0 || !may_take(exact)) return false;
   // Asked first: what is refused meanwhile is booked no more.
   if (!upstream::Limit::is_asking(device_) && upstream_.excess(exact) > most) return false;
-  return most >= exact || upstream_.driver().might_give(exact - most);
+  return most >= exact || upstream_.driver().might_give(device_, exact - most);
+}
+
+// Asked when a segment is refused, which alone says little: the request may have been huge.
+bool Pool::is_nearly_full() {
+  constexpr uint64_t kShare = 16;
+  size_t free = 0;
+  size_t total = 0;
+  return upstream_.excess(device_bytes_ / kShare) != 0 ||
+         (upstream_.driver().memory(&free, &total) == kSuccess && free < device_bytes_ / kShare);
 }
 
 Range* Pool::grow(uint64_t bytes, Search* search) {
   Range* range = add_segment(segment_bytes(bytes), bytes, search);
-  if (search->status != kOutOfMemory) return range;
+  const bool is_refused = search->status == kOutOfMemory;
+  if (is_refused || is_short()) is_short_.store(is_refused && is_nearly_full(), std::memory_order_relaxed);
+  if (!is_refused) return range;
   stats_.count(stats::DeviceCounter::out_of_memory_retries);
   const uint64_t exact = round_up(bytes, kPageBytes);
   range = add_segment(exact, bytes, search);
-  if (range != nullptr || search->when_short == Short::kLeave) return range;
+  if (range != nullptr || search->when_short == Short::kLeave || fetch_wanted(search)) return range;
   range = take_after_frees(bytes, search);
-  if (range != nullptr) return range;
+  if (range != nullptr || search->has_small) return range;
   uint64_t gives = ~uint64_t{0};
   uint64_t segments = 0;
   bool may_help = false;
@@ -469,7 +489,7 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
   };
   upstream::ask_again(make_room, [&] {
     range = take_range(bytes, How::kAfterWait, search);
-    if (range != nullptr) return kSuccess;
+    if (range != nullptr || fetch_wanted(search)) return kSuccess;
     if (may_help) {
       release_tainted();
       release_free_segments(0);

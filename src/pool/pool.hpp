@@ -182,7 +182,11 @@ class Pool {
     order::LaneName lane = order::LaneName::kNone;  // the lane expected to use it, if several are at work
     bool wants_new = false;                         // mapped memory that does not lie free elsewhere
     uint64_t returned = 0;                          // how often it gave back what it had found in vain
-    unsigned small_class = kNotKept;                // of the blocks that a slab is wanted for
+    // Where a slab is wanted: for blocks of which class, and whom one that was found meanwhile is for.
+    unsigned small_class = kNotKept;
+    ThreadCache* cache = nullptr;
+    Entry* small = nullptr;
+    bool has_small = false;  // one was found, and no slab is wanted any more
   };
 
   static bool is_held(const Range& range);
@@ -209,6 +213,9 @@ class Pool {
   Range* take_own_range(uint64_t bytes, Search* search);
   Range* take_range(uint64_t bytes, How how, Search* search,
                     Ranges::Cut cut = Ranges::Cut::kUnlessOneIsPending);
+  bool fetch_wanted(Search* search);
+  bool is_nearly_full();
+  bool is_short() const { return is_short_.load(std::memory_order_relaxed); }
   Range* grow(uint64_t bytes, Search* search);
   Range* take_after_frees(uint64_t bytes, Search* search);
   bool may_make_room(uint64_t bytes, const Search& search);
@@ -272,6 +279,7 @@ class Pool {
   std::atomic<uint64_t> most_kept_large_{0};
   std::atomic<uint64_t> spread_{0};  // bytes taken so that streams need not wait for each other
   std::atomic<uint32_t> tainted_segments_{0};
+  std::atomic<bool> is_short_{false};  // the device was nearly full when it last refused a segment
   const Settings settings_;
   upstream::Upstream upstream_;
   InFlight& in_flight_;

@@ -73,14 +73,16 @@ void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   constexpr uint32_t kMostFrees = 32;
   // Rare where a seal is a wait on the host.
   constexpr uint32_t kMostFreesWaiting = 1024;
-  const bool is_due = order().has_context_events()
-                          ? cache.seal_is_due(bytes, kMostFrees, most_unsealed(bytes))
-                          : cache.seal_is_due(bytes, kMostFreesWaiting, settings_.many_budget / 4);
+  const bool is_wait = !order().has_context_events();
+  const uint32_t most_frees = is_wait ? kMostFreesWaiting : kMostFrees;
+  const uint64_t most_bytes = is_wait ? settings_.many_budget / 4 : most_unsealed(bytes);
+  // On a full device it may be all that the next allocation can have.
+  const bool is_due = is_short() || cache.seal_is_due(bytes, most_frees, most_bytes);
   if (order().reuse() == order::Reuse::kCompleted && is_above_budget(bytes)) {
     order().wait_in_free();
     unfinished_.store(0, std::memory_order_relaxed);
   } else if (is_due) {
-    order().seal_in_free(bytes);
+    order().seal_in_free(is_short() || bytes > order::Timeline::kLittle);
   }
   cache.note_free();
 }

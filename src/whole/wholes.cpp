@@ -92,6 +92,7 @@ Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out, a
   const Status status = allocate_from_driver(*account, key, out);
   if (status != kOutOfMemory || when_short == allocator::Short::kLeave) return status;
   stats::device(account->upstream.device()).count(DeviceCounter::out_of_memory_retries);
+  if (has_idle(key) && !order_.is_capturing() && take_when_short(*account, key, bytes, out)) return kSuccess;
   const auto make_room = [&] {
     if (order_.is_capturing()) return false;
     // What another thread is giving back counts as taken until it is gone.
@@ -122,6 +123,16 @@ bool Wholes::take_after_wait(const Account& account, const Key& key, uint64_t by
   if (take(key, bytes, order::Reach::kCheap, DeviceCounter::hits_after_wait, out)) return true;
   if (is_host_visible() || idle_bytes({}) <= account.settings.many_budget) return false;
   return account.order.reach() && take(key, bytes, order::Reach::kAll, DeviceCounter::hits_after_wait, out);
+}
+
+// Before memory goes back, for which the driver waits for all work: a block that work can be made to wait
+// for, or whose work the program's own free would have waited for.
+bool Wholes::take_when_short(const Account& account, const Key& key, uint64_t bytes, Address* out) {
+  const auto take_within = [&](order::Reach reach) {
+    return take(key, bytes, reach, DeviceCounter::hits_after_wait, out);
+  };
+  if (!is_host_visible() && account.order.reach() && take_within(order::Reach::kAll)) return true;
+  return account.order.wait_for_frees() && take_within(order::Reach::kCheap);
 }
 
 Status Wholes::allocate_from_driver(Account& account, const Key& key, Address* out) {
@@ -233,7 +244,7 @@ Freed Wholes::free(Address address, Waits waits) {
   if (!may_wait) {
     order.seal_for_completion();
   } else if (!order.is_idle()) {
-    waits_for_work ? order.wait_in_free() : order.seal_in_free(freed.bytes);
+    waits_for_work ? order.wait_in_free() : order.seal_in_free(freed.bytes > order::Timeline::kLittle);
   }
   if (leaves) {
     const InFlight::Call releasing(in_flight_, context, InFlight::Kind::kRelease, account.upstream.device());
@@ -391,7 +402,7 @@ bool Wholes::may_have(const Account& account, uint64_t bytes) {
   const uint64_t most = most_releasable(device);
   // Asked first: what is refused meanwhile is booked no more.
   if (!upstream::Limit::is_asking(device) && account.upstream.excess(bytes) > most) return false;
-  return most == 0 || most >= bytes || source_.might_give(bytes - most);
+  return most == 0 || most >= bytes || source_.might_give(device, bytes - most);
 }
 
 bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {

@@ -124,6 +124,7 @@ class Wholes final : public allocator::Allocator {
   Account* open(driver::Context context);
   Account* find_account(driver::Context context);
   bool take(const Key& key, uint64_t bytes, order::Reach reach, stats::DeviceCounter how, Address* out);
+  bool take_when_short(const Account& account, const Key& key, uint64_t bytes, Address* out);
   bool take_after_wait(const Account& account, const Key& key, uint64_t bytes, Address* out);
   Status allocate_from_driver(Account& account, const Key& key, Address* out);
   bool has_idle(const Key& key) CUPOOL_EXCLUDES(lock_);

@@ -58,7 +58,10 @@ class Waits(harness.TestCase):
         self.assert_ends("large-full")
 
     def test_what_the_driver_refuses_is_refused_at_once_while_a_kernel_waits_for_the_host(self):
-        self.assert_ends("refused", "refused-reused", "refused-large", "refused-larger")
+        self.assert_ends("refused", "refused-reused", "refused-large", "refused-larger", "refused-create")
+
+    def test_the_last_block_of_a_full_device_is_had_again(self):
+        self.assert_ends("full-512", "full-100K", "full-2M")
 
     def test_destroying_a_busy_stream_waits_for_nothing(self):
         self.assert_ends("destroy", "destroy-reused")

@@ -72,7 +72,7 @@ class FakeDriver : public driver::Driver {
     return driver::kSuccess;
   }
 
-  bool might_give(uint64_t bytes) override {
+  bool might_give(int, uint64_t bytes) override {
     const std::lock_guard<std::mutex> hold(memory_lock_);
     return reserved + bytes <= capacity;
   }

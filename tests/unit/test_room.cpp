@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "pool_world.hpp"
+#include "stats/counters.hpp"
 
 using namespace cupool;
 using namespace cupool::test;
@@ -68,6 +69,14 @@ struct CrowdedWorld : BasicPoolWorld<CrowdedDriver> {
     free(block);
     driver.finish();
     work(kS);
+  }
+
+  // Blocks of this size fill the device; returns the last.
+  driver::Address fill(uint64_t bytes) {
+    driver::Address address = 0;
+    driver::Address last = 0;
+    while (memory.allocate(context, bytes, &address) == driver::kSuccess) last = address;
+    return last;
   }
 
   std::atomic<bool> done{false};
@@ -164,22 +173,76 @@ TEST_CASE_METHOD(CrowdedWorld, "memory that the driver keeps to itself counts as
 }
 
 TEST_CASE_METHOD(CrowdedWorld, "the last small block is refused without a wait") {
-  driver::Address address = 0;
   work(kS);
-  while (memory.allocate(context, 30000, &address) == driver::kSuccess) {
-  }
+  fill(30000);
   CHECK(driver.synchronisations == 0);
 }
 
-TEST_CASE_METHOD(CrowdedWorld, "a small block whose work is not done is waited for where it is the last") {
-  driver::Address address = 0;
-  driver::Address last = 0;
-  while (memory.allocate(context, 30000, &address) == driver::kSuccess) last = address;
-  time().use_completed_only();
+TEST_CASE_METHOD(CrowdedWorld,
+                 "on a full device what was freed last is had again without a wait for newer work") {
+  const uint64_t bytes = GENERATE(512, 30000, 300 * kKiB, 1500 * kKiB);
+  const bool is_exact = GENERATE(false, true);
+  const bool is_whole = GENERATE(false, true);
+  CAPTURE(bytes, is_exact, is_whole);
+  if (is_whole) memory.use_whole_allocations();
+  const auto last = fill(bytes);
+  driver.end_work_when_watched();
+  if (is_exact) time().use_completed_only();
   work(kS);
   free(last);
-  allocate(30000);
+  CHECK(driver.records == 1);
+  work(kT);
+  const uint64_t waits = stats::sums().pool_waits;
+  CHECK(allocate(bytes) == last);
+  CHECK(driver.synchronisations == 0);
+  CHECK(driver.releases == 0);
+  // Where streams can wait for the block's old work, the host does not.
+  if ((bytes <= 30000 || is_whole) && !is_exact) CHECK(stats::sums().pool_waits == waits);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "a small block that was freed before the device was full is waited for") {
+  const auto small = allocate(30000);
+  time().use_completed_only();
+  work(kS);
+  free(small);
+  CHECK(driver.records == 0);
+  while (driver.refusals == 0) {
+    driver::Address address = 0;
+    memory.allocate(context, 2 * kMiB, &address);
+  }
+  fill(30000);
   CHECK(driver.synchronisations == 1);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "a device that refuses too large a request is not taken for full") {
+  const auto block = allocate(30000);
+  driver::Address address = 0;
+  CHECK(memory.allocate(context, 2 * kDevice, &address) == driver::kOutOfMemory);
+  work(kS);
+  free(block);
+  CHECK(driver.records == 0);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "a device that gives memory again is not full any more") {
+  const auto block = fill(30000);
+  driver.capacity += kDevice;
+  allocate(kBlock);
+  work(kS);
+  free(block);
+  CHECK(driver.records == 0);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "what others give back is enough together with what lies idle here") {
+  driver.reserved += 20 * kMiB;
+  free_one_of_two();
+  static CrowdedDriver* device = nullptr;
+  device = &driver;
+  memory.set_neighbours([](int, uint64_t) {
+    device->reserved -= 20 * kMiB;
+    return true;
+  });
+  allocate(42 * kMiB);
+  CHECK(driver.synchronisations == 0);
 }
 
 TEST_CASE_METHOD(CrowdedWorld, "after a refusal the work before the last free is waited for, and no other") {

@@ -137,6 +137,46 @@ int refused(unsigned taken, unsigned given, unsigned wanted) {
   return result == CUDA_ERROR_OUT_OF_MEMORY ? d.finish() : 1;
 }
 
+// The same with memory that no pool serves.
+int refused_create() {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream();
+  const size_t part = sixteenth();
+  for (const CUdeviceptr p : take(d, 4, part, s1)) d.free(p);
+  d.await(word.address(), 1, s1);
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemGenericAllocationHandle memory = 0;
+  const CUresult result = cuMemCreate(&memory, part * 20, &properties, 0);
+  word.set(1);
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? d.finish() : 1;
+}
+
+// Blocks of so many bytes or more fill the device. The last one is freed, a kernel waits for the host, and
+// the host asks for as much again before it answers.
+int full(size_t fewest) {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream(), s2 = d.stream();
+  CUdeviceptr p = 0, last = 0;
+  size_t bytes = 0;
+  for (size_t part = sixteenth(); part >= fewest; part /= 2) {
+    for (; cuMemAlloc(&p, part) == CUDA_SUCCESS; bytes = part) last = p;
+  }
+  d.use(last, bytes, 14, s1);
+  d.free(last);
+  d.await(word.address(), 1, s1);
+  p = d.alloc(bytes);
+  d.use(p, bytes, 15, s2);
+  MUST(cuStreamSynchronize(s2));
+  word.set(1);
+  return d.finish();
+}
+
 // A busy stream goes away; what it waits for comes from another. `old`: memory that it worked on was freed
 // before and given out again.
 int destroyed(bool old) {
@@ -212,6 +252,10 @@ Cases memory_cases() {
   cases.push_back({"refused-reused", [] { return refused(12, 4, 0); }});
   cases.push_back({"refused-large", [] { return refused(12, 4, 10); }});
   cases.push_back({"refused-larger", [] { return refused(12, 4, 40); }});
+  cases.push_back({"refused-create", refused_create});
+  cases.push_back({"full-512", [] { return full(512); }});
+  cases.push_back({"full-100K", [] { return full(100 * kKiB); }});
+  cases.push_back({"full-2M", [] { return full(2 * kMiB); }});
   cases.push_back({"destroy", [] { return destroyed(false); }});
   cases.push_back({"destroy-reused", [] { return destroyed(true); }});
   cases.push_back({"mem-get-info", get_info});
