@@ -80,8 +80,8 @@ class Allocator {
   virtual uint64_t trim(uint64_t keep) = 0;
   // Releases all idle memory of a device, because it is needed elsewhere.
   virtual uint64_t release_everything(int device) = 0;
-  // The most that it could release there.
-  virtual uint64_t most_releasable(int device) = 0;
+  // The most that it could release there, where so many bytes are wanted in one piece.
+  virtual uint64_t most_releasable(int device, uint64_t wanted) = 0;
   // Releases memory that nobody needs, while nothing is pending in its context; returns the bytes released.
   virtual uint64_t release_idle(const Idle& which) = 0;
   // Overrides CUPOOL_MAX_CACHED, for future contexts too.

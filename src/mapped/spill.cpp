@@ -53,6 +53,12 @@ bool Spill::book(uint64_t bytes, uint64_t most) {
   return true;
 }
 
+bool Spill::might_give(int device, uint64_t bytes) {
+  const uint64_t most = most_of(device);
+  const uint64_t taken = taken_.load(std::memory_order_relaxed);
+  return taken <= most && bytes <= most - taken;
+}
+
 // ---- Blocks.
 
 Status Spill::allocate(size_t bytes, Address* out) {

@@ -39,6 +39,7 @@ class Spill final : public driver::Driver {
   bool is_on_device() const override { return false; }
   bool is_mapped() const override { return true; }
 
+  bool might_give(int device, uint64_t bytes) override;
   Status memory(size_t* free, size_t* total) override { return device_.memory(free, total); }
   Status device(int* number) override { return device_.device(number); }
   bool has_context_events() const override { return device_.has_context_events(); }

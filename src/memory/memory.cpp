@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <new>
 
+#include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "config/options.hpp"
+#include "driver/mapping.hpp"
 #include "memory/hot_path.hpp"
 #include "stats/counters.hpp"
 #include "upstream/limit.hpp"
@@ -85,7 +87,12 @@ Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, dri
   if (!source.is_host_visible() && !first.device_of(context, &device) && source.device(&device) != kSuccess)
     device = kEveryDevice;
   Status status = kOutOfMemory;
-  if (may_take && make_room(device, bytes)) status = first.allocate(context, bytes, out);
+  if (may_take && release_here(device, bytes)) status = first.allocate(context, bytes, out);
+  if (may_take && status == kOutOfMemory && ask_others(device, bytes)) {
+    status = first.allocate(context, bytes, out);
+    // What others gave back may be enough only together with ours.
+    if (status == kOutOfMemory && release_here(device, bytes)) status = first.allocate(context, bytes, out);
+  }
   if (status != kOutOfMemory) return status == kDeclined ? kOutOfMemory : status;
   Allocator* last = &first;
   if (NativePool* const fallback = native(); fallback != nullptr && &first == &pools_ && may_take) {
@@ -225,19 +232,27 @@ void Memory::settle(Address address) {
 // work.
 bool Memory::may_have(int device, uint64_t bytes) {
   if (bytes == 0 || device == kEveryDevice) return true;
+  if (bytes > kMiB) bytes = round_up(bytes, driver::kMappingStep);
   uint64_t most = 0;
-  for_each([&](Allocator& one) { most += one.most_releasable(device); });
+  for_each([&](Allocator& one) { most += one.most_releasable(device, bytes); });
   return most >= bytes || (most != 0 && driver_->might_give(device, bytes - most));
 }
 
 bool Memory::make_room(int device, uint64_t bytes) {
-  const auto release = [&] { return may_have(device, bytes) && release_everything(device) != 0; };
-  if (release()) return true;
-  const auto ask = ask_neighbours_.load(std::memory_order_acquire);
-  if (!in_flight_.wait_for_releases(device) && (ask == nullptr || !ask(device, bytes))) return false;
-  // What others gave back may be enough only together with ours.
-  if (bytes != 0 && device != kEveryDevice && !driver_->might_give(device, bytes)) release();
+  if (release_here(device, bytes)) return true;
+  if (!ask_others(device, bytes)) return false;
+  if (bytes != 0 && device != kEveryDevice && !driver_->might_give(device, bytes))
+    release_here(device, bytes);
   return true;
+}
+
+bool Memory::release_here(int device, uint64_t bytes) {
+  return (may_have(device, bytes) && release_everything(device) != 0) || in_flight_.wait_for_releases(device);
+}
+
+bool Memory::ask_others(int device, uint64_t bytes) {
+  const auto ask = ask_neighbours_.load(std::memory_order_acquire);
+  return ask != nullptr && ask(device, bytes);
 }
 
 uint64_t Memory::release_everything(int device) {

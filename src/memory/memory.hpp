@@ -161,6 +161,8 @@ class Memory {
   }
 
   bool may_have(int device, uint64_t bytes);
+  bool release_here(int device, uint64_t bytes);
+  bool ask_others(int device, uint64_t bytes);
   uint64_t release_idle(const allocator::Idle& which);
   whole::Wholes* find_wholes(const driver::Driver& source);
   whole::Wholes* wholes_of(driver::Driver& source);

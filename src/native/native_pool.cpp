@@ -324,7 +324,7 @@ uint64_t NativePool::trim(uint64_t keep, int device) {
   return released;
 }
 
-uint64_t NativePool::most_releasable(int device) {
+uint64_t NativePool::most_releasable(int device, uint64_t) {
   uint64_t bytes = 0;
   for_each_source([&](Source& source, bool is_open) {
     if (!is_open || (device != allocator::kEveryDevice && device != source.device)) return;

@@ -58,7 +58,7 @@ class NativePool final : public allocator::Allocator {
 
   uint64_t trim(uint64_t keep) override { return trim(keep, allocator::kEveryDevice); }
   uint64_t release_everything(int device) override { return trim(0, device); }
-  uint64_t most_releasable(int device) override;
+  uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t) override {}
   uint64_t releasable_bytes(driver::Context) override { return 0; }

@@ -322,6 +322,7 @@ Range* Pool::make_range_for_lane(ThreadCache& cache, unsigned size_class, uint64
     search->wants_new = !is_close;
     Range* const range = add_segment(segment, bytes, search);
     search->wants_new = false;
+    note_answer(search->status);
     // What is refused counts, too: a full device is not asked again for every block.
     if (!is_close) spread_.fetch_add(segment, std::memory_order_relaxed);
     if (range != nullptr) return range;
@@ -438,31 +439,36 @@ Range* Pool::take_after_frees(uint64_t bytes, Search* search) {
 bool Pool::may_make_room(uint64_t bytes, const Search& search) {
   if (search.small_class != kNotKept && slabs_.have_room(search.small_class)) return true;
   const bool is_time_missing = space_.has_left() || ranges_.has_unfinished(order().done());
-  if (is_time_missing && ranges_.free_bytes() >= bytes) return true;
+  if (is_time_missing && ranges_.has_run(bytes)) return true;
   // Mapped memory that is done has been tried.
   if (!is_time_missing && !ranges_.has_driver_segments()) return false;
   const uint64_t exact = round_up(bytes, kPageBytes);
   const uint64_t most = most_releasable();
-  if (most == 0 || !may_take(exact)) return false;
+  if (most == 0 || !may_take(bytes)) return false;
   // Asked first: what is refused meanwhile is booked no more.
-  if (!upstream::Limit::is_asking(device_) && upstream_.excess(exact) > most) return false;
+  if (!upstream::Limit::is_asking(device_) && upstream_.excess(bytes) > most) return false;
   return most >= exact || upstream_.driver().might_give(device_, exact - most);
 }
 
 // Asked when a segment is refused, which alone says little: the request may have been huge.
 bool Pool::is_nearly_full() {
-  constexpr uint64_t kShare = 16;
+  const uint64_t share = std::min(device_bytes_, settings_.limit) / 16;
   size_t free = 0;
   size_t total = 0;
-  return upstream_.excess(device_bytes_ / kShare) != 0 ||
-         (upstream_.driver().memory(&free, &total) == kSuccess && free < device_bytes_ / kShare);
+  return upstream_.excess(share) != 0 ||
+         (upstream_.driver().memory(&free, &total) == kSuccess && free < share);
+}
+
+void Pool::note_answer(Status status) {
+  const bool is_refused = status == kOutOfMemory;
+  if (is_refused || is_short_.load(std::memory_order_relaxed))
+    is_short_.store(is_refused && is_nearly_full(), std::memory_order_relaxed);
 }
 
 Range* Pool::grow(uint64_t bytes, Search* search) {
   Range* range = add_segment(segment_bytes(bytes), bytes, search);
-  const bool is_refused = search->status == kOutOfMemory;
-  if (is_refused || is_short()) is_short_.store(is_refused && is_nearly_full(), std::memory_order_relaxed);
-  if (!is_refused) return range;
+  note_answer(search->status);
+  if (search->status != kOutOfMemory) return range;
   stats_.count(stats::DeviceCounter::out_of_memory_retries);
   const uint64_t exact = round_up(bytes, kPageBytes);
   range = add_segment(exact, bytes, search);

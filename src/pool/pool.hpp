@@ -191,6 +191,7 @@ class Pool {
 
   static bool is_held(const Range& range);
   uint64_t releasable_chunks_locked(const Segment& segment);
+  uint64_t most_of_tail();
   void report_shortage(uint64_t asked);
   Mark* mark_locked(Address address) CUPOOL_REQUIRES(marks_lock_);
   // Scope of detaching segments and giving them back.
@@ -215,7 +216,11 @@ class Pool {
                     Ranges::Cut cut = Ranges::Cut::kUnlessOneIsPending);
   bool fetch_wanted(Search* search);
   bool is_nearly_full();
-  bool is_short() const { return is_short_.load(std::memory_order_relaxed); }
+  void note_answer(Status status);
+  // Whether what was freed last may be all that the next allocation can have. (Not if much lies free.)
+  bool is_short() const {
+    return is_short_.load(std::memory_order_relaxed) && ranges_.free_bytes() < ranges_.reserved() / 4;
+  }
   Range* grow(uint64_t bytes, Search* search);
   Range* take_after_frees(uint64_t bytes, Search* search);
   bool may_make_room(uint64_t bytes, const Search& search);

@@ -76,7 +76,6 @@ void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   const bool is_wait = !order().has_context_events();
   const uint32_t most_frees = is_wait ? kMostFreesWaiting : kMostFrees;
   const uint64_t most_bytes = is_wait ? settings_.many_budget / 4 : most_unsealed(bytes);
-  // On a full device it may be all that the next allocation can have.
   const bool is_due = is_short() || cache.seal_is_due(bytes, most_frees, most_bytes);
   if (order().reuse() == order::Reuse::kCompleted && is_above_budget(bytes)) {
     order().wait_in_free();

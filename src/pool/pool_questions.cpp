@@ -44,7 +44,8 @@ uint64_t Pool::releasable_bytes() {
   uint64_t bytes = 0;
   Guard hold(ranges_.lock());
   for (const Segment* segment = ranges_.first_segment(); segment != nullptr; segment = segment->next) {
-    if (segment->mapped) {
+    // (What is tainted goes back as a whole.)
+    if (segment->mapped && !segment->tainted.load(std::memory_order_relaxed)) {
       bytes += releasable_chunks_locked(*segment);
       continue;
     }
@@ -55,12 +56,27 @@ uint64_t Pool::releasable_bytes() {
   return bytes;
 }
 
-// Mapped memory need not go back: a range at the end of a segment grows, so that its free part counts, too.
-// What is tainted goes back besides.
+// Mapped memory need not go back: a free range at the end of a segment grows, so that the part of it that
+// lies in a chunk with live blocks counts, too.
 uint64_t Pool::most_releasable() {
   const uint64_t bytes = releasable_bytes();
-  if (!ranges_.has_mapped_segments()) return bytes;
-  return std::max(bytes, ranges_.free_bytes()) + (ranges_.reserved() - ranges_.usable());
+  return ranges_.has_mapped_segments() ? bytes + most_of_tail() : bytes;
+}
+
+uint64_t Pool::most_of_tail() {
+  uint64_t most = 0;
+  Guard hold(ranges_.lock());
+  for (const Segment* segment = ranges_.first_segment(); segment != nullptr; segment = segment->next) {
+    if (!segment->mapped || segment->tainted.load(std::memory_order_relaxed)) continue;
+    const Range* range = segment->lowest();
+    Address start = segment->start;
+    for (; range != nullptr; range = range->after) {
+      if (is_held(*range)) start = range->end();
+    }
+    const uint64_t tail = segment->end() - start;
+    if (tail != 0) most = std::max(most, tail - space_.chunks_in(start, tail).bytes);
+  }
+  return most;
 }
 
 bool Pool::may_take(uint64_t bytes) {

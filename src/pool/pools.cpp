@@ -454,12 +454,13 @@ bool Pools::device_of(driver::Context context, int* device) {
 uint64_t Pools::release_everything(int device) {
   uint64_t released = 0;
   for_each([&](Pool& pool) {
-    if (device == allocator::kEveryDevice || device == pool.device()) released += pool.release_everything();
+    if (device == allocator::kEveryDevice || device == pool.device())
+      released += pool.release_everything();
   });
   return released;
 }
 
-uint64_t Pools::most_releasable(int device) {
+uint64_t Pools::most_releasable(int device, uint64_t) {
   uint64_t bytes = 0;
   for_each([&](Pool& pool) {
     if (device == allocator::kEveryDevice || device == pool.device()) bytes += pool.most_releasable();

@@ -44,7 +44,7 @@ class Pools final : public allocator::Allocator {
   bool device_of(driver::Context context, int* device) override;
   uint64_t trim(uint64_t keep) override;
   uint64_t release_everything(int device) override;
-  uint64_t most_releasable(int device) override;
+  uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t bytes) override;
   uint64_t releasable_bytes(driver::Context context) override;

@@ -114,6 +114,18 @@ bool Ranges::fits(uint64_t bytes) {
   return false;
 }
 
+bool Ranges::has_run(uint64_t bytes) {
+  Guard hold(lock_);
+  for (const Segment* segment = segments_; segment != nullptr; segment = segment->next) {
+    if (segment->tainted.load(std::memory_order_relaxed)) continue;
+    uint64_t run = 0;
+    for (const Range* range = segment->lowest(); range != nullptr && run < bytes; range = range->after)
+      run = range->use == Use::kTaken ? 0 : run + range->bytes;
+    if (run >= bytes) return true;
+  }
+  return false;
+}
+
 bool Ranges::has_unfinished(Epoch done) {
   Guard hold(lock_);
   for (const Segment* segment = segments_; segment != nullptr; segment = segment->next) {

@@ -45,6 +45,8 @@ class Ranges {
               order::LaneName sole = order::LaneName::kNone, Cut cut = Cut::kUnlessOneIsPending);
   // Whether only time is missing: some range would fit if its stamp were safe.
   bool fits(uint64_t bytes);
+  // Whether free ranges, of whatever stamp, lie side by side with so many bytes in all.
+  bool has_run(uint64_t bytes);
   // Whether some free range has work that is not done.
   bool has_unfinished(Epoch done);
   // Takes a range back. Merged at once if it may be handed out at once, else kept pending until it may: a

@@ -96,7 +96,8 @@ Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out, a
   const auto make_room = [&] {
     if (order_.is_capturing()) return false;
     // What another thread is giving back counts as taken until it is gone.
-    const bool may_help = !is_on_device() || (may_take(context, bytes) && may_have(*account, bytes));
+    const bool may_help =
+        is_host_visible() || ((!is_on_device() || may_take(context, bytes)) && may_have(*account, bytes));
     if (may_help) return this->make_room(*account, bytes, seen);
     return in_flight_.wait_for_releases(account->upstream.device()) ||
            gone_.load(std::memory_order_acquire) != seen;
@@ -244,7 +245,7 @@ Freed Wholes::free(Address address, Waits waits) {
   if (!may_wait) {
     order.seal_for_completion();
   } else if (!order.is_idle()) {
-    waits_for_work ? order.wait_in_free() : order.seal_in_free(freed.bytes > order::Timeline::kLittle);
+    waits_for_work ? order.wait_in_free() : order.seal_in_free(true);
   }
   if (leaves) {
     const InFlight::Call releasing(in_flight_, context, InFlight::Kind::kRelease, account.upstream.device());
@@ -399,10 +400,13 @@ bool Wholes::may_take(driver::Context context, uint64_t bytes) {
 // one.
 bool Wholes::may_have(const Account& account, uint64_t bytes) {
   const int device = account.upstream.device();
-  const uint64_t most = most_releasable(device);
+  const uint64_t idle = idle_bytes({.device = device});
   // Asked first: what is refused meanwhile is booked no more.
-  if (!upstream::Limit::is_asking(device) && account.upstream.excess(bytes) > most) return false;
-  return most == 0 || most >= bytes || source_.might_give(device, bytes - most);
+  if (is_on_device() && !upstream::Limit::is_asking(device) && account.upstream.excess(bytes) > idle)
+    return false;
+  const uint64_t most = most_idle(device, bytes);
+  const uint64_t needed = bytes > kMiB ? round_up(bytes, kDriverStep) : bytes;
+  return idle == 0 || most >= needed || source_.might_give(device, needed - most);
 }
 
 bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
@@ -525,15 +529,36 @@ uint64_t Wholes::release_everything(int device) {
   return is_on_device() || is_host_visible() ? release({.device = device}) : 0;
 }
 
-// The driver takes memory in steps of 2 MiB, which small blocks share.
-uint64_t Wholes::most_releasable(int device) {
-  constexpr uint64_t kStep = 2 << 20;
-  if (!is_on_device() && !is_host_visible()) return 0;
+uint64_t Wholes::most_releasable(int device, uint64_t wanted) {
+  return is_on_device() || is_host_visible() ? most_idle(device, wanted) : 0;
+}
+
+// The driver takes device memory in steps of 2 MiB. Blocks of up to 1 MiB share them, so a larger one gains
+// only by steps on which nothing lives.
+uint64_t Wholes::most_idle(int device, uint64_t wanted) {
   const Choice choice{.device = device};
   Guard hold(lock_);
   uint64_t bytes = 0;
-  for (const auto& [context, account] : accounts_) {
-    if (choice.covers(context, account)) bytes += account.idle + kStep * account.by_age.size();
+  if (wanted <= kMiB || !is_on_device()) {
+    for (const auto& [context, account] : accounts_) {
+      if (choice.covers(context, account)) bytes += account.idle + kDriverStep * account.by_age.size();
+    }
+    return bytes;
+  }
+  Address end = 0;  // of the steps that were looked at, and whether the last of them counted
+  bool is_counted = false;
+  for (const auto& [start, whole] : table_) {
+    const bool is_idle = whole.asked == 0 && choice.covers(whole.context, *whole.account);
+    if (start < end && is_counted && !is_idle) {
+      bytes -= kDriverStep;
+      is_counted = false;
+    }
+    const Address from = std::max(end, start / kDriverStep * kDriverStep);
+    const Address to = round_up(start + whole.bytes, kDriverStep);
+    if (to <= from) continue;
+    if (is_idle) bytes += to - from;
+    is_counted = is_idle;
+    end = to;
   }
   return bytes;
 }

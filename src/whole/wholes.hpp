@@ -57,7 +57,7 @@ class Wholes final : public allocator::Allocator {
   bool device_of(driver::Context context, int* device) override;
   uint64_t trim(uint64_t keep) override;
   uint64_t release_everything(int device) override;
-  uint64_t most_releasable(int device) override;
+  uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t bytes) override { max_cached_.store(bytes, std::memory_order_relaxed); }
   uint64_t releasable_bytes(driver::Context context) override;
@@ -134,6 +134,7 @@ class Wholes final : public allocator::Allocator {
   // Releases as much idle memory as needed, and waits for releases of other threads. False: nothing has gone
   // back since gone_ was `seen`, and nothing is idle: no point in asking again.
   bool may_have(const Account& account, uint64_t bytes);
+  uint64_t most_idle(int device, uint64_t wanted);
   bool make_room(const Account& account, uint64_t bytes, uint64_t seen);
   uint64_t max_cached(const Account& account) const;
   uint64_t idle_bytes(const Choice& choice) CUPOOL_EXCLUDES(lock_);

@@ -60,6 +60,9 @@ class Waits(harness.TestCase):
     def test_what_the_driver_refuses_is_refused_at_once_while_a_kernel_waits_for_the_host(self):
         self.assert_ends("refused", "refused-reused", "refused-large", "refused-larger", "refused-create")
 
+    def test_memory_that_lies_free_in_pieces_does_not_make_a_refusal_wait(self):
+        self.assert_ends("refused-in-pieces", "refused-in-small-pieces")
+
     def test_the_last_block_of_a_full_device_is_had_again(self):
         self.assert_ends("full-512", "full-100K", "full-2M")
 

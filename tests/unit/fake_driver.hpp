@@ -74,7 +74,7 @@ class FakeDriver : public driver::Driver {
 
   bool might_give(int, uint64_t bytes) override {
     const std::lock_guard<std::mutex> hold(memory_lock_);
-    return reserved + bytes <= capacity;
+    return reserved + bytes / kStep * kStep <= capacity;
   }
 
   bool has_context_events() const override { return context_events; }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "pool_world.hpp"
 #include "stats/counters.hpp"
@@ -172,6 +173,21 @@ TEST_CASE_METHOD(CrowdedWorld, "memory that the driver keeps to itself counts as
   allocate(42 * kMiB);
 }
 
+TEST_CASE_METHOD(CrowdedWorld, "the end of a mapped segment counts that only grows once its work is done") {
+  driver.capacity = 2000 * kMiB;
+  use_mapped();
+  allocate(1986 * kMiB);
+  free(allocate(6 * kMiB));
+  allocate(1500 * kKiB);
+  const auto end = allocate(3 * kMiB);
+  REQUIRE(driver.reserved == 1992 * kMiB);
+  time().use_completed_only();
+  work(kS);
+  free(end);
+  CHECK(allocate(12 * kMiB) == end);
+  CHECK(driver.synchronisations == 1);
+}
+
 TEST_CASE_METHOD(CrowdedWorld, "the last small block is refused without a wait") {
   work(kS);
   fill(30000);
@@ -232,17 +248,61 @@ TEST_CASE_METHOD(CrowdedWorld, "a device that gives memory again is not full any
   CHECK(driver.records == 0);
 }
 
-TEST_CASE_METHOD(CrowdedWorld, "what others give back is enough together with what lies idle here") {
-  driver.reserved += 20 * kMiB;
-  free_one_of_two();
+TEST_CASE_METHOD(CrowdedWorld, "after a device was full and is free again, frees seal as seldom as before") {
+  const bool has_events = GENERATE(false, true);
+  driver.context_events = has_events;
+  const auto seals_of_a_loop = [&] {
+    const uint64_t before = driver.records + driver.synchronisations;
+    for (int i = 0; i < 1000; ++i) {
+      const auto block = allocate(30000);
+      work(kS);
+      free(block);
+    }
+    return driver.records + driver.synchronisations - before;
+  };
+  driver.end_work_when_watched();
+  const uint64_t seals = seals_of_a_loop();
+  std::vector<driver::Address> blocks;
+  driver::Address address = 0;
+  while (memory.allocate(context, 2 * kMiB, &address) == driver::kSuccess) blocks.push_back(address);
+  for (const driver::Address block : blocks) free(block);
+  CHECK(seals_of_a_loop() <= seals + 1);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "others are asked where what lay idle here was not enough") {
+  const auto second = reinterpret_cast<driver::Context>(0x20);
+  driver::Address block = 0;
+  REQUIRE(memory.allocate(second, 40 * kMiB, &block) == driver::kSuccess);
+  free(block);
+  // Another process is faster.
+  driver.on_release = [&] { driver.reserved += 40 * kMiB; };
   static CrowdedDriver* device = nullptr;
   device = &driver;
   memory.set_neighbours([](int, uint64_t) {
-    device->reserved -= 20 * kMiB;
+    device->reserved -= 40 * kMiB;
     return true;
   });
-  allocate(42 * kMiB);
-  CHECK(driver.synchronisations == 0);
+  allocate(50 * kMiB);
+  CHECK(driver.releases == 1);
+  memory.close(second);
+}
+
+TEST_CASE_METHOD(CrowdedWorld, "what others give back is enough together with what lies idle here") {
+  const auto second = reinterpret_cast<driver::Context>(0x20);
+  const bool is_ours = GENERATE(false, true);
+  driver::Address block = 0;
+  REQUIRE(memory.allocate(is_ours ? context : second, 20 * kMiB, &block) == driver::kSuccess);
+  free(block);
+  driver.reserved += 40 * kMiB;
+  static CrowdedDriver* device = nullptr;
+  device = &driver;
+  memory.set_neighbours([](int, uint64_t) {
+    device->reserved -= 40 * kMiB;
+    return true;
+  });
+  allocate(62 * kMiB);
+  CHECK(driver.releases == 1);
+  memory.close(second);
 }
 
 TEST_CASE_METHOD(CrowdedWorld, "after a refusal the work before the last free is waited for, and no other") {

@@ -51,6 +51,18 @@ TEST_CASE_METHOD(SpillWorld, "a block that spills among whole blocks is known an
   CHECK(host.reserved == 0);
 }
 
+TEST_CASE_METHOD(SpillWorld, "what would not fit in host memory either is refused without a wait") {
+  fill_device();
+  const auto block = allocate(20 * kMiB);
+  work(kS);
+  free(block);
+  work(kS);
+  driver::Address address = 0;
+  CHECK(memory.allocate(context, 5000 * kMiB, &address) == driver::kOutOfMemory);
+  CHECK(driver.synchronisations == 0);
+  CHECK(host.reserved == 20 * kMiB);
+}
+
 TEST_CASE_METHOD(SpillWorld, "what spilled and is idle makes room for a larger block that spills") {
   driver.capacity = 10 * kMiB;
   free(allocate(3000 * kMiB));

@@ -137,6 +137,26 @@ int refused(unsigned taken, unsigned given, unsigned wanted) {
   return result == CUDA_ERROR_OUT_OF_MEMORY ? d.finish() : 1;
 }
 
+// The same with much memory free, but in pieces between live blocks.
+int refused_in_pieces(size_t bytes) {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream();
+  const size_t part = sixteenth();
+  std::vector<CUdeviceptr> blocks;
+  CUdeviceptr p = 0;
+  while (blocks.size() < 14 * part / bytes && cuMemAlloc(&p, bytes) == CUDA_SUCCESS) blocks.push_back(p);
+  d.use(blocks[0], bytes, 16, s1);
+  d.spin(kLongNs, s1);
+  for (size_t i = 0; i < blocks.size(); i += 2) d.free(blocks[i]);
+  d.await(word.address(), 1, s1);
+  // (The driver's own pool has larger pieces.)
+  const CUresult result = cuMemAlloc(&p, 4 * part);
+  word.set(1);
+  return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_SUCCESS ? d.finish() : 1;
+}
+
 // The same with memory that no pool serves.
 int refused_create() {
   MUST(cuInit(0));
@@ -252,6 +272,8 @@ Cases memory_cases() {
   cases.push_back({"refused-reused", [] { return refused(12, 4, 0); }});
   cases.push_back({"refused-large", [] { return refused(12, 4, 10); }});
   cases.push_back({"refused-larger", [] { return refused(12, 4, 40); }});
+  cases.push_back({"refused-in-pieces", [] { return refused_in_pieces(kMiB); }});
+  cases.push_back({"refused-in-small-pieces", [] { return refused_in_pieces(100 * kKiB); }});
   cases.push_back({"refused-create", refused_create});
   cases.push_back({"full-512", [] { return full(512); }});
   cases.push_back({"full-100K", [] { return full(100 * kKiB); }});
