@@ -241,6 +241,7 @@ bool Memory::may_have(int device, uint64_t bytes) {
 bool Memory::make_room(int device, uint64_t bytes) {
   if (release_here(device, bytes)) return true;
   if (!ask_others(device, bytes)) return false;
+  // As in an allocation: what they gave back may be enough only together with ours.
   if (bytes != 0 && device != kEveryDevice && !driver_->might_give(device, bytes))
     release_here(device, bytes);
   return true;

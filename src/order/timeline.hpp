@@ -116,10 +116,11 @@ class Timeline {
 
   // ---- Inside a free, in which the driver would have waited for all work of the context.
 
+  // A free of more bytes than this matters: see below.
+  static constexpr uint64_t kLittle = 1 << 20;
   // Closes the open epoch: at once if nothing was submitted since the last seal, else by an event, or by a
   // wait if the driver has no context events. If another thread holds the lock, gives up, for a later free
   // seals as well; if it `matters`, because this may be the last free, only if the lock is held for long.
-  static constexpr uint64_t kLittle = 1 << 20;  // a free of more bytes matters
   void seal_in_free(bool matters = false);
   // The same, and waits on the host until all of that work is done, as the driver's free does.
   void wait_in_free();

@@ -454,8 +454,7 @@ bool Pools::device_of(driver::Context context, int* device) {
 uint64_t Pools::release_everything(int device) {
   uint64_t released = 0;
   for_each([&](Pool& pool) {
-    if (device == allocator::kEveryDevice || device == pool.device())
-      released += pool.release_everything();
+    if (device == allocator::kEveryDevice || device == pool.device()) released += pool.release_everything();
   });
   return released;
 }
