@@ -63,10 +63,14 @@ bool sleeps_for_good(const std::string& task) {
          arguments[3] == 0;
 }
 
-std::string switches(const std::string& task) {
+// How often a thread that sleeps was switched; empty: it does not sleep. A thread that is being woken, but
+// not yet by the processor that it will run on, still shows the system call that it slept in; its state
+// tells.
+std::string switches_if_asleep(const std::string& task) {
   const std::string text = read_file(task + "/status");
   const std::size_t at = text.find("voluntary_ctxt_switches");
-  return at == std::string::npos ? std::string() : text.substr(at);
+  const bool is_asleep = text.find("State:\tS") != std::string::npos;
+  return !is_asleep || at == std::string::npos ? std::string() : text.substr(at);
 }
 
 // The sleeping threads with their counts of switches; false: one of them does not sleep.
@@ -78,7 +82,7 @@ bool look_at_threads(std::map<int, std::string>& seen) {
     const int tid = std::atoi(entry->d_name);
     if (tid == 0 || waits_here(tid)) continue;
     const std::string task = std::string("/proc/self/task/") + entry->d_name;
-    const std::string before = switches(task);
+    const std::string before = switches_if_asleep(task);
     all = all && !before.empty() && sleeps_for_good(task);
     seen[tid] = before;
   }
