@@ -137,12 +137,14 @@ int refused(unsigned taken, unsigned given, unsigned wanted) {
   return result == CUDA_ERROR_OUT_OF_MEMORY ? d.finish() : 1;
 }
 
-// The same with much memory free, but in pieces between live blocks.
+// The same with much of the memory free, but in pieces between live blocks: of half a gigabyte, because a
+// whole device of them takes the driver minutes.
 int refused_in_pieces(size_t bytes) {
   MUST(cuInit(0));
   const Device d;
   const Word word;
   const CUstream s1 = d.stream();
+  d.alloc(16 * sixteenth() - 512 * kMiB);
   const size_t part = sixteenth();
   std::vector<CUdeviceptr> blocks;
   CUdeviceptr p = 0;
