@@ -50,6 +50,14 @@ struct Idle {
   bool on_own_thread = false;  // the caller is not a thread of the program
 };
 
+// What is waited for so that memory can go back.
+enum class Effort {
+  kDone,   // nothing: memory on which no work is pending
+  kFrees,  // what the driver's frees would have waited for
+  kAll,    // all work, as the driver's free does
+};
+inline constexpr Effort kEfforts[] = {Effort::kDone, Effort::kFrees, Effort::kAll};
+
 class Allocator {
  public:
   // Allocates `bytes` > 0 in `context`, which is the current one; returns the driver's status or kDeclined.
@@ -78,8 +86,8 @@ class Allocator {
 
   // Releases idle memory until at most `keep` bytes are left in each context; returns the bytes released.
   virtual uint64_t trim(uint64_t keep) = 0;
-  // Releases all idle memory of a device, because it is needed elsewhere.
-  virtual uint64_t release_everything(int device) = 0;
+  // Releases idle memory of a device, because it is needed elsewhere: all that such an effort reaches.
+  virtual uint64_t release_everything(int device, Effort effort) = 0;
   // The most that it could release there, where so many bytes are wanted in one piece.
   virtual uint64_t most_releasable(int device, uint64_t wanted) = 0;
   // Releases memory that nobody needs, while nothing is pending in its context; returns the bytes released.

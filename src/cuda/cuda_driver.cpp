@@ -57,6 +57,22 @@ Status CudaDriver::release_in(driver::Context context, driver::Address start) {
   return within(context, [&] { return real.cuMemFree_v2(start); });
 }
 
+Status CudaDriver::create_stream(driver::Context context, driver::Stream* out) {
+  if (!real.cuMemFreeAsync.present()) return driver::kNotSupported;
+  return within(
+      context, [&] { return real.cuStreamCreate(reinterpret_cast<CUstream*>(out), CU_STREAM_NON_BLOCKING); });
+}
+
+// The free is done when the stream comes to it, which is at once, but the memory is the device's again only
+// after a wait for the stream.
+Status CudaDriver::release_on(driver::Context context, driver::Stream stream, driver::Address start) {
+  return within(context, [&] {
+    const CUresult result = real.cuMemFreeAsync(start, native(stream));
+    if (result == CUDA_SUCCESS) real.cuStreamSynchronize(native(stream));
+    return result;
+  });
+}
+
 Status CudaDriver::memory(size_t* free, size_t* total) {
   const OwnCall guard;
   return real.cuMemGetInfo_v2(free, total);

@@ -11,6 +11,8 @@ class CudaDriver : public driver::Driver {
   driver::Status allocate(size_t bytes, driver::Address* out) override;
   driver::Status release(driver::Address start) override;
   driver::Status release_in(driver::Context context, driver::Address start) override;
+  driver::Status create_stream(driver::Context context, driver::Stream* out) override;
+  driver::Status release_on(driver::Context context, driver::Stream stream, driver::Address start) override;
   driver::Status memory(size_t* free, size_t* total) override;
   bool might_give(int device, uint64_t bytes) override;
   driver::Status device(int* number) override;

@@ -36,6 +36,11 @@ class Driver {
   virtual Status release(Address start) = 0;
   // As release(), from any thread: makes `context` current for the call.
   virtual Status release_in(Context context, Address start) = 0;
+  // A stream of `context` for release_on(): no work goes there, so nothing on it waits for work.
+  virtual Status create_stream(Context, Stream*) { return kNotSupported; }
+  // Gives memory back on which no work is pending, and waits for none of what is pending elsewhere.
+  // pre: as for release(), and `stream` came from create_stream() of `context`, which does not capture.
+  virtual Status release_on(Context, Stream, Address) { return kNotSupported; }
   // Free and total bytes of the current context's device.
   virtual Status memory(size_t* free, size_t* total) = 0;
   // Whether allocate() may give so many bytes on a device. False: it would refuse now, whatever the driver

@@ -10,7 +10,7 @@
 
 namespace cupool::hooks {
 
-// Makes the real call, and once more if it was refused for want of memory and some could be released. That
+// Makes the real call, and again if it was refused for want of memory and some could be released. That
 // happens outside of the guard, which takes every call for the driver's own.
 template <typename... Params, typename... Args>
 CUresult call_guarded(const cuda::Entry<CUresult (*)(Params...)>& entry, const Args&... args) {
@@ -22,7 +22,10 @@ CUresult call_guarded(const cuda::Entry<CUresult (*)(Params...)>& entry, const A
   if (result != CUDA_ERROR_OUT_OF_MEMORY) [[likely]]
     return result;
   const int where = device_named(entry.room(), args...);
-  return make_room(where, nullptr, bytes_named(args...)) ? call() : result;
+  const auto room = [&](allocator::Effort effort) {
+    return make_room(effort, where, nullptr, bytes_named(args...));
+  };
+  return call_with_room(result, room, call);
 }
 
 // Makes the real call; `what` is a stats::Counter or stats::Event.

@@ -107,6 +107,12 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
   return result;
 }
 
+template <typename Open>
+CUresult open_with_room(int where, Open&& open) {
+  const auto room = [&](cupool::allocator::Effort effort) { return cupool::hooks::make_room(effort, where); };
+  return cupool::hooks::call_with_room(open(), room, open);
+}
+
 // False: the arguments are such that the driver knows what to say.
 bool open_ticket(CUdeviceptr* pointer, const cupool::handover::Handle& handle,
                  const cupool::handover::Ticket& ticket, unsigned flags, CUresult* result) {
@@ -114,9 +120,7 @@ bool open_ticket(CUdeviceptr* pointer, const cupool::handover::Handle& handle,
   if (cupool::hooks::current_context() == nullptr) return false;
   *result = CUDA_ERROR_INVALID_CONTEXT;  // the driver's answer to a process that opens its own handle
   if (cupool::hooks::is_own_ticket(ticket)) return true;
-  *result = imports.open(pointer, handle, ticket);
-  if (*result == CUDA_ERROR_OUT_OF_MEMORY && cupool::hooks::make_room(cupool::cuda::kHere))
-    *result = imports.open(pointer, handle, ticket);
+  *result = open_with_room(cupool::cuda::kHere, [&] { return imports.open(pointer, handle, ticket); });
   if (*result == CUDA_SUCCESS) cupool::stats::count(Event::ipc_imports);
   return true;
 }
@@ -131,9 +135,8 @@ CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer
       open_ticket(pointer, segment, ticket, flags, &opened))
     return opened;
   if (!cupool::Reentry::inside() && cupool::driver::unseal(&segment, &place)) {
-    CUresult result = imports.open(opener, pointer, segment, place, flags);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && cupool::hooks::make_room(opener.room()))
-      result = imports.open(opener, pointer, segment, place, flags);
+    const CUresult result =
+        open_with_room(opener.room(), [&] { return imports.open(opener, pointer, segment, place, flags); });
     if (result == CUDA_SUCCESS) cupool::stats::count(Event::ipc_imports);
     // A handle that looked sealed but was refused may still be a driver handle of a kind we have not seen.
     if (result != CUDA_ERROR_INVALID_VALUE) return result;

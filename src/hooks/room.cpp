@@ -20,12 +20,12 @@ int device_of(driver::Context context) {
 
 }  // namespace
 
-bool make_room(int where, driver::Context context, uint64_t bytes) {
+bool make_room(allocator::Effort effort, int where, driver::Context context, uint64_t bytes) {
   if (where == cuda::kNotRepeated || !is_serving() || memory.order().is_capturing()) return false;
   int device = where;
   if (where == cuda::kHere) device = device_of(context);
   if (where == cuda::kAnywhere) device = memory::kEveryDevice;
-  return memory.make_room(device, bytes);
+  return memory.make_room(device, effort, bytes);
 }
 
 bool fits_multiprocessor(CUfunction function, uint64_t threads, size_t shared_bytes) {

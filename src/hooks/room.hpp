@@ -1,5 +1,5 @@
 // Refused means: release, then ask again. When the driver answers OUT_OF_MEMORY to a call that cuda/api.def
-// marks with CUPOOL_ROOM, idle memory of ours is released and the call made once more: without cupool that
+// marks with CUPOOL_ROOM, idle memory of ours is released and the call made again: without cupool that
 // memory would have been there. A call that was refused had no effect, so it can be repeated; a second
 // refusal, or the first when nothing could be released, is the program's answer. Owns nothing, holds no lock.
 //
@@ -14,16 +14,31 @@
 #include <tuple>
 #include <type_traits>
 
+#include "allocator/allocator.hpp"
 #include "cuda/real.hpp"
 #include "driver/driver.hpp"
 
 namespace cupool::hooks {
 
-// Releases idle memory on a device: its number, or cuda::kHere or kAnywhere; kHere is the device of `context`
-// or, if that is null, of the current context. False: nothing was released, or the pool does not serve this
-// call, or a stream captures, which a release would break; or `bytes` are known to be wanted (else 0) and
-// would not be there even then.
-[[gnu::cold]] bool make_room(int where, driver::Context context = nullptr, uint64_t bytes = 0);
+// Releases idle memory on a device, as far as the effort goes: its number, or cuda::kHere or kAnywhere; kHere
+// is the device of `context` or, if that is null, of the current context. False: nothing was released, or the
+// pool does not serve this call, or a stream captures, which a release would break; or `bytes` are known to
+// be wanted (else 0) and would not be there even then.
+[[gnu::cold]] bool make_room(allocator::Effort effort, int where, driver::Context context = nullptr,
+                             uint64_t bytes = 0);
+
+inline bool is_out_of_memory(CUresult result) { return result == CUDA_ERROR_OUT_OF_MEMORY; }
+
+// While the answer `is_refused`: makes room with growing effort, and after each the call again, so that
+// nobody waits for more than it takes.
+template <typename Room, typename Call, typename Refused = bool (*)(CUresult)>
+CUresult call_with_room(CUresult result, Room&& room, Call&& call, Refused&& is_refused = is_out_of_memory) {
+  for (const allocator::Effort effort : allocator::kEfforts) {
+    if (!is_refused(result)) break;
+    if (room(effort)) result = call();
+  }
+  return result;
+}
 
 namespace detail {
 
@@ -152,9 +167,13 @@ struct RoomHook<Self, CUresult (*)(Args...)> {
     const CUresult result = Self::entry()(args...);
     if (result != CUDA_ERROR_OUT_OF_MEMORY) [[likely]]
       return result;
-    if (!make_room(device_named(Self::kRoom, args...))) return result;
-    options.restore();
-    return Self::entry()(args...);
+    const auto room = [&](allocator::Effort effort) {
+      return make_room(effort, device_named(Self::kRoom, args...));
+    };
+    return call_with_room(result, room, [&] {
+      options.restore();
+      return Self::entry()(args...);
+    });
   }
 };
 

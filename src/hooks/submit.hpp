@@ -74,9 +74,9 @@ inline CUresult submit(CUstream stream, Call&& call) {
 }
 // A submission was refused for want of memory: releases some where the stream has its own, if the row's mark
 // says so. True: it is to be made again, with all that belongs to a submission.
-[[gnu::cold]] inline bool make_room_for(CUstream stream, int room) {
-  const order::Timeline* const order = room == cuda::kHere && is_serving() ? timeline_of(stream) : nullptr;
-  return make_room(room, order != nullptr ? order->context() : nullptr);
+[[gnu::cold]] inline bool make_room_for(CUstream stream, int where, allocator::Effort effort) {
+  const order::Timeline* const order = where == cuda::kHere && is_serving() ? timeline_of(stream) : nullptr;
+  return make_room(effort, where, order != nullptr ? order->context() : nullptr);
 }
 // The same as submit() for a body: the entry tells whether the call is repeated.
 template <typename... Params, typename... Args>
@@ -84,9 +84,10 @@ inline CUresult submit_to(CUstream stream, const cuda::Entry<CUresult (*)(Params
                           const Args&... args) {
   const auto call = [&] { return entry(args...); };
   const CUresult result = submit(stream, call);
-  const bool is_again =
-      result == CUDA_ERROR_OUT_OF_MEMORY && make_room_for(stream, device_named(entry.room(), args...));
-  return is_again ? submit(stream, call) : result;
+  const auto room = [&](allocator::Effort effort) {
+    return make_room_for(stream, device_named(entry.room(), args...), effort);
+  };
+  return call_with_room(result, room, [&] { return submit(stream, call); });
 }
 
 // A launch configuration without the permission to start before its predecessor has ended (programmatic
@@ -184,8 +185,11 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     return result == CUDA_SUCCESS || Self::kRoom == cuda::kNotRepeated ? result : call_again(result, args...);
   }
   [[gnu::cold, gnu::noinline]] static CUresult call_again(CUresult result, Args... args) {
-    if (!lacks_memory(result, args...) || !make_room_for(stream_of(args...), Self::kRoom)) return result;
-    return call_with_care(args...);
+    return call_with_room(
+        result,
+        [&](allocator::Effort effort) { return make_room_for(stream_of(args...), Self::kRoom, effort); },
+        [&] { return call_with_care(args...); },
+        [&](CUresult answer) { return lacks_memory(answer, args...); });
   }
 
   static CUresult call_with_care(Args... args) {
@@ -312,8 +316,8 @@ struct SubmitHook<cuda::Kind::kList, place, Self, decltype(&cuLaunchCooperativeK
       const Reentry guard;
       return Self::entry()(launches, count, flags);
     };
-    CUresult result = call();
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(Self::kRoom)) result = call();
+    const CUresult result = call_with_room(
+        call(), [](allocator::Effort effort) { return make_room(effort, Self::kRoom); }, call);
     for (unsigned i = 0; i < count; ++i) {
       const CUstream stream = stream_of(launches[i]);
       order::Timeline* const order = timeline_of(stream);

@@ -18,6 +18,7 @@
 namespace cupool::memory {
 
 using allocator::Allocator;
+using allocator::Effort;
 using allocator::kDeclined;
 using driver::kNotSupported;
 using driver::kOutOfMemory;
@@ -238,7 +239,8 @@ bool Memory::may_have(int device, uint64_t bytes) {
   return most >= bytes || (most != 0 && driver_->might_give(device, bytes - most));
 }
 
-bool Memory::make_room(int device, uint64_t bytes) {
+bool Memory::make_room(int device, Effort effort, uint64_t bytes) {
+  if (effort != Effort::kAll) return may_have(device, bytes) && release_everything(device, effort) != 0;
   if (release_here(device, bytes)) return true;
   if (!ask_others(device, bytes)) return false;
   // As in an allocation: what they gave back may be enough only together with ours.
@@ -256,9 +258,9 @@ bool Memory::ask_others(int device, uint64_t bytes) {
   return ask != nullptr && ask(device, bytes);
 }
 
-uint64_t Memory::release_everything(int device) {
+uint64_t Memory::release_everything(int device, Effort effort) {
   uint64_t released = 0;
-  for_each([&](Allocator& one) { released += one.release_everything(device); });
+  for_each([&](Allocator& one) { released += one.release_everything(device, effort); });
   return released;
 }
 

@@ -101,15 +101,17 @@ class Memory {
   // The device of a context in which we have memory; false: we have none.
   bool device_of(driver::Context context, int* device);
 
-  // The driver has refused memory of a device: releases everything idle there, waits for other threads that
-  // do, and asks other processes. False: nothing has changed; asking the driver again is of no use.
-  bool make_room(int device, uint64_t bytes = 0);
+  // The driver has refused memory of a device: releases what is idle there, as far as the effort goes. With
+  // kAll it also waits for other threads that release, and asks other processes. False: nothing has changed;
+  // asking the driver again is of no use.
+  bool make_room(int device, allocator::Effort effort, uint64_t bytes = 0);
   // How other processes are asked for idle memory of a device; true: some came back.
   void set_neighbours(bool (*ask)(int device, uint64_t bytes)) {
     ask_neighbours_.store(ask, std::memory_order_release);
   }
-  // Releases everything idle, because memory is needed elsewhere. Returns the bytes released.
-  uint64_t release_everything(int device = kEveryDevice);
+  // Releases everything idle that such an effort reaches, because memory is needed elsewhere. Returns the
+  // bytes released.
+  uint64_t release_everything(int device = kEveryDevice, allocator::Effort effort = allocator::Effort::kAll);
   // How many bytes that would free on the current context's device.
   uint64_t releasable_bytes(driver::Context context);
   // Keeps at most `keep` free bytes of each kind in each context; returns the bytes released.

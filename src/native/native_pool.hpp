@@ -57,7 +57,10 @@ class NativePool final : public allocator::Allocator {
   bool has_block(Address address);
 
   uint64_t trim(uint64_t keep) override { return trim(keep, allocator::kEveryDevice); }
-  uint64_t release_everything(int device) override { return trim(0, device); }
+  // (It waits for what frees would have waited for, and for no more.)
+  uint64_t release_everything(int device, allocator::Effort effort) override {
+    return effort == allocator::Effort::kDone ? 0 : trim(0, device);
+  }
   uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t) override {}

@@ -27,6 +27,7 @@ CUPOOL_RULE(kLeaves);       // without: memory leaves the process before its old
 CUPOOL_RULE(kMoves);        // without: memory that moved is handed out without looking at its old work
 CUPOOL_RULE(kGraphsApart);  // without: a wait of ours may be lost to a graph launched in that moment
 CUPOOL_RULE(kLeft);         // without: a place that was left is unmapped before its old work is done
+CUPOOL_RULE(kDoneGoes);     // without: a segment goes back without a wait before its old work is done
 
 #undef CUPOOL_RULE
 

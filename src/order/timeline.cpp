@@ -171,6 +171,15 @@ void Timeline::wait_in_free() {
   wait_for(sealed_.load(std::memory_order_acquire));
 }
 
+// Made when memory is short for the first time: a device has few queues, and every stream takes a place in
+// one. A driver that refused is not asked again.
+driver::Stream Timeline::spare_stream() {
+  Guard hold(lock_);
+  if (!has_asked_for_spare_ && driver_.create_stream(context(), &spare_) != kSuccess) spare_ = nullptr;
+  has_asked_for_spare_ = true;
+  return spare_;
+}
+
 void Timeline::seal_for_completion() {
   if (driver_.may_be_capturing() || !lock_.try_lock()) return;
   seal_locked(Kind::kForCompletion);
@@ -533,6 +542,8 @@ void Timeline::end() {
   Guard hold(lock_);
   const Epoch epoch = open_.load(std::memory_order_relaxed);
   seals_.forget_all();
+  spare_ = nullptr;
+  has_asked_for_spare_ = false;
   waited_.drop_all();
   quiet_.store(Lane::kNone, std::memory_order_release);
   noted_.store(Lane::kNone, std::memory_order_release);

@@ -128,6 +128,8 @@ class Timeline {
   // only tells when the work is done.
   void seal_for_completion();
   bool has_context_events() const { return driver_.has_context_events(); }
+  // A stream that no work goes to, for memory that goes back; null: the driver makes none.
+  driver::Stream spare_stream();
 
   // ---- Slow path of an allocation.
 
@@ -279,6 +281,8 @@ class Timeline {
   uint64_t demands_made_ CUPOOL_GUARDED_BY(lock_) = 0;
   Demands demands_ CUPOOL_GUARDED_BY(lock_);
   Seals seals_ CUPOOL_GUARDED_BY(lock_);
+  driver::Stream spare_ CUPOOL_GUARDED_BY(lock_) = nullptr;
+  bool has_asked_for_spare_ CUPOOL_GUARDED_BY(lock_) = false;
 };
 
 }  // namespace cupool::order

@@ -428,10 +428,12 @@ void Pool::note_need(uint64_t need) {
 Range* Pool::take_after_frees(uint64_t bytes, Search* search) {
   if (order().is_capturing() || search->status != kOutOfMemory) return nullptr;
   empty_thread_caches();
-  if (may_make_room(bytes, *search)) order().wait_for_frees();
+  const bool may_help = may_make_room(bytes, *search);
+  if (may_help) order().wait_for_frees();
   Range* const range = take_range(bytes, How::kAfterWait, search);
-  if (range != nullptr || fetch_wanted(search) || !space_.serves()) return range;
-  return add_segment(round_up(bytes, kPageBytes), bytes, search);
+  if (range != nullptr || fetch_wanted(search)) return range;
+  const bool has_room = (may_help && release_done() != 0) || space_.serves();
+  return has_room ? add_segment(round_up(bytes, kPageBytes), bytes, search) : nullptr;
 }
 
 // Whether so many bytes may be had by waiting for all work and giving all free memory back. The driver
@@ -497,6 +499,7 @@ Range* Pool::grow(uint64_t bytes, Search* search) {
     range = take_range(bytes, How::kAfterWait, search);
     if (range != nullptr || fetch_wanted(search)) return kSuccess;
     if (may_help) {
+      release_done();
       release_tainted();
       release_free_segments(0);
     }

@@ -93,14 +93,17 @@ class Pool {
   // released. Wholly free segments of the driver's, each of which costs a device synchronisation, and mapped
   // chunks whose work is done, which cost nobody anything.
   uint64_t release_free_segments(uint64_t keep);
+  // All free memory on which no work is pending; waits for none. What the driver takes back only after a wait
+  // stays.
+  uint64_t release_done();
   // The same after emptying the threads' caches.
   uint64_t trim(uint64_t keep);
   void set_max_cached(uint64_t bytes);
   // The largest block of which a thread keeps one. 0 if the user limits what is cached: such a block would
   // escape the limits.
   uint64_t most_kept_large() const { return most_kept_large_.load(std::memory_order_relaxed); }
-  // Makes all the room it can: empties thread caches, releases tainted and free segments.
-  uint64_t release_everything();
+  // Makes all the room it can with such an effort: empties thread caches, releases tainted and free segments.
+  uint64_t release_everything(allocator::Effort effort = allocator::Effort::kAll);
   void empty_thread_caches();
   // Takes from another thread a large block that fits a request of this lane's well and need not be waited
   // for.
@@ -124,7 +127,8 @@ class Pool {
   bool taint(Address address, Taint reason);
   // Frees a marked block: past the thread caches.
   void take_back_marked(unsigned size_class, const Entry& entry);
-  uint64_t release_tainted();
+  // `may_wait`: segments of the driver's, too, whose free waits for work.
+  uint64_t release_tainted(bool may_wait = true);
 
   // ---- Threads.
 
@@ -199,6 +203,7 @@ class Pool {
   // Gives a detached segment to the driver; false: the driver refused.
   bool give_back(Segment* segment);
   uint64_t hand_back(Segment* segment);
+  uint64_t hand_back_done(Segment* segment);
   void note_released(uint64_t bytes);
   bool find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);

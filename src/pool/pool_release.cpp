@@ -1,7 +1,8 @@
 // Releasing free memory to the driver. A segment of the driver's goes back whole, by a real cuMemFree, which
-// waits for all work of the context: so in a free, while nothing is pending, or after the driver has refused
-// memory. Mapped chunks go back wherever they lie and at any time, for unmapping waits for nothing and stops
-// nothing: but only once all work on them is done (Ranges::part). No pool lock is held across either.
+// waits for all work of the context: so in a free, or while nothing is pending. After the driver has refused
+// memory, a segment whose own work is done goes without a wait (Ranges::detach_done). Mapped chunks go back
+// wherever they lie and at any time, for unmapping waits for nothing and stops nothing: but only once all
+// work on them is done (Ranges::part). No pool lock is held across either.
 #include <algorithm>
 
 #include "base/clock.hpp"
@@ -60,6 +61,18 @@ uint64_t Pool::hand_back(Segment* segment) {
     put_back(segment);
     return 0;
   }
+  ranges_.forget(segment);
+  return bytes;
+}
+
+// The same, without a wait, for a segment of the driver's whose work is done.
+uint64_t Pool::hand_back_done(Segment* segment) {
+  const uint64_t bytes = segment->bytes;
+  if (!upstream_.release_done(order(), segment->start, bytes)) {
+    put_back(segment);
+    return 0;
+  }
+  released_segments_.fetch_add(1, std::memory_order_relaxed);
   ranges_.forget(segment);
   return bytes;
 }
@@ -124,19 +137,34 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
   return released;
 }
 
+uint64_t Pool::release_done() {
+  uint64_t released = release_tainted(false) + release_chunks({});
+  const Release release(*this);
+  while (release.may_begin() && order().spare_stream() != nullptr) {
+    Segment* const segment = ranges_.detach_done(order());
+    const uint64_t bytes = segment == nullptr ? 0 : hand_back_done(segment);
+    if (bytes == 0) break;
+    released += bytes;
+  }
+  if (released != 0) stats_.count(stats::DeviceCounter::trims);
+  note_released(released);
+  return released;
+}
+
 // The driver's free of a segment waits for what is pending; for mapped memory that is done here, if there is
-// any to gain: first for what frees would have waited for.
-uint64_t Pool::release_everything() {
+// any to gain.
+uint64_t Pool::release_everything(allocator::Effort effort) {
+  using allocator::Effort;
   if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
-  const auto may_gain = [&] {
-    return ranges_.has_mapped_segments() && (space_.has_left() || ranges_.has_unfinished(order().done()));
-  };
-  if (ranges_.has_mapped_segments()) order().advance();
-  uint64_t released = release_tainted() + release_free_segments(0);
-  if (may_gain() && order().wait_for_frees()) released += release_tainted() + release_free_segments(0);
-  if (may_gain() && order().wait_for_all()) released += release_tainted() + release_free_segments(0);
-  return released;
+  order().advance();
+  const auto may_gain = [&] { return space_.has_left() || ranges_.has_unfinished(order().done()); };
+  if (effort != Effort::kDone && may_gain()) order().wait_for_frees();
+  uint64_t released = release_done();
+  if (effort != Effort::kAll) return released;
+  if (ranges_.has_mapped_segments() && may_gain()) order().wait_for_all();
+  released += release_tainted();
+  return released + release_free_segments(0);
 }
 
 uint64_t Pool::trim(uint64_t keep) {
@@ -191,12 +219,12 @@ void Pool::trim_to_limit() {
   release_free_segments(most);
 }
 
-uint64_t Pool::release_tainted() {
+uint64_t Pool::release_tainted(bool may_wait) {
   if (tainted_segments_.load(std::memory_order_relaxed) == 0 || order().is_capturing()) return 0;
   uint64_t released = 0;
   const Release release(*this);
   if (!release.may_begin()) return 0;
-  while (Segment* segment = ranges_.detach_tainted(order())) {
+  while (Segment* segment = ranges_.detach_tainted(order(), may_wait)) {
     tainted_segments_.fetch_sub(1, std::memory_order_relaxed);
     // If the driver refuses, the segment leaks: another process or device may still reach it, so it is never
     // reused.

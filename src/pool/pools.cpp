@@ -451,10 +451,11 @@ bool Pools::device_of(driver::Context context, int* device) {
   return pool != nullptr;
 }
 
-uint64_t Pools::release_everything(int device) {
+uint64_t Pools::release_everything(int device, allocator::Effort effort) {
   uint64_t released = 0;
   for_each([&](Pool& pool) {
-    if (device == allocator::kEveryDevice || device == pool.device()) released += pool.release_everything();
+    const bool is_meant = device == allocator::kEveryDevice || device == pool.device();
+    if (is_meant) released += pool.release_everything(effort);
   });
   return released;
 }

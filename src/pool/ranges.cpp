@@ -298,13 +298,23 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, From fro
 
 Segment* Ranges::detach() {
   Guard hold(lock_);
+  return detach_free_locked(kAnyStamp);
+}
+
+// The limit is read under the lock, as in take().
+Segment* Ranges::detach_done(const order::Timeline& order) {
+  Guard hold(lock_);
+  return detach_free_locked(order::kDoneGoes ? order.done() : kAnyStamp);
+}
+
+Segment* Ranges::detach_free_locked(Epoch limit) {
   if (!has_driver_segments()) return nullptr;
-  // Pending ranges may go back too: the driver's free waits for all work.
-  drain_locked(kAnyStamp);
+  drain_locked(limit);
+  const auto may_go = [limit](const Segment& segment) {
+    return !segment.mapped && !segment.tainted && segment.is_free() && segment.lowest()->stamp <= limit;
+  };
   Segment* segment = segments_;
-  while (segment != nullptr && (segment->mapped || segment->tainted || !segment->is_free())) {
-    segment = segment->next;
-  }
+  while (segment != nullptr && !may_go(*segment)) segment = segment->next;
   if (segment == nullptr) return nullptr;
   bins_.remove(segment->lowest());
   free_.store(free_bytes() - segment->bytes, std::memory_order_relaxed);
@@ -326,11 +336,12 @@ Segment* Ranges::detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Tim
   return nullptr;
 }
 
-Segment* Ranges::detach_tainted(const order::Timeline& order) {
+Segment* Ranges::detach_tainted(const order::Timeline& order, bool may_wait) {
   Guard hold(lock_);
   const Epoch limit = order.done();
-  const auto may_go = [limit](const Segment& segment) {
-    return segment.tainted && segment.is_free() && (!segment.mapped || segment.lowest()->stamp <= limit);
+  const auto may_go = [=](const Segment& segment) {
+    const bool is_ready = segment.mapped ? segment.lowest()->stamp <= limit : may_wait;
+    return segment.tainted && segment.is_free() && is_ready;
   };
   Segment* segment = segments_;
   while (segment != nullptr && !may_go(*segment)) segment = segment->next;

@@ -63,12 +63,15 @@ class Ranges {
              order::LaneName sole = order::LaneName::kNone);
 
   // Takes one wholly free segment of the driver's out of all records and the page map; null when there is
-  // none.
+  // none. Those with unfinished work, too: the driver's free waits for it.
   Segment* detach();
+  // The same for a segment whose work is done.
+  Segment* detach_done(const order::Timeline& order);
   // The same for a segment seen free `idle_ms` ago and at every call since; times in milliseconds.
   Segment* detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Timeline& order);
-  // The same for a tainted segment; a mapped one only once its work is done.
-  Segment* detach_tainted(const order::Timeline& order);
+  // The same for a tainted segment; a mapped one only once its work is done, one of the driver's only if
+  // its free may wait.
+  Segment* detach_tainted(const order::Timeline& order, bool may_wait);
   // The segment that contains `address`, or the chunks around its block, serve no new block. False: already
   // tainted, or not ours.
   bool taint(Address address, Slabs& slabs, mapped::Space& space);
@@ -133,6 +136,7 @@ class Ranges {
 
  private:
   Segment* detach_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
+  Segment* detach_free_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
   void give_locked(Range* range, const order::Timeline& order) CUPOOL_REQUIRES(lock_);
   void merge_locked(Range* range) CUPOOL_REQUIRES(lock_);
   void drain_locked(Epoch limit) CUPOOL_REQUIRES(lock_);

@@ -43,6 +43,16 @@ bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t b
   return is_taken;
 }
 
+bool Upstream::release_done(order::Timeline& order, driver::Address start, uint64_t bytes) {
+  const driver::Stream stream = is_counted() ? order.spare_stream() : nullptr;
+  if (stream == nullptr) return false;
+  uint64_t took = 0;
+  const bool is_taken = give(
+      bytes, [&] { return driver_.release_on(order.context(), stream, start) == kSuccess; }, &took);
+  if (is_taken) stats_.released_in(bytes, took);
+  return is_taken;
+}
+
 void Upstream::note_given(uint64_t bytes, uint64_t took_ns) {
   forget(bytes);
   stats_.count(DeviceCounter::segments_released);

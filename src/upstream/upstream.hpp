@@ -20,6 +20,8 @@ class Upstream {
   driver::Status allocate(uint64_t bytes, driver::Address* out);
   // Waits for all work of the context, as the driver's free does. False: the driver refused.
   bool release(order::Timeline& order, driver::Address start, uint64_t bytes);
+  // The same for memory on which no work is pending: waits for none. False: the driver refused, or cannot.
+  bool release_done(order::Timeline& order, driver::Address start, uint64_t bytes);
   // The same account around other ways to ask for memory (`ask`, a status) and to give it back (`give`,
   // whether the driver took it). pre: is_counted().
   template <typename Ask>

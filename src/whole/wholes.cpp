@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <vector>
 
 #include "base/host_memory.hpp"
 #include "order/idle_moment.hpp"
@@ -251,7 +250,7 @@ Freed Wholes::free(Address address, Waits waits) {
     const InFlight::Call releasing(in_flight_, context, InFlight::Kind::kRelease, account.upstream.device());
     // The driver's free would break a capture: during one the block stays cached, unused.
     const bool may_release = releasing.is_open() && order_.gate().enter();
-    give_back(address, freed, may_release);
+    give_back(address, freed, may_release ? Call::kWait : Call::kNot);
     if (may_release) order_.gate().leave();
   }
   if (is_surplus) release(surplus);
@@ -418,7 +417,10 @@ bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
     const uint64_t idle = idle_bytes(choice);
     choice.keep = idle - std::min(idle, excess);
   }
-  release(choice);
+  Choice done = choice;
+  done.only_done = true;
+  look(done, allocator::Effort::kFrees);
+  if (release(done) == 0) release(choice);
   in_flight_.wait_for_releases(is_host_visible() ? driver::kEveryDevice : device);
   // Another thread's request is booked already, but the driver may still refuse it.
   const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
@@ -438,6 +440,7 @@ driver::Context Wholes::context_of_oldest(const Choice& choice, int* device) {
     // What lies in a context that has failed, or ends, must not stand before all others.
     if (in_flight_.is_off(context)) continue;
     if (choice.only_idle != nullptr && choice.only_idle->only_quiet && !account.order.was_quiet()) continue;
+    if (choice.only_done && !is_done(table_.find(account.by_age.begin()->second)->second)) continue;
     age = account.by_age.begin()->first;
     oldest = context;
     *device = account.upstream.device();
@@ -455,7 +458,7 @@ bool Wholes::remove_oldest(const Choice& choice, uint64_t newest, Address* start
   const Whole& whole = table_[oldest];
   const bool is_needed =
       choice.only_idle != nullptr && now_ms() - whole.idle_since < choice.only_idle->for_ms;
-  if (is_needed || whole.age > newest) return false;
+  if (is_needed || whole.age > newest || (choice.only_done && !is_done(whole))) return false;
   *start = oldest;
   *out = whole;
   remove_idle(oldest, whole);
@@ -467,7 +470,7 @@ uint64_t Wholes::release(const Choice& choice) {
   uint64_t released = 0;
   uint64_t newest = 0;
   // The driver's free would break a capture: the gate holds captures back until it is done.
-  if (!order_.gate().enter()) return 0;
+  if ((choice.only_done && !is_on_device()) || !order_.gate().enter()) return 0;
   {
     Guard hold(lock_);
     newest = ages_;
@@ -493,7 +496,7 @@ uint64_t Wholes::release(const Choice& choice) {
     Whole whole;
     if (!remove_oldest(oldest, newest, &start, &whole)) break;
     // A refused block is put back as the newest, so each is tried once.
-    if (!give_back(start, whole, true)) continue;
+    if (!give_back(start, whole, choice.only_done ? Call::kAtOnce : Call::kWait)) continue;
     if (stats::ThreadTally* const tally = whole.account->tally) {
       if (choice.only_idle != nullptr) tally->device().count(DeviceCounter::decays);
       if (choice.only_idle == nullptr && released == 0) tally->device().count(DeviceCounter::trims);
@@ -505,9 +508,11 @@ uint64_t Wholes::release(const Choice& choice) {
 }
 
 // take() never finds a tainted block.
-bool Wholes::give_back(Address start, const Whole& whole, bool may_call) {
+bool Wholes::give_back(Address start, const Whole& whole, Call call) {
   Account& account = *whole.account;
-  const bool gone = may_call && account.upstream.release(account.order, start, whole.bytes);
+  bool gone = false;
+  if (call == Call::kWait) gone = account.upstream.release(account.order, start, whole.bytes);
+  if (call == Call::kAtOnce) gone = account.upstream.release_done(account.order, start, whole.bytes);
   Guard hold(lock_);
   if (gone) {
     account.reserved -= whole.bytes;
@@ -524,9 +529,24 @@ uint64_t Wholes::release_of(driver::Context context, uint64_t keep) {
   return release({.context = context, .keep = keep});
 }
 
+void Wholes::look(const Choice& choice, allocator::Effort effort) {
+  if (!is_on_device() || order_.is_capturing()) return;
+  for (const driver::Context context : contexts_of(choice)) {
+    const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+    order::Timeline* const order = call.is_open() ? order_.find(context) : nullptr;
+    if (order == nullptr) continue;
+    order->advance();
+    if (effort != allocator::Effort::kDone) order->wait_for_frees();
+  }
+}
+
 // What spilled makes no room on a device. (Managed memory may.)
-uint64_t Wholes::release_everything(int device) {
-  return is_on_device() || is_host_visible() ? release({.device = device}) : 0;
+uint64_t Wholes::release_everything(int device, allocator::Effort effort) {
+  if (!is_on_device() && !is_host_visible()) return 0;
+  const Choice done{.device = device, .only_done = true};
+  look(done, effort);
+  const uint64_t released = release(done);
+  return effort == allocator::Effort::kAll ? released + release({.device = device}) : released;
 }
 
 uint64_t Wholes::most_releasable(int device, uint64_t wanted) {
@@ -563,14 +583,18 @@ uint64_t Wholes::most_idle(int device, uint64_t wanted) {
   return bytes;
 }
 
-uint64_t Wholes::trim(uint64_t keep) {
+std::vector<driver::Context> Wholes::contexts_of(const Choice& choice) {
   std::vector<driver::Context> all;
-  {
-    Guard hold(lock_);
-    for (const auto& [context, account] : accounts_) all.push_back(context);
+  Guard hold(lock_);
+  for (const auto& [context, account] : accounts_) {
+    if (choice.covers(context, account)) all.push_back(context);
   }
+  return all;
+}
+
+uint64_t Wholes::trim(uint64_t keep) {
   uint64_t released = 0;
-  for (const driver::Context context : all) released += release_of(context, keep);
+  for (const driver::Context context : contexts_of({})) released += release_of(context, keep);
   return released;
 }
 

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "allocator/allocator.hpp"
 #include "allocator/settings.hpp"
@@ -56,7 +57,7 @@ class Wholes final : public allocator::Allocator {
   bool taint(Address address, uint64_t bytes, Taint reason) override;
   bool device_of(driver::Context context, int* device) override;
   uint64_t trim(uint64_t keep) override;
-  uint64_t release_everything(int device) override;
+  uint64_t release_everything(int device, allocator::Effort effort) override;
   uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t bytes) override { max_cached_.store(bytes, std::memory_order_relaxed); }
@@ -110,6 +111,7 @@ class Wholes final : public allocator::Allocator {
     int device = allocator::kEveryDevice;
     uint64_t keep = 0;                           // bytes to keep
     const allocator::Idle* only_idle = nullptr;  // only blocks that nobody needs
+    bool only_done = false;                      // only blocks whose work is done, without a wait
 
     bool covers(driver::Context one, const Account& account) const {
       return (context == nullptr || one == context) &&
@@ -143,12 +145,17 @@ class Wholes final : public allocator::Allocator {
   Whole* held_at(Address address) CUPOOL_REQUIRES(lock_);
   driver::Context context_at(Address address) CUPOOL_EXCLUDES(lock_);
   uint64_t release(const Choice& choice);
+  std::vector<driver::Context> contexts_of(const Choice& choice) CUPOOL_EXCLUDES(lock_);
   driver::Context context_of_oldest(const Choice& choice, int* device) CUPOOL_EXCLUDES(lock_);
   // False: there is none, or none as old as age `newest`.
   bool remove_oldest(const Choice& choice, uint64_t newest, Address* start, Whole* out);
-  // Releases a block to the driver, if `may_call`. False: it must not be called, or refused; the block is
-  // kept.
-  bool give_back(Address start, const Whole& whole, bool may_call);
+  // Releases a block to the driver: after a wait for all work, or if its own is done without one. False: it
+  // refused, or must not be called (kNot); the block is kept.
+  enum class Call { kNot, kWait, kAtOnce };
+  bool give_back(Address start, const Whole& whole, Call call);
+  bool is_done(const Whole& whole) const { return whole.stamp <= whole.account->order.done(); }
+  // Looks which work is done; unless kDone it first waits for what the driver's frees would have waited for.
+  void look(const Choice& choice, allocator::Effort effort);
   // Drops entries of memory that the driver has taken back by itself.
   void forget_range(Address start, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   Table::iterator forget(Table::iterator entry) CUPOOL_REQUIRES(lock_);

@@ -1,4 +1,4 @@
-"""A call that the driver refuses for want of memory is repeated once, after idle memory was released."""
+"""A call that the driver refuses for want of memory is repeated, after idle memory was released."""
 
 import harness
 
@@ -25,7 +25,10 @@ class RoomTest(harness.TestCase):
         self.assertGreater(len(names), 100)
         # Each answer tells how many calls reached the driver before it.
         rules = {1: 2, 2: 46, 3: 2, 4: 2, 5: 2, 6: 46}
-        wrong = {name: got for name in names if (got := self.answers(name, rules)) != ["46", "2", "2", "46"]}
+        # (The second stream is cupool's own, over which memory goes back.)
+        of_streams = {1: 2, 3: 46, 4: 2, 5: 2, 6: 2, 7: 46}
+        wrong = {name: got for name in names
+                 if (got := self.answers(name, of_streams if name == "cuStreamCreate" else rules)) != ["46", "2", "2", "46"]}
         self.assertEqual({}, wrong)
 
     def test_without_the_pool_a_refusal_is_the_answer(self):

@@ -102,7 +102,8 @@ FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999)
           ("cuEventQuery", 999), ("cuEventCreate", 2), ("cuCtxSynchronize", 999), ("cuEventSynchronize", 999),
           ("cuCtxGetCurrent", 999), ("cuMemGetInfo_v2", 999), ("cuMemAllocAsync", 2), ("cuLaunchKernel", 2),
           ("cuMemCreate", 2), ("cuMemMap", 2), ("cuMemSetAccess", 999), ("cuMemUnmap", 999), ("cuMemAddressReserve", 2),
-          ("cuStreamDestroy_v2", 999), ("cuStreamBeginCapture_v2", 999), ("cuStreamCreate", 999), ("cuGraphLaunch", 999)]
+          ("cuStreamDestroy_v2", 999), ("cuStreamBeginCapture_v2", 999), ("cuStreamCreate", 999), ("cuGraphLaunch", 999),
+          ("cuMemFreeAsync", 2)]
 FAULT_SETS = ["lanes", "fences", "no budget", "little memory", "small cache", "contexts", "old driver", "mapped",
               "mapped, few kept", "mapped, little memory", "mapped, contexts and resets"]
 
@@ -206,6 +207,7 @@ def fault_jobs(first, count):
 
 # What a case needs besides: memory that is not simply new, and a judge who counts a thread's own frees only.
 SCENES = {"moved": {"CUPOOL_SEGMENTS": "mapped"},
+          "given_back": {"CUPOOL_SIM_MEMORY": "64M"},
           "others": {"CUPOOL_STREAMS": "exact", "CUPOOL_MANY_BUDGET": "0", "CUPOOL_SIM_WAITS": "exact"}}
 
 

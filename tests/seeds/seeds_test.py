@@ -35,7 +35,7 @@ class Seeds(harness.TestCase):
         self.expect_none(runs.fault_jobs(0, fewer(224, least=2 * len(runs.FAULTS))))
 
     def test_the_oracle_stays_silent_where_each_rule_matters(self):
-        for scene in ("streams", "destroyed", "waited", "older", "threads", "wait", "ordered", "others", "moved",
+        for scene in ("streams", "destroyed", "waited", "older", "threads", "wait", "ordered", "others", "moved", "given_back",
                       "graphs"):
             self.expect_none(runs.scene_jobs(scene, fewer(SCENE_SEEDS), ""))
 
@@ -89,6 +89,9 @@ class Seeds(harness.TestCase):
 
     def test_a_place_that_is_unmapped_when_its_chunk_has_moved_is_caught(self):
         self.expect_caught(runs.scene_jobs("moved", SCENE_SEEDS, "left"))
+
+    def test_a_segment_that_goes_back_before_its_old_work_is_over_is_caught(self):
+        self.expect_caught(runs.scene_jobs("given_back", SCENE_SEEDS, "done_goes"))
 
     def test_a_wait_made_while_another_thread_launches_a_graph_there_is_caught(self):
         self.expect_caught(runs.scene_jobs("graphs", SCENE_SEEDS, "graphs_apart"))

@@ -33,13 +33,11 @@ MODES = {
 # Where a case need not end well, and why:
 # - By default a thread may be given memory that another one freed, on terms that make its work wait for that free. A
 #   program that shows no stream memory operation can meet the hang that remains (docs/order.md).
-# - An allocation that the driver refuses makes the pool give memory back, and the driver's free waits.
 # - Memory of the driver's own pool has no legacy handle, tokens or dma-buf (docs/native.md).
 # - Mapped memory has no legacy handle or tokens, and SYNC_MEMOPS cannot be set on it (docs/mapped.md).
 # On a GPU besides: while one thread's free waits, the other's submissions do (docs/order.md), so that these programs
 # hang bare; and the native pool's two streams share the device's queues with the program's (docs/native.md).
 NOT_IN = {
-    "large-full": [mode for mode in MODES if mode not in ("native", "mapped")],
     "threads-free-kernel": ["lanes", "fences", "whole segments", "mapped", "old driver"],
     **({"threads-free": [*MODES], "threads-free-kernel": [*MODES], "destroy": ["native"], "destroy-reused": ["native"]}
        if harness.DRIVER == "gpu" else {}),

@@ -23,6 +23,7 @@ bool kSealInFree = true;
 bool kLeaves = true;
 bool kMoves = true;
 bool kLeft = true;
+bool kDoneGoes = true;
 bool kGraphsApart = true;
 
 namespace {
@@ -46,6 +47,7 @@ constexpr Rule kRules[] = {{"fence", &kFence},
                            {"leaves", &kLeaves},
                            {"moves", &kMoves},
                            {"left", &kLeft},
+                           {"done_goes", &kDoneGoes},
                            {"graphs_apart", &kGraphsApart}};
 
 [[gnu::constructor]] void take_one_out() {

@@ -28,13 +28,15 @@ class FakeDriver : public driver::Driver {
   driver::Status fail_synchronize = driver::kSuccess;
 
   driver::Status fail_wait = driver::kSuccess;
-  bool captures = false;  // every stream captures
+  bool ordered_frees = false;  // memory can be freed in stream order
+  bool captures = false;       // every stream captures
   // Before the answer to a question: where a test lets work end while somebody waits for it.
   std::function<void()> on_query = [] {};
 
   uint64_t allocations = 0, releases = 0, records = 0, orders = 0, waits = 0, queries = 0,
            synchronisations = 0;
-  driver::Event waited_for = nullptr;  // by the last stream that was told to
+  uint64_t streams = 0, ordered_releases = 0;  // asked for, and given back in stream order
+  driver::Event waited_for = nullptr;          // by the last stream that was told to
   uint64_t reserved = 0, peak = 0;
 
   driver::Status allocate(size_t bytes, driver::Address* out) override {
@@ -65,6 +67,19 @@ class FakeDriver : public driver::Driver {
     return driver::kSuccess;
   }
   driver::Status release_in(driver::Context, driver::Address start) override { return release(start); }
+  driver::Status create_stream(driver::Context, driver::Stream* out) override {
+    ++streams;
+    if (!ordered_frees) return driver::kNotSupported;
+    *out = reinterpret_cast<driver::Stream>(streams);
+    return driver::kSuccess;
+  }
+  driver::Status release_on(driver::Context, driver::Stream, driver::Address start) override {
+    const driver::Status status = release(start);
+    if (status != driver::kSuccess) return status;
+    --releases;
+    ++ordered_releases;
+    return driver::kSuccess;
+  }
   driver::Status memory(size_t* free, size_t* total) override {
     const std::lock_guard<std::mutex> hold(memory_lock_);
     *free = capacity - reserved - std::min(unreported, capacity - reserved);

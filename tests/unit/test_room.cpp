@@ -355,3 +355,69 @@ TEST_CASE_METHOD(CrowdedWorld, "the seal of a large free is not lost to a thread
   }
   CHECK(is_sealed);
 }
+
+namespace {
+
+struct UnwaitedWorld : CrowdedWorld {
+  UnwaitedWorld() {
+    driver.ordered_frees = true;
+    driver.done_at_once = false;
+  }
+  // A block of which nothing but its place is wanted next.
+  void free_a_used_block() {
+    const auto block = allocate(40 * kMiB);
+    work(kS);
+    free(block);
+  }
+  void expect_no_wait_for_newer_work() {
+    free_a_used_block();
+    driver.finish();
+    work(kS);
+    allocate(50 * kMiB);
+    CHECK(driver.ordered_releases == 1);
+    CHECK(driver.releases == 0);
+    CHECK(driver.synchronisations == 0);
+  }
+  void expect_nothing_before_its_work_is_done() {
+    free_a_used_block();
+    CHECK(memory.release_everything(0, allocator::Effort::kDone) == 0);
+    CHECK(driver.reserved == 40 * kMiB);
+    driver.end_work_when_watched();
+    CHECK(memory.release_everything(0, allocator::Effort::kFrees) == 40 * kMiB);
+    CHECK(driver.ordered_releases == 1);
+    CHECK(driver.synchronisations == 0);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(UnwaitedWorld, "a segment whose work is done goes back without a wait for newer work") {
+  expect_no_wait_for_newer_work();
+}
+
+TEST_CASE_METHOD(UnwaitedWorld, "a whole block whose work is done goes back without a wait for newer work") {
+  memory.use_whole_allocations();
+  expect_no_wait_for_newer_work();
+}
+
+TEST_CASE_METHOD(UnwaitedWorld, "a segment does not go back without a wait before its work is done") {
+  expect_nothing_before_its_work_is_done();
+}
+
+TEST_CASE_METHOD(UnwaitedWorld, "a whole block does not go back without a wait before its work is done") {
+  memory.use_whole_allocations();
+  expect_nothing_before_its_work_is_done();
+}
+
+TEST_CASE_METHOD(UnwaitedWorld, "a driver without frees in stream order is asked for a stream once") {
+  driver.ordered_frees = false;
+  driver.end_work_when_watched();
+  for (uint64_t bytes = 40 * kMiB; bytes <= 60 * kMiB; bytes += 10 * kMiB) {
+    const auto block = allocate(bytes);
+    work(kS);
+    free(block);
+    work(kS);
+  }
+  CHECK(driver.streams == 1);
+  CHECK(driver.releases == 2);
+}

@@ -1,6 +1,7 @@
 // Victim: short programs, each valid, each the one case that a rule of order/ is there for. The oracle
 // judges: what runs when does not matter, only what is ordered. Usage: torture_races
-// streams|destroyed|waited|older|both|renamed|moved|threads|wait|ordered|others|graphs [ROUNDS of graphs]
+// streams|destroyed|waited|older|both|renamed|moved|given_back|threads|wait|ordered|others|graphs [ROUNDS of
+// graphs]
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -155,6 +156,25 @@ void moved(victim::Device& device) {
     VICTIM_CHECK(cuCtxSynchronize());
     // Nothing of what is free now fits.
     bytes *= 4;
+  }
+}
+
+// Memory is freed with work queued on it. On a device that is full then, it goes back for memory of another
+// kind, which is used on another stream.
+void given_back(victim::Device& device) {
+  CUstream const one = make_stream();
+  CUstream const other = make_stream();
+  for (unsigned value = 1; value < 5; ++value) {
+    const CUdeviceptr p = device.alloc(2 * kBytes);
+    device.spin(30000, one);
+    device.fill(p, 2 * kBytes, value, one);
+    device.free(p);
+    CUdeviceptr q = 0;
+    VICTIM_CHECK(cuMemAllocAsync(&q, 2 * kBytes, other));
+    device.fill(q, 2 * kBytes, 100 + value, other);
+    device.check(q, 2 * kBytes, 100 + value, other);
+    VICTIM_CHECK(cuMemFreeAsync(q, other));
+    VICTIM_CHECK(cuCtxSynchronize());
   }
 }
 
@@ -331,10 +351,11 @@ int main(int argc, char** argv) {
     const char* name;
     void (*play)(victim::Device&);
   };
-  constexpr Scene kScenes[] = {{"streams", streams}, {"destroyed", destroyed}, {"waited", waited},
-                               {"older", older},     {"both", both},           {"renamed", renamed},
-                               {"moved", moved},     {"threads", threads},     {"wait", wait},
-                               {"ordered", ordered}, {"others", others},       {"graphs", graphs}};
+  constexpr Scene kScenes[] = {
+      {"streams", streams}, {"destroyed", destroyed}, {"waited", waited},   {"older", older},
+      {"both", both},       {"renamed", renamed},     {"moved", moved},     {"given_back", given_back},
+      {"threads", threads}, {"wait", wait},           {"ordered", ordered}, {"others", others},
+      {"graphs", graphs}};
   if (argc == 3) graph_rounds = static_cast<unsigned>(std::atoi(argv[2]));
   for (const Scene& scene : kScenes) {
     if (argc < 2 || std::strcmp(argv[1], scene.name) != 0) continue;

@@ -199,6 +199,29 @@ int full(size_t fewest) {
   return d.finish();
 }
 
+// The device is full when memory goes back for the first time: a kernel waits for the host, which asks for
+// half of the device in one piece before it answers.
+int full_then_large() {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream(), s2 = d.stream();
+  const size_t most = sixteenth();
+  std::vector<CUdeviceptr> blocks;
+  CUdeviceptr p = 0;
+  for (size_t part = most; part >= 2 * kMiB; part /= 2) {
+    while (cuMemAlloc(&p, part) == CUDA_SUCCESS) blocks.push_back(p);
+  }
+  d.use(blocks[0], kMiB, 17, s1);
+  for (const CUdeviceptr one : blocks) d.free(one);
+  d.await(word.address(), 1, s1);
+  p = d.alloc(8 * most);
+  d.use(p, kMiB, 18, s2);
+  MUST(cuStreamSynchronize(s2));
+  word.set(1);
+  return d.finish();
+}
+
 // A busy stream goes away; what it waits for comes from another. `old`: memory that it worked on was freed
 // before and given out again.
 int destroyed(bool old) {
@@ -280,6 +303,7 @@ Cases memory_cases() {
   cases.push_back({"full-512", [] { return full(512); }});
   cases.push_back({"full-100K", [] { return full(100 * kKiB); }});
   cases.push_back({"full-2M", [] { return full(2 * kMiB); }});
+  cases.push_back({"full-then-large", full_then_large});
   cases.push_back({"destroy", [] { return destroyed(false); }});
   cases.push_back({"destroy-reused", [] { return destroyed(true); }});
   cases.push_back({"mem-get-info", get_info});
