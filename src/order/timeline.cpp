@@ -172,11 +172,13 @@ void Timeline::wait_in_free() {
 }
 
 // Made when memory is short for the first time: a device has few queues, and every stream takes a place in
-// one. A driver that refused is not asked again.
+// one. A driver that cannot is not asked again; one that has no memory for a stream is.
 driver::Stream Timeline::spare_stream() {
   Guard hold(lock_);
-  if (!has_asked_for_spare_ && driver_.create_stream(context(), &spare_) != kSuccess) spare_ = nullptr;
-  has_asked_for_spare_ = true;
+  if (has_no_spare_ || spare_ != nullptr || context() == nullptr) return spare_;
+  const driver::Status status = driver_.create_stream(context(), &spare_);
+  if (status != kSuccess) spare_ = nullptr;
+  has_no_spare_ = status != kSuccess && status != driver::kOutOfMemory;
   return spare_;
 }
 
@@ -543,7 +545,7 @@ void Timeline::end() {
   const Epoch epoch = open_.load(std::memory_order_relaxed);
   seals_.forget_all();
   spare_ = nullptr;
-  has_asked_for_spare_ = false;
+  has_no_spare_ = false;
   waited_.drop_all();
   quiet_.store(Lane::kNone, std::memory_order_release);
   noted_.store(Lane::kNone, std::memory_order_release);

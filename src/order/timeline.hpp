@@ -282,7 +282,7 @@ class Timeline {
   Demands demands_ CUPOOL_GUARDED_BY(lock_);
   Seals seals_ CUPOOL_GUARDED_BY(lock_);
   driver::Stream spare_ CUPOOL_GUARDED_BY(lock_) = nullptr;
-  bool has_asked_for_spare_ CUPOOL_GUARDED_BY(lock_) = false;
+  bool has_no_spare_ CUPOOL_GUARDED_BY(lock_) = false;  // the driver makes none
 };
 
 }  // namespace cupool::order

@@ -432,7 +432,8 @@ Range* Pool::take_after_frees(uint64_t bytes, Search* search) {
   if (may_help) order().wait_for_frees();
   Range* const range = take_range(bytes, How::kAfterWait, search);
   if (range != nullptr || fetch_wanted(search)) return range;
-  const bool has_room = (may_help && release_done() != 0) || space_.serves();
+  // (Mapped memory moves instead.)
+  const bool has_room = space_.serves() || (may_help && release_done() != 0);
   return has_room ? add_segment(round_up(bytes, kPageBytes), bytes, search) : nullptr;
 }
 

@@ -139,8 +139,9 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
 
 uint64_t Pool::release_done() {
   uint64_t released = release_tainted(false) + release_chunks({});
+  const bool may_go = ranges_.has_driver_segments() && releasable_bytes() != 0;
   const Release release(*this);
-  while (release.may_begin() && order().spare_stream() != nullptr) {
+  while (may_go && release.may_begin() && order().spare_stream() != nullptr) {
     Segment* const segment = ranges_.detach_done(order());
     const uint64_t bytes = segment == nullptr ? 0 : hand_back_done(segment);
     if (bytes == 0) break;
@@ -158,7 +159,11 @@ uint64_t Pool::release_everything(allocator::Effort effort) {
   if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
   order().advance();
-  const auto may_gain = [&] { return space_.has_left() || ranges_.has_unfinished(order().done()); };
+  // A free that gives nothing back may wait for this very call.
+  const auto may_gain = [&] {
+    return (ranges_.has_mapped_segments() || releasable_bytes() != 0) &&
+           (space_.has_left() || ranges_.has_unfinished(order().done()));
+  };
   if (effort != Effort::kDone && may_gain()) order().wait_for_frees();
   uint64_t released = release_done();
   if (effort != Effort::kAll) return released;

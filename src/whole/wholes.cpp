@@ -419,8 +419,13 @@ bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
   }
   Choice done = choice;
   done.only_done = true;
-  look(done, allocator::Effort::kFrees);
-  if (release(done) == 0) release(choice);
+  look(done, allocator::Effort::kDone);
+  uint64_t released = release(done);
+  if (released == 0) {
+    look(done, allocator::Effort::kFrees);
+    released = release(done);
+  }
+  if (released == 0) release(choice);
   in_flight_.wait_for_releases(is_host_visible() ? driver::kEveryDevice : device);
   // Another thread's request is booked already, but the driver may still refuse it.
   const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
@@ -512,7 +517,9 @@ bool Wholes::give_back(Address start, const Whole& whole, Call call) {
   Account& account = *whole.account;
   bool gone = false;
   if (call == Call::kWait) gone = account.upstream.release(account.order, start, whole.bytes);
-  if (call == Call::kAtOnce) gone = account.upstream.release_done(account.order, start, whole.bytes);
+  // (Nobody has asked a driver what a free in stream order does to exported memory.)
+  if (call == Call::kAtOnce && whole.mark.taints == 0)
+    gone = account.upstream.release_done(account.order, start, whole.bytes);
   Guard hold(lock_);
   if (gone) {
     account.reserved -= whole.bytes;
@@ -534,7 +541,8 @@ void Wholes::look(const Choice& choice, allocator::Effort effort) {
   for (const driver::Context context : contexts_of(choice)) {
     const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
     order::Timeline* const order = call.is_open() ? order_.find(context) : nullptr;
-    if (order == nullptr) continue;
+    // A free that gives nothing back may wait for this very call.
+    if (order == nullptr || idle_bytes({.context = context}) == 0) continue;
     order->advance();
     if (effort != allocator::Effort::kDone) order->wait_for_frees();
   }

@@ -409,6 +409,31 @@ TEST_CASE_METHOD(UnwaitedWorld, "a whole block does not go back without a wait b
   expect_nothing_before_its_work_is_done();
 }
 
+TEST_CASE_METHOD(UnwaitedWorld, "a free that gives nothing back is not waited for") {
+  const auto block = allocate(4 * kMiB);
+  allocate(4 * kMiB);
+  work(kS);
+  free(block);
+  driver.on_query = [&] {
+    if (driver.queries > 100) driver.finish();
+  };
+  CHECK(memory.release_everything(0, allocator::Effort::kFrees) == 0);
+  CHECK(driver.queries < 10);
+}
+
+TEST_CASE_METHOD(UnwaitedWorld, "a free whose whole block is in use again is not waited for") {
+  memory.use_whole_allocations();
+  const auto block = allocate(4 * kMiB);
+  work(kS);
+  free(block);
+  CHECK(allocate(4 * kMiB) == block);
+  driver.on_query = [&] {
+    if (driver.queries > 100) driver.finish();
+  };
+  CHECK(memory.release_everything(0, allocator::Effort::kFrees) == 0);
+  CHECK(driver.queries < 10);
+}
+
 TEST_CASE_METHOD(UnwaitedWorld, "a driver without frees in stream order is asked for a stream once") {
   driver.ordered_frees = false;
   driver.end_work_when_watched();
