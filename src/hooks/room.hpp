@@ -1,7 +1,7 @@
 // Refused means: release, then ask again. When the driver answers OUT_OF_MEMORY to a call that cuda/api.def
 // marks with CUPOOL_ROOM, idle memory of ours is released and the call made again: without cupool that
-// memory would have been there. A call that was refused had no effect, so it can be repeated; a second
-// refusal, or the first when nothing could be released, is the program's answer. Owns nothing, holds no lock.
+// memory would have been there. A call that was refused had no effect, so it can be repeated; what
+// is refused when nothing more can be released is the program's answer. Owns nothing, holds no lock.
 //
 // A launch may also be answered with LAUNCH_OUT_OF_RESOURCES when the device heap or its stack does not fit.
 // Mostly that speaks of registers and shared memory, which no release provides, and autotuners provoke it in

@@ -93,11 +93,11 @@ class Pool {
   // released. Wholly free segments of the driver's, each of which costs a device synchronisation, and mapped
   // chunks whose work is done, which cost nobody anything.
   uint64_t release_free_segments(uint64_t keep);
-  // All free memory on which no work is pending; waits for none. What the driver takes back only after a wait
-  // stays.
-  uint64_t release_done();
   // The same after emptying the threads' caches.
   uint64_t trim(uint64_t keep);
+  // Releases all free memory on which no work is pending, and waits for none. What the driver takes back only
+  // after a wait stays.
+  uint64_t release_done();
   void set_max_cached(uint64_t bytes);
   // The largest block of which a thread keeps one. 0 if the user limits what is cached: such a block would
   // escape the limits.
