@@ -57,6 +57,15 @@ TEST_CASE_METHOD(Moves, "free memory moves before its work is done, and stays wh
   check_records();
 }
 
+TEST_CASE_METHOD(Moves, "after a refusal memory moves once its work is done, and does not go back") {
+  driver.capacity = taken;
+  time().use_completed_only();
+  driver.end_work_when_watched();
+  allocate(16 * kMiB);
+  CHECK(mapping.releases == 0);
+  CHECK(driver.reserved == taken);
+}
+
 TEST_CASE_METHOD(Moves, "other streams wait for the old work of memory that has moved") {
   allocate(16 * kMiB);
   const uint64_t waits = driver.waits;
