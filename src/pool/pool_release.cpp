@@ -159,10 +159,12 @@ uint64_t Pool::release_everything(allocator::Effort effort) {
   if (context() == nullptr || order().is_capturing()) return 0;
   empty_thread_caches();
   order().advance();
-  // A free that gives nothing back may wait for this very call.
+  // A free that gives nothing back may wait for this very call. Where only the driver's free can give
+  // segments back, it waits by itself.
+  const bool can_go =
+      ranges_.has_mapped_segments() || (releasable_bytes() != 0 && order().spare_stream() != nullptr);
   const auto may_gain = [&] {
-    return (ranges_.has_mapped_segments() || releasable_bytes() != 0) &&
-           (space_.has_left() || ranges_.has_unfinished(order().done()));
+    return can_go && (space_.has_left() || ranges_.has_unfinished(order().done()));
   };
   if (effort != Effort::kDone && may_gain()) order().wait_for_frees();
   uint64_t released = release_done();
