@@ -172,12 +172,20 @@ void Timeline::wait_in_free() {
 }
 
 // Made when memory is short for the first time: a device has few queues, and every stream takes a place in
-// one. A driver that cannot is not asked again; one that has no memory for a stream is.
+// one. A driver that cannot is not asked again; one that has no memory for a stream is. Without the lock: the
+// driver may let the caller wait for a launch of another thread's, which may wait for a third. Of two streams
+// made at once one stays unused.
 driver::Stream Timeline::spare_stream() {
+  const driver::Context here = context();
+  {
+    Guard hold(lock_);
+    if (has_no_spare_ || spare_ != nullptr || here == nullptr) return spare_;
+  }
+  driver::Stream made = nullptr;
+  const driver::Status status = driver_.create_stream(here, &made);
   Guard hold(lock_);
-  if (has_no_spare_ || spare_ != nullptr || context() == nullptr) return spare_;
-  const driver::Status status = driver_.create_stream(context(), &spare_);
-  if (status != kSuccess) spare_ = nullptr;
+  if (context() != here) return nullptr;
+  if (status == kSuccess && spare_ == nullptr) spare_ = made;
   has_no_spare_ = status != kSuccess && status != driver::kOutOfMemory;
   return spare_;
 }
