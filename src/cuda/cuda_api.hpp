@@ -27,6 +27,7 @@ enum class Kind {
   kConfig,
   kConfigPerThread,
   kList,
+  kNode,
   kDoubt,
   kRoomOnly,
 };

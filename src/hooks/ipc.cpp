@@ -13,6 +13,7 @@
 #include "hooks/blocks.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/lending.hpp"
+#include "hooks/permission.hpp"
 
 using cupool::cuda::real;
 using cupool::hooks::Block;
@@ -81,7 +82,9 @@ CUresult export_mapped(CUipcMemHandle* handle, const Block& block) {
 }
 
 CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
-  if (block.mapped && cupool::hooks::current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  // The driver may not be asked for a handle below.
+  const CUresult allowed = cupool::hooks::ask_context();
+  if (allowed != CUDA_SUCCESS) return allowed;
   if (!memory.taint(pointer, Taint::kExported))
     return cupool::host::is_short() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
   memory.settle(pointer);

@@ -5,6 +5,7 @@
 #include "cuda/cuda_driver.hpp"
 #include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/permission.hpp"
 #include "hooks/submit.hpp"
 
 using cupool::cuda::real;
@@ -31,10 +32,9 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes, cupool::driver::Driver& so
                   cupool::driver::Context context) {
   cupool::driver::Address address = 0;
   const auto result = cupool::hooks::to_result(memory.allocate_whole(context, source, bytes, &address));
-  if (result != CUDA_SUCCESS) return result;
-  if (cupool::hooks::watches_blocks())
+  *pointer = address;  // 0 if it fails, as the driver does
+  if (result == CUDA_SUCCESS && cupool::hooks::watches_blocks())
     cupool::hooks::block_given(address, bytes, cupool::hooks::First::kHost);
-  *pointer = address;
   return result;
 }
 
@@ -44,15 +44,37 @@ CUresult marked(CUresult result, Taint reason, CUdeviceptr pointer, size_t bytes
   return result;
 }
 
+// Pages of a block that the program has freed and we keep: to the program they are none, and what is done to
+// them would reach the next owner.
+bool are_gone(CUdeviceptr pointer) {
+  cupool::hooks::Block block;
+  return cupool::hooks::may_have_blocks() &&
+         cupool::hooks::look_up(pointer, &block) == cupool::hooks::Whose::kNobodys;
+}
+CUresult refuse_pages() {
+  const CUresult allowed = cupool::hooks::ask_context();
+  return allowed != CUDA_SUCCESS ? allowed : CUDA_ERROR_INVALID_VALUE;
+}
+
+template <typename Entry, typename... Args>
+CUresult advise(const Entry& entry, CUdeviceptr pointer, size_t bytes, Args... args) {
+  if (are_gone(pointer)) return refuse_pages();
+  return marked(forward(entry, pointer, bytes, args...), Taint::kAdvised, pointer, bytes);
+}
+
 // The driver remembers where pages were last moved to, and has no call to forget it.
 template <typename Entry, typename... Args>
 CUresult prefetch(CUstream stream, const Entry& entry, CUdeviceptr pointer, size_t bytes, Args... args) {
+  if (are_gone(pointer)) return cupool::hooks::refuse_operand(stream);
   return marked(submit_to(stream, entry, pointer, bytes, args...), Taint::kPrefetched, pointer, bytes);
 }
 
 template <typename Entry, typename... Args>
 CUresult prefetch_all(CUstream stream, const Entry& entry, CUdeviceptr* pointers, size_t* bytes, size_t count,
                       Args... args) {
+  for (size_t i = 0; pointers != nullptr && i < count; ++i) {
+    if (are_gone(pointers[i])) return cupool::hooks::refuse_operand(stream);
+  }
   const CUresult result = submit_to(stream, entry, pointers, bytes, count, args...);
   for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i)
     marked(result, Taint::kPrefetched, pointers[i], bytes[i]);
@@ -61,6 +83,7 @@ CUresult prefetch_all(CUstream stream, const Entry& entry, CUdeviceptr* pointers
 
 template <typename Call>
 CUresult attach(CUstream stream, CUdeviceptr pointer, Call&& call) {
+  if (are_gone(pointer)) return cupool::hooks::refuse_operand(stream);
   return marked(submit(stream, call), Taint::kAttached, pointer, 1);
 }
 
@@ -80,12 +103,23 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
 }
 
 CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUdevice device) {
-  return marked(forward(real.cuMemAdvise, pointer, bytes, advice, device), Taint::kAdvised, pointer, bytes);
+  return advise(real.cuMemAdvise, pointer, bytes, advice, device);
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-  return marked(forward(real.cuMemAdvise_v2, pointer, bytes, advice, location), Taint::kAdvised, pointer,
-                bytes);
+  return advise(real.cuMemAdvise_v2, pointer, bytes, advice, location);
+}
+
+CUresult cuMemRangeGetAttribute(void* data, size_t size, CUmem_range_attribute attribute, CUdeviceptr pointer,
+                                size_t bytes) {
+  if (are_gone(pointer)) return refuse_pages();
+  return forward(real.cuMemRangeGetAttribute, data, size, attribute, pointer, bytes);
+}
+
+CUresult cuMemRangeGetAttributes(void** data, size_t* sizes, CUmem_range_attribute* attributes, size_t count,
+                                 CUdeviceptr pointer, size_t bytes) {
+  if (are_gone(pointer)) return refuse_pages();
+  return forward(real.cuMemRangeGetAttributes, data, sizes, attributes, count, pointer, bytes);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream) {

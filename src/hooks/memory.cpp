@@ -49,9 +49,26 @@ CUresult ask_capture() {
 
 CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
+// The error that ended the current context: the driver answers every free with it, whatever it frees, and the
+// block lives on.
+CUresult error_of_context() {
+  if (!cupool::hooks::has_failures()) [[likely]]
+    return CUDA_SUCCESS;
+  if (!memory.in_flight().is_off(cupool::hooks::current_context())) return CUDA_SUCCESS;
+  const CUresult error = cupool::hooks::ask_context();
+  if (!cupool::hooks::is_sticky(error)) return CUDA_SUCCESS;
+  cupool::stats::count(Counter::failed_frees);
+  return error;
+}
+
 // A stream-ordered free of a block of ours: nothing waits, and the next owner's work comes after the stream
 // reaches the free. Refused only where the driver would refuse: an invalid stream, or one that captures.
 CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
+  if (!cupool::hooks::thread_may_call()) {
+    cupool::stats::count(Counter::failed_frees);
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
+  if (const CUresult error = error_of_context(); error != CUDA_SUCCESS) return error;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   {
     const cupool::Reentry guard;
@@ -152,6 +169,10 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
     memory.refuse_free(pointer, why, asked);
     return refuse_free(pointer);
   }
+  if (const CUresult error = error_of_context(); error != CUDA_SUCCESS) {
+    memory.refuse_free(pointer, why, asked);
+    return error;
+  }
   return finish_free(pointer, memory.finish_free(pointer, why, asked));
 }
 
@@ -162,6 +183,7 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   // start of a segment.
   if (cupool::hooks::is_serving() && !memory.order().is_capturing()) {
     if (!cupool::hooks::thread_may_call()) return refuse_free(pointer);
+    if (const CUresult error = error_of_context(); error != CUDA_SUCCESS) return error;
     if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns(pointer);
     freed = memory.free(pointer);
   }

@@ -1,6 +1,8 @@
 // See operands.hpp.
 #include "hooks/operands.hpp"
 
+#include "hooks/permission.hpp"
+
 namespace cupool::hooks {
 
 bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
@@ -18,14 +20,33 @@ bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
   return bytes <= block.bytes - (address - block.start);
 }
 
+bool is_good_word(CUdeviceptr address, Owners* owners) {
+  constexpr CUdeviceptr kUnit = 512;
+  constexpr CUdeviceptr kLarge = 1 << 20;
+  Block block;
+  const Whose whose = look_up(address, &block);
+  if (whose == Whose::kBlock && !block.imported) owners->add(block.context, block.mapped);
+  if (whose != Whose::kNobodys) return true;
+  // Behind the end of a block that the driver would have rounded up: small ones to units, large ones to
+  // twice what makes a block large, so that one of two steps back meets it.
+  if (look_up(address & ~(kUnit - 1), &block) == Whose::kBlock) return true;
+  for (const CUdeviceptr back : {kLarge, 2 * kLarge}) {
+    if (look_up(address - back, &block) != Whose::kBlock || block.bytes <= kLarge) continue;
+    if (address - block.start < (block.bytes + 2 * kLarge - 1) / (2 * kLarge) * (2 * kLarge)) return true;
+  }
+  return false;
+}
+
 // The driver checks context and stream first: if either is missing or has failed, that error takes
-// precedence.
-CUresult refuse_operand(CUstream stream) {
-  const Reentry guard;
-  size_t free = 0;
-  size_t total = 0;
+// precedence. A stream that the program made brings its context along, and takes work from host functions;
+// but of a copy there it says that it is not permitted.
+CUresult refuse_operand(CUstream stream, bool is_memset) {
+  const bool is_made = stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+  CUresult result = ask_context();
+  if (is_made && (result == CUDA_ERROR_INVALID_CONTEXT || (is_memset && result == CUDA_ERROR_NOT_PERMITTED)))
+    result = CUDA_SUCCESS;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  CUresult result = cuda::real.cuMemGetInfo_v2(&free, &total);
+  const Reentry guard;
   if (result == CUDA_SUCCESS) result = cuda::real.cuStreamIsCapturing(stream, &status);
   return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
 }

@@ -14,8 +14,24 @@
 
 namespace cupool::hooks {
 
-// kLine: every address among the arguments, with the last size. kBatch: lists of addresses and sizes.
-enum class Shape { kNone, kLine, kBatch, kBox2D, kBox3D, kSet8, kSet16, kSet32, kSet2D8, kSet2D16, kSet2D32 };
+// kLine: every address among the arguments, with the last size. kBatch: lists of addresses and sizes. kWord*:
+// a value that a stream writes or waits for. kWords: a list of them.
+enum class Shape {
+  kNone,
+  kLine,
+  kBatch,
+  kBox2D,
+  kBox3D,
+  kSet8,
+  kSet16,
+  kSet32,
+  kSet2D8,
+  kSet2D16,
+  kSet2D32,
+  kWord32,
+  kWord64,
+  kWords,
+};
 
 namespace detail {
 
@@ -44,7 +60,26 @@ bool visit_side(Visit&& visit, CUmemorytype type, CUdeviceptr device, const void
   if (type == CU_MEMORYTYPE_ARRAY || width == 0 || height == 0 || depth == 0) return true;
   const CUdeviceptr start = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
   if (pitch == 0) pitch = width;
+  // Of a box whose slices have no height of their own, each follows the one before.
+  if (rows == 0) rows = height;
   return visit(start + x + (y + z * rows) * pitch, span(depth, pitch * rows, span(height, pitch, width)));
+}
+
+// One of a list of operations on values; those that name no memory are good.
+template <typename Visit>
+bool visit_word(Visit&& visit, const CUstreamBatchMemOpParams& operation) {
+  switch (operation.operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      return visit(operation.waitValue.address, sizeof(cuuint32_t));
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      return visit(operation.waitValue.address, sizeof(cuuint64_t));
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      return visit(operation.writeValue.address, sizeof(cuuint32_t));
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      return visit(operation.writeValue.address, sizeof(cuuint64_t));
+    default:
+      return true;
+  }
 }
 
 }  // namespace detail
@@ -99,6 +134,14 @@ bool for_each_operand(Visit&& visit, const Args&... args) {
     constexpr uint64_t kUnit = shape == Shape::kSet8 ? 1 : shape == Shape::kSet16 ? 2 : 4;
     const size_t count = std::get<2>(all);
     return count == 0 || visit(std::get<0>(all), detail::span(count, kUnit, kUnit));
+  } else if constexpr (shape == Shape::kWord32 || shape == Shape::kWord64) {
+    return visit(std::get<1>(all), shape == Shape::kWord32 ? sizeof(cuuint32_t) : sizeof(cuuint64_t));
+  } else if constexpr (shape == Shape::kWords) {
+    const CUstreamBatchMemOpParams* const list = std::get<2>(all);
+    for (unsigned i = 0; list != nullptr && i < std::get<1>(all); ++i) {
+      if (!detail::visit_word(visit, list[i])) return false;
+    }
+    return true;
   } else if constexpr (shape != Shape::kNone) {
     constexpr uint64_t kUnit = shape == Shape::kSet2D8 ? 1 : shape == Shape::kSet2D16 ? 2 : 4;
     const size_t width = std::get<3>(all);
@@ -120,7 +163,14 @@ inline bool is_plainly_good(CUdeviceptr address, uint64_t bytes) {
 // Whether the driver would have accepted the operand; one in memory of ours is added to `owners`. Takes
 // locks.
 bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners);
+// The same of a value that a stream writes or waits for: the driver looks only at whether an allocation is
+// there, as large as it makes it.
+bool is_good_word(CUdeviceptr address, Owners* owners);
+constexpr bool has_words(Shape shape) {
+  return shape == Shape::kWord32 || shape == Shape::kWord64 || shape == Shape::kWords;
+}
+constexpr bool is_memset(Shape shape) { return shape >= Shape::kSet8 && shape <= Shape::kSet2D32; }
 // The error for a call with a bad operand on this stream.
-CUresult refuse_operand(CUstream stream);
+CUresult refuse_operand(CUstream stream, bool is_memset = true);
 
 }  // namespace cupool::hooks

@@ -8,12 +8,15 @@ namespace cupool::hooks {
 
 constinit thread_local bool detail::is_permitted = false;
 
-// A query that neither waits nor disturbs a capture.
-bool detail::ask_permission() {
+CUresult ask_context() {
   const Reentry guard;
   size_t free = 0;
   size_t total = 0;
-  is_permitted = cuda::real.cuMemGetInfo_v2(&free, &total) != CUDA_ERROR_NOT_PERMITTED;
+  return cuda::real.cuMemGetInfo_v2(&free, &total);
+}
+
+bool detail::ask_permission() {
+  is_permitted = ask_context() != CUDA_ERROR_NOT_PERMITTED;
   return is_permitted;
 }
 

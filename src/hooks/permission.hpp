@@ -4,12 +4,18 @@
 // slow path, once per thread, is enough. Holds no lock.
 #pragma once
 
+#include "cuda/cuda_api.hpp"
+
 namespace cupool::hooks {
 
 namespace detail {
 [[gnu::visibility("hidden")]] extern constinit thread_local bool is_permitted;
 bool ask_permission();
 }  // namespace detail
+
+// What the driver says first to a call of this thread, whatever it asks for: that it comes from a host
+// function, that there is no context, or the error that ended it. Neither waits nor disturbs a capture.
+CUresult ask_context();
 
 inline bool thread_may_call() { return detail::is_permitted || detail::ask_permission(); }
 

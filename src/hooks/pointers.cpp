@@ -136,6 +136,10 @@ CUdeviceptr unknown_if_ours(CUdeviceptr pointer) {
   return is_hidden ? kUnknownAddress : pointer;
 }
 
+void* unknown_if_ours(void* address) {
+  return reinterpret_cast<void*>(unknown_if_ours(reinterpret_cast<CUdeviceptr>(address)));
+}
+
 }  // namespace
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr pointer) {
@@ -211,16 +215,31 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
-  const auto pointer = reinterpret_cast<CUdeviceptr>(address);
-  void* const asked =
-      unknown_if_ours(pointer) != pointer ? reinterpret_cast<void*>(kUnknownAddress) : address;
-  return forward(real.cuMemRetainAllocationHandle, handle, asked);
+  return forward(real.cuMemRetainAllocationHandle, handle, unknown_if_ours(address));
 }
 
+// Of memory of cuMemAlloc's the driver tells no rights.
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
-  return forward(real.cuMemGetAccess, flags, location, unknown_if_ours(pointer));
+  Block block;
+  const CUdeviceptr asked = look_up(pointer, &block) == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUresult result = forward(real.cuMemGetAccess, flags, location, asked);
+  if (result == CUDA_SUCCESS && block.bytes != 0) *flags = 0;
+  return result;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc* rights, size_t count) {
+  return forward(real.cuMemSetAccess, unknown_if_ours(pointer), bytes, rights, count);
 }
 
 CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes) {
   return forward(real.cuMemUnmap, unknown_if_ours(pointer), bytes);
+}
+
+// To the driver mapped memory is host memory, too, and managed memory that we keep is still there.
+CUresult cuMemHostGetFlags(unsigned* flags, void* address) {
+  return forward(real.cuMemHostGetFlags, flags, unknown_if_ours(address));
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pointer, void* address, unsigned flags) {
+  return forward(real.cuMemHostGetDevicePointer_v2, pointer, unknown_if_ours(address), flags);
 }

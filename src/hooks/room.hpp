@@ -165,7 +165,7 @@ struct RoomHook<Self, CUresult (*)(Args...)> {
                                        detail::JitOptions, detail::NoJitOptions>;
     const Options options(args...);
     const CUresult result = Self::entry()(args...);
-    if (result != CUDA_ERROR_OUT_OF_MEMORY) [[likely]]
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || Self::kRoom == cuda::kNotRepeated) [[likely]]
       return result;
     const auto room = [&](allocator::Effort effort) {
       return make_room(effort, device_named(Self::kRoom, args...));

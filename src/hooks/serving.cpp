@@ -65,6 +65,7 @@ bool is_sticky(CUresult result) {
 constinit NoDestroy<memory::Memory> detail::memory(&cuda_driver);
 constinit cuda::CudaMapping detail::mapping;
 CUPOOL_AFTER_FORK(memory_after_fork, [] { memory.forget_after_fork(); });
+constinit std::atomic<bool> detail::any_failed{false};
 constinit std::atomic<bool> detail::serving{false};
 constinit std::atomic<bool> detail::serving_plainly{false};
 
@@ -133,6 +134,7 @@ void note_failure(CUresult result) {
     log::line("error {} ended this context; cupool steps aside and the driver answers for it",
               static_cast<int>(result));
   }
+  detail::any_failed.store(true, std::memory_order_relaxed);
   for (CUcontext context : contexts) memory.fail(reinterpret_cast<driver::Context>(context));
 }
 

@@ -76,6 +76,11 @@ void start_mapping(bool segments, Size spill);
 bool is_sticky(CUresult result);
 // After a sticky error the pool steps aside for the failed context, and the driver answers from then on.
 void note_failure(CUresult result);
+// Whether any context has failed so far.
+namespace detail {
+[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> any_failed;
+}
+inline bool has_failures() { return detail::any_failed.load(std::memory_order_relaxed); }
 inline bool is_failure(CUresult result) { return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; }
 inline void note_result(CUresult result) {
   if (is_failure(result)) [[unlikely]]

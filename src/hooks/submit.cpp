@@ -1,8 +1,9 @@
-// The exported names of every row that submits work, or is hooked only to be repeated, made from the table:
-// no function is written out.
+// The exported names of every row that submits work, makes a node of a graph, or is hooked only to be
+// repeated, made from the table: no function is written out.
 #include "hooks/submit.hpp"
 
 #include "base/trampoline.hpp"
+#include "hooks/nodes.hpp"
 #include "hooks/untracked_work.hpp"
 
 namespace {
@@ -19,6 +20,9 @@ namespace entries = cupool::cuda::entries;
 
 #define CUPOOL_EXPORT_kRoomOnly(kind, symbol, like, place)                                                  \
   CUPOOL_SLOT(symbol, decltype(&like), (&cupool::hooks::RoomHook<entries::symbol, decltype(&like)>::call)); \
+  CUPOOL_TRAMPOLINE(symbol, CUPOOL_JUMP_SLOT("cupool_slot_" #symbol));
+#define CUPOOL_EXPORT_kNode(kind, symbol, like, place)                                                      \
+  CUPOOL_SLOT(symbol, decltype(&like), (&cupool::hooks::NodeHook<entries::symbol, decltype(&like)>::call)); \
   CUPOOL_TRAMPOLINE(symbol, CUPOOL_JUMP_SLOT("cupool_slot_" #symbol));
 #define CUPOOL_EXPORT_kBody(kind, symbol, like, place)
 #define CUPOOL_EXPORT_kStream CUPOOL_EXPORT

@@ -203,11 +203,13 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
       Owners owners;
       const auto is_good = [&](CUdeviceptr address, uint64_t bytes) {
         ++looked_at;
-        return is_good_operand(address, bytes, &owners);
+        return has_words(kShape) ? is_good_word(address, &owners) : is_good_operand(address, bytes, &owners);
       };
-      if (may_have_blocks() && !for_each_operand<kShape>(is_good, args...)) {
+      // (The driver does not look at a memset that is captured.)
+      if (may_have_blocks() && !for_each_operand<kShape>(is_good, args...) &&
+          !(is_memset(kShape) && memory.order().is_capturing() && is_capturing(stream_of(args...)))) {
         tell_failed_copy((looked_at - 1) / 2, args...);
-        return refuse_operand(stream_of(args...));
+        return refuse_operand(stream_of(args...), is_memset(kShape) || has_words(kShape));
       }
       const CUstream stream = stream_of(args...);
       // On memory of another context than the stream's.

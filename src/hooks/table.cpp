@@ -24,6 +24,7 @@
 #define CUPOOL_DECLARE_kConfig CUPOOL_DECLARE
 #define CUPOOL_DECLARE_kConfigPerThread CUPOOL_DECLARE
 #define CUPOOL_DECLARE_kList CUPOOL_DECLARE
+#define CUPOOL_DECLARE_kNode CUPOOL_DECLARE
 #define CUPOOL_DECLARE_kRoomOnly CUPOOL_DECLARE
 #define CUPOOL_REAL(name)
 #define CUPOOL_LATE(name, version)
@@ -46,6 +47,7 @@
 #define CUPOOL_HOOK_kConfig CUPOOL_HOOK
 #define CUPOOL_HOOK_kConfigPerThread CUPOOL_HOOK
 #define CUPOOL_HOOK_kList CUPOOL_HOOK
+#define CUPOOL_HOOK_kNode CUPOOL_HOOK
 #define CUPOOL_HOOK_kRoomOnly CUPOOL_HOOK
 
 namespace cupool::hooks {
@@ -62,7 +64,8 @@ void* address(Function function) {
 #define CUPOOL_LATE(name, version)
 #define CUPOOL_ROW(kind, symbol, like, place)                                                \
   Row{#symbol, [] { return CUPOOL_HOOK_##kind(symbol); }, [] { return address(&::symbol); }, \
-      [] { return cuda::real.symbol.address(); }, Kind::kind != Kind::kRoomOnly},
+      [] { return cuda::real.symbol.address(); },                                            \
+      Kind::kind != Kind::kRoomOnly && Kind::kind != Kind::kNode},
 constexpr Row kRows[] = {
 #include "cuda/api.def"
 };

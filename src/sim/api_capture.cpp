@@ -39,7 +39,7 @@ const CUgraphNode* tips_for_program(const Stream& stream, std::size_t* count) {
 
 CUresult info(Site& site, CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
               const CUgraphNode** tips, size_t* count) {
-  return on_stream(site, handle, [&](const StreamPtr& stream) -> CUresult {
+  return on_stream_anywhere(site, handle, [&](const StreamPtr& stream) -> CUresult {
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (orders_with_a_capture(*stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     *status = status_of(*stream);

@@ -113,7 +113,7 @@ CUresult cuCtxSetCurrent(CUcontext handle) {
 
 CUresult cuCtxGetCurrent(CUcontext* out) {
   CUresult refused = SIM_SITE(cuCtxGetCurrent).enter();
-  if (refused == CUDA_SUCCESS) refused = driver_up();
+  if (refused == CUDA_SUCCESS) refused = driver_up(From::kProgram);
   if (refused != CUDA_SUCCESS) return refused;
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const ThreadState& t = thread_state;

@@ -13,8 +13,10 @@ CUresult copy(Site& site, CUstream stream, const Side& to, const Side& from, std
               Waits waits) {
   Box box;
   box.width = bytes;
-  return on_stream(site, stream,
-                   [&](const StreamPtr& s) { return submit_copy(s, site.name(), to, from, box, waits); });
+  const CUresult result = on_stream_anywhere(
+      site, stream, [&](const StreamPtr& s) { return submit_copy(s, site.name(), to, from, box, waits); });
+  // A good copy is taken there, of a bad one a real driver says this.
+  return result == CUDA_ERROR_INVALID_VALUE && thread_state.in_callback ? CUDA_ERROR_NOT_PERMITTED : result;
 }
 
 CUresult copy_peer(Site& site, CUstream stream, CUcontext to_context, CUdeviceptr to, CUcontext from_context,

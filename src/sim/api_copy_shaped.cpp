@@ -28,7 +28,8 @@ struct Description {
   CUcontext context = nullptr;  // of a copy between contexts
 };
 
-CUresult make_side(const Description& d, std::uint64_t width, Side& side) {
+CUresult make_side(const Description& d, const Box& box, Side& side) {
+  const std::uint64_t width = box.width;
   if (d.type == CU_MEMORYTYPE_ARRAY) {
     side.array = state().arrays.find(d.array);
     if (side.array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -37,7 +38,7 @@ CUresult make_side(const Description& d, std::uint64_t width, Side& side) {
   }
   side.address = d.type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(d.host) : d.device;
   side.pitch = d.pitch != 0 ? d.pitch : width;
-  side.slice = side.pitch * d.height;
+  side.slice = side.pitch * (d.height != 0 ? d.height : box.height);
   side.offset = d.x + d.y * side.pitch + d.z * side.slice;
   if (d.context != nullptr) side = within(d.context, side);
   return d.pitch != 0 && d.pitch < width ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -48,8 +49,8 @@ CUresult copy(Site& site, CUstream stream, const Description& to, const Descript
   return on_stream(site, stream, [&](const StreamPtr& s) -> CUresult {
     Side to_side;
     Side from_side;
-    CUresult result = make_side(to, box.width, to_side);
-    if (result == CUDA_SUCCESS) result = make_side(from, box.width, from_side);
+    CUresult result = make_side(to, box, to_side);
+    if (result == CUDA_SUCCESS) result = make_side(from, box, from_side);
     return result != CUDA_SUCCESS ? result : submit(s, site.name(), to_side, from_side, box, waits);
   });
 }
@@ -64,12 +65,21 @@ CUresult copy_2d(Site& site, CUstream stream, const CUDA_MEMCPY2D* c, Waits wait
 }
 
 template <typename Copy>
+Description target_of(const Copy& c) {
+  return {c.dstMemoryType, c.dstDevice, c.dstHost,  c.dstArray, c.dstXInBytes,
+          c.dstY,          c.dstZ,      c.dstPitch, c.dstHeight};
+}
+template <typename Copy>
+Description source_of(const Copy& c) {
+  return {c.srcMemoryType, c.srcDevice, c.srcHost,  c.srcArray, c.srcXInBytes,
+          c.srcY,          c.srcZ,      c.srcPitch, c.srcHeight};
+}
+
+template <typename Copy>
 CUresult copy_3d(Site& site, CUstream stream, const Copy* c, Waits waits, Submit submit) {
   if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Description to{c->dstMemoryType, c->dstDevice, c->dstHost,  c->dstArray, c->dstXInBytes,
-                 c->dstY,          c->dstZ,      c->dstPitch, c->dstHeight};
-  Description from{c->srcMemoryType, c->srcDevice, c->srcHost,  c->srcArray, c->srcXInBytes,
-                   c->srcY,          c->srcZ,      c->srcPitch, c->srcHeight};
+  Description to = target_of(*c);
+  Description from = source_of(*c);
   if constexpr (std::is_same_v<Copy, CUDA_MEMCPY3D_PEER>) {
     to.context = c->dstContext;
     from.context = c->srcContext;
@@ -78,6 +88,16 @@ CUresult copy_3d(Site& site, CUstream stream, const Copy* c, Waits waits, Submit
 }
 
 }  // namespace
+
+std::shared_ptr<const Work> cupool::sim::copy_node_work(const char* what, int device,
+                                                        const CUDA_MEMCPY3D& copy) {
+  const Box box{copy.WidthInBytes, copy.Height, copy.Depth};
+  Side to;
+  Side from;
+  const bool is_sound = make_side(target_of(copy), box, to) == CUDA_SUCCESS &&
+                        make_side(source_of(copy), box, from) == CUDA_SUCCESS;
+  return is_sound ? copy_work(what, device, to, from, box) : nullptr;
+}
 
 extern "C" {
 

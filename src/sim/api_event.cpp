@@ -46,7 +46,7 @@ CUresult record(const StreamPtr& stream, const EventPtr& event) {
 }
 
 CUresult record(Site& site, CUevent handle, CUstream stream_handle) {
-  return on_stream(site, stream_handle, [&](const StreamPtr& stream) -> CUresult {
+  return on_stream_anywhere(site, stream_handle, [&](const StreamPtr& stream) -> CUresult {
     const EventPtr event = state().events.find(handle);
     return event == nullptr ? CUDA_ERROR_INVALID_HANDLE : record(stream, event);
   });
@@ -183,7 +183,7 @@ CUresult cuEventElapsedTime_v2(float* ms, CUevent start, CUevent end) {
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags) {
   const Asked asked("cuStreamWaitEvent", key_of(event_handle));
-  return on_stream(SIM_SITE(cuStreamWaitEvent), handle, [&](const StreamPtr& stream) -> CUresult {
+  return on_stream_anywhere(SIM_SITE(cuStreamWaitEvent), handle, [&](const StreamPtr& stream) -> CUresult {
     const EventPtr event = state().events.find(event_handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;

@@ -41,18 +41,6 @@ CUresult with_graph(Site& site, CUgraph handle, Body&& body) {
   });
 }
 
-CUresult add_node(const std::shared_ptr<Graph>& graph, CUgraphNode* out, const CUgraphNode* after,
-                  size_t count, CUgraphNodeType type, WorkPtr work) {
-  if (out == nullptr || (count > 0 && after == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-  std::vector<GraphNode*> dependencies;
-  for (size_t i = 0; i < count; ++i) {
-    if (!graph->has(node_of(after[i]))) return CUDA_ERROR_INVALID_VALUE;
-    dependencies.push_back(node_of(after[i]));
-  }
-  *out = node_handle(graph->add(type, std::move(work), std::move(dependencies)));
-  return CUDA_SUCCESS;
-}
-
 CUresult make_exec(Site& site, CUgraphExec* out, CUgraph handle, unsigned long long flags) {
   return with_graph(site, handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
     if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -76,7 +64,7 @@ CUresult add_kernel(Site& site, CUgraphNode* out, CUgraph handle, const CUgraphN
     if (context == nullptr && current_context(context) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_CONTEXT;
     auto work = kernel_work(function->kernel, params->kernelParams, *context);
     if (work == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_KERNEL, std::move(work));
+    return add_graph_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_KERNEL, std::move(work));
   });
 }
 
@@ -103,7 +91,7 @@ CUresult cuGraphDestroy(CUgraph handle) {
 
 CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count) {
   return with_graph(SIM_SITE(cuGraphAddEmptyNode), handle, [&](const std::shared_ptr<Graph>& graph) {
-    return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_EMPTY, nullptr);
+    return add_graph_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_EMPTY, nullptr);
   });
 }
 
@@ -117,29 +105,16 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph handle, const CUgraph
   return add_kernel(SIM_SITE(cuGraphAddKernelNode_v2), out, handle, after, count, params);
 }
 
-CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
-                              const CUDA_MEMSET_NODE_PARAMS* p, CUcontext context) {
-  return with_graph(SIM_SITE(cuGraphAddMemsetNode), handle,
-                    [&](const std::shared_ptr<Graph>& graph) -> CUresult {
-                      if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                      const auto owner = state().contexts.find(context);
-                      auto work = memset_work("memset node", owner != nullptr ? owner->device : 0, p->dst,
-                                              p->pitch, p->value, p->elementSize, p->width, p->height);
-                      if (work == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                      return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEMSET, std::move(work));
-                    });
-}
-
 CUresult cuGraphAddHostNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
                             const CUDA_HOST_NODE_PARAMS* params) {
-  return with_graph(SIM_SITE(cuGraphAddHostNode), handle,
-                    [&](const std::shared_ptr<Graph>& graph) -> CUresult {
-                      if (params == nullptr || params->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                      auto work = std::make_shared<Work>();
-                      work->what = "host node";
-                      work->host = [function = params->fn, data = params->userData] { function(data); };
-                      return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_HOST, std::move(work));
-                    });
+  return with_graph(
+      SIM_SITE(cuGraphAddHostNode), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
+        if (params == nullptr || params->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        auto work = std::make_shared<Work>();
+        work->what = "host node";
+        work->host = [function = params->fn, data = params->userData] { function(data); };
+        return add_graph_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_HOST, std::move(work));
+      });
 }
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
@@ -148,7 +123,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph handle, const CUgrap
       SIM_SITE(cuGraphAddChildGraphNode), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
         const auto child = state().graphs.find(child_handle);
         if (child == nullptr || child == graph) return CUDA_ERROR_INVALID_VALUE;
-        const CUresult result = add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_GRAPH, nullptr);
+        const CUresult result = add_graph_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_GRAPH, nullptr);
         if (result == CUDA_SUCCESS) node_of(*out)->child = child;
         return result;
       });
@@ -158,29 +133,30 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph handle, const CUgrap
 // enough to run out of it.
 CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
                                 CUDA_MEM_ALLOC_NODE_PARAMS* params) {
-  return with_graph(
-      SIM_SITE(cuGraphAddMemAllocNode), handle, [&](const std::shared_ptr<Graph>& graph) -> CUresult {
-        if (params == nullptr || params->bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
-        ContextPtr context;
-        const CUresult found = current_context(context);
-        if (found != CUDA_SUCCESS) return found;
-        const Allocation* const made =
-            state().allocations.create(*context, params->bytesize, MemoryKind::kDevice);
-        if (made == nullptr) {
-          note_refusal();
-          return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        const CUdeviceptr base = made->base;
-        const CUresult result = add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEM_ALLOC, nullptr);
-        if (result == CUDA_SUCCESS) params->dptr = base;
-        return result;
-      });
+  return with_graph(SIM_SITE(cuGraphAddMemAllocNode), handle,
+                    [&](const std::shared_ptr<Graph>& graph) -> CUresult {
+                      if (params == nullptr || params->bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
+                      ContextPtr context;
+                      const CUresult found = current_context(context);
+                      if (found != CUDA_SUCCESS) return found;
+                      const Allocation* const made =
+                          state().allocations.create(*context, params->bytesize, MemoryKind::kDevice);
+                      if (made == nullptr) {
+                        note_refusal();
+                        return CUDA_ERROR_OUT_OF_MEMORY;
+                      }
+                      const CUdeviceptr base = made->base;
+                      const CUresult result =
+                          add_graph_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEM_ALLOC, nullptr);
+                      if (result == CUDA_SUCCESS) params->dptr = base;
+                      return result;
+                    });
 }
 
 CUresult cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, size_t count,
                                CUdeviceptr) {
   return with_graph(SIM_SITE(cuGraphAddMemFreeNode), handle, [&](const std::shared_ptr<Graph>& graph) {
-    return add_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEM_FREE, nullptr);
+    return add_graph_node(graph, out, after, count, CU_GRAPH_NODE_TYPE_MEM_FREE, nullptr);
   });
 }
 

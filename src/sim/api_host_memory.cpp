@@ -41,6 +41,10 @@ Allocation* host_memory_at(const void* p) {
   return found != nullptr && found->host != nullptr ? found : nullptr;
 }
 
+bool is_reached_by_host(const Allocation& a) {
+  return a.kind == MemoryKind::kManaged || a.kind == MemoryKind::kMapped;
+}
+
 CUresult register_memory(Site& site, void* p, size_t bytes, unsigned flags) {
   return in_context(site, [&](Context& context) -> CUresult {
     if (p == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -108,7 +112,9 @@ CUresult cuMemHostUnregister(void* p) {
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* p, unsigned int flags) {
   return in_context(SIM_SITE(cuMemHostGetDevicePointer_v2), [&](Context&) -> CUresult {
-    if (out == nullptr || flags != 0 || host_memory_at(p) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Allocation* const found = state().allocations.holding(reinterpret_cast<CUdeviceptr>(p));
+    const bool is_shown = host_memory_at(p) != nullptr || (found != nullptr && is_reached_by_host(*found));
+    if (out == nullptr || flags != 0 || !is_shown) return CUDA_ERROR_INVALID_VALUE;
     *out = reinterpret_cast<CUdeviceptr>(p);
     return CUDA_SUCCESS;
   });
@@ -116,9 +122,13 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* p, unsigned int fl
 
 CUresult cuMemHostGetFlags(unsigned int* flags, void* p) {
   return in_context(SIM_SITE(cuMemHostGetFlags), [&](Context&) -> CUresult {
-    const Allocation* const found = host_memory_at(p);
-    if (flags == nullptr || found == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *flags = found->flags;
+    const Allocation* const found = state().allocations.holding(reinterpret_cast<CUdeviceptr>(p));
+    const bool is_shown = host_memory_at(p) != nullptr || (found != nullptr && is_reached_by_host(*found));
+    if (flags == nullptr || !is_shown) return CUDA_ERROR_INVALID_VALUE;
+    // Of memory that is not the host's alone the driver tells what it would take to map that.
+    *flags = found->kind == MemoryKind::kMapped    ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
+             : found->kind == MemoryKind::kManaged ? CU_MEMHOSTALLOC_DEVICEMAP
+                                                   : found->flags;
     return CUDA_SUCCESS;
   });
 }

@@ -89,7 +89,7 @@ CUresult answer(CUmem_range_attribute which, const Advice& advice, int* out) {
 extern "C" {
 
 CUresult cuMemAllocManaged(CUdeviceptr* out, size_t bytes, unsigned int flags) {
-  return in_context(SIM_SITE(cuMemAllocManaged), [&](Context& context) -> CUresult {
+  const auto give = [&](Context& context) -> CUresult {
     ++state().counters.alloc_calls;
     if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) return CUDA_ERROR_INVALID_VALUE;
@@ -105,7 +105,11 @@ CUresult cuMemAllocManaged(CUdeviceptr* out, size_t bytes, unsigned int flags) {
     own_life_begins(*made, "cuMemAllocManaged");
     *out = made->base;
     return CUDA_SUCCESS;
-  });
+  };
+  const CUresult result = in_context(SIM_SITE(cuMemAllocManaged), give);
+  // As the real one does in a context that has failed.
+  if (result != CUDA_SUCCESS && out != nullptr) *out = 0;
+  return result;
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr p, size_t bytes, CUdevice device, CUstream stream) {

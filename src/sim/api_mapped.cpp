@@ -225,6 +225,10 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* where, C
   return in_driver(SIM_SITE(cuMemGetAccess), [&]() -> CUresult {
     const Allocation* const found = state().allocations.holding(p);
     const bool sound = flags != nullptr && where != nullptr && found != nullptr;
+    if (sound && found->kind == MemoryKind::kDevice && where->type == CU_MEM_LOCATION_TYPE_DEVICE) {
+      *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+      return CUDA_SUCCESS;
+    }
     if (!sound || found->kind != MemoryKind::kMapped) return CUDA_ERROR_INVALID_VALUE;
     if (on_host(where->type)) {
       *flags = found->host_access;

@@ -10,7 +10,7 @@ namespace {
 
 CUresult set(Site& site, CUstream stream, CUdeviceptr p, std::uint64_t pitch, unsigned value, unsigned unit,
              std::uint64_t width, std::uint64_t height) {
-  return on_stream(site, stream, [&](const StreamPtr& s) {
+  return on_stream_anywhere(site, stream, [&](const StreamPtr& s) {
     return submit_memset(s, site.name(), p, pitch, value, unit, width, height);
   });
 }

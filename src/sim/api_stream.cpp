@@ -22,10 +22,19 @@ CUresult create(Site& site, CUstream* out, unsigned flags, int priority) {
   });
 }
 
+// The driver looks at whether an allocation is there, in whole units or granules, not at its last byte.
+bool holds_word(CUdeviceptr p, std::uint64_t bytes) {
+  if (p % bytes != 0) return false;
+  const Allocation* found = state().allocations.holding(p & ~(kSmallUnit - 1));
+  if (found != nullptr) return true;
+  found = state().allocations.holding(p & ~(kGranule - 1));
+  return found != nullptr && found->base + found->granules * kGranule > p;
+}
+
 template <typename T>
 CUresult write_value(Site& site, CUstream stream, CUdeviceptr p, T value) {
   return on_stream(site, stream, [&](const StreamPtr& s) -> CUresult {
-    if (p % sizeof(T) != 0 || !state().allocations.holds(p, sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
+    if (!holds_word(p, sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
     auto work = std::make_shared<Work>();
     work->what = "write value";
     work->touches.push_back(Span{p, p + sizeof(T)});
@@ -57,7 +66,7 @@ bool holds_true(T seen, T value, unsigned flags) {
 template <typename T>
 CUresult wait_value(Site& site, CUstream stream, CUdeviceptr p, T value, unsigned flags) {
   return on_stream(site, stream, [&](const StreamPtr& s) -> CUresult {
-    if (p % sizeof(T) != 0 || !state().allocations.holds(p, sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
+    if (!holds_word(p, sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
     auto work = std::make_shared<Work>();
     work->what = "wait value";
     work->touches.push_back(Span{p, p + sizeof(T)});
@@ -75,10 +84,7 @@ CUresult wait_value(Site& site, CUstream stream, CUdeviceptr p, T value, unsigne
 // The legacy and per-thread streams have no record of their own flags.
 template <typename Body>
 CUresult describe(Site& site, CUstream handle, Body&& body) {
-  return in_context(site, [&](Context& context) -> CUresult {
-    const StreamPtr stream = find_stream(context, handle);
-    return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(*stream);
-  });
+  return on_stream_anywhere(site, handle, [&](const StreamPtr& stream) { return body(*stream); });
 }
 
 }  // namespace
@@ -116,7 +122,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
 }
 
 CUresult cuStreamQuery(CUstream handle) {
-  return on_stream(SIM_SITE(cuStreamQuery), handle, [&](const StreamPtr& stream) -> CUresult {
+  return on_stream_anywhere(SIM_SITE(cuStreamQuery), handle, [&](const StreamPtr& stream) -> CUresult {
     const CUresult allowed = check_stream_wait(*stream);
     if (allowed != CUDA_SUCCESS) return allowed;
     tick_for_query();

@@ -39,8 +39,8 @@ std::shared_ptr<Context> owner_of(const Side& side) {
   return found == nullptr ? nullptr : state().context_by_id(found->context_id);
 }
 
-Side completed(Side side, const Stream& stream) {
-  if (side.device == CU_DEVICE_INVALID) side.device = stream.context->device;
+Side completed(Side side, int device) {
+  if (side.device == CU_DEVICE_INVALID) side.device = device;
   if (side.array == nullptr) return side;
   side.pitch = side.array->row;
   side.slice = side.array->row * side.array->rows;
@@ -119,8 +119,8 @@ Side within(CUcontext context, Side side) {
 
 CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to_asked, const Side& from_asked,
                      const Box& box, Waits waits) {
-  const Side to = completed(to_asked, *stream);
-  const Side from = completed(from_asked, *stream);
+  const Side to = completed(to_asked, stream->context->device);
+  const Side from = completed(from_asked, stream->context->device);
   if (waits == Waits::kSync) {
     const CUresult allowed = check_stream_wait(*stream);
     if (allowed != CUDA_SUCCESS) return allowed;
@@ -155,6 +155,14 @@ CUresult submit_plain_copy(const StreamPtr& stream, const char* what, const Side
   const CUresult result = submit_copy(stream, what, to, from, box, waits);
   for_each_other([&](Stream& legacy) { legacy.clock.join(stream->clock); });
   return result;
+}
+
+std::shared_ptr<const Work> copy_work(const char* what, int device, Side to, Side from, const Box& box) {
+  to = completed(std::move(to), device);
+  from = completed(std::move(from), device);
+  const bool is_there =
+      box.width != 0 && box.height != 0 && box.depth != 0 && lies_inside(to, box) && lies_inside(from, box);
+  return is_there ? copy_work(what, to, from, box, false) : nullptr;
 }
 
 std::shared_ptr<const Work> memset_work(const char* what, int device, CUdeviceptr p, std::uint64_t pitch,

@@ -49,6 +49,9 @@ CUresult submit_copy(const StreamPtr& stream, const char* what, const Side& to, 
 // documentation says about all work (measured on an H200).
 CUresult submit_plain_copy(const StreamPtr& stream, const char* what, const Side& to, const Side& from,
                            const Box& box, Waits waits);
+// A copy that a graph makes. Null: the memory is not there.
+std::shared_ptr<const Work> copy_work(const char* what, int device, Side to, Side from, const Box& box);
+std::shared_ptr<const Work> copy_node_work(const char* what, int device, const CUDA_MEMCPY3D& copy);
 // `pattern` has `unit` bytes (1, 2 or 4); width counts units. Null: the memory is not there to be set.
 std::shared_ptr<const Work> memset_work(const char* what, int device, CUdeviceptr p, std::uint64_t pitch,
                                         unsigned pattern, unsigned unit, std::uint64_t width,

@@ -18,10 +18,13 @@
 
 namespace cupool::sim {
 
-inline CUresult driver_up() {
+// Who may make the call. Host functions may not call the driver: the real one answers so, but for questions
+// about a stream that is named and for copies and memsets on it.
+enum class From { kProgram, kHostFunctionToo };
+
+inline CUresult driver_up(From from) {
   if (driver_life.load(std::memory_order_acquire) != Life::kRunning) return CUDA_ERROR_NOT_INITIALIZED;
-  // Host functions may not call the driver: the real one answers so.
-  return thread_state.in_callback ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+  return thread_state.in_callback && from == From::kProgram ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
 }
 
 // The state mutex. What the host did to managed memory before this call comes before all this call does.
@@ -37,11 +40,11 @@ class Inside {
 
 // The driver must be initialised; no context needed.
 template <typename Body>
-CUresult in_driver(Site& site, Body&& body) {
+CUresult in_driver(Site& site, Body&& body, From from = From::kProgram) {
   CUresult after = CUDA_SUCCESS;
   CUresult refused = site.enter(&after);
   if (refused == CUDA_ERROR_OUT_OF_MEMORY) note_refusal();
-  if (refused == CUDA_SUCCESS) refused = driver_up();
+  if (refused == CUDA_SUCCESS) refused = driver_up(from);
   if (refused != CUDA_SUCCESS) return refused;
   const Inside lock;
   thread_state.call = site.name();
@@ -62,15 +65,29 @@ CUresult in_context(Site& site, Body&& body) {
   });
 }
 
-// In the current context, with the stream a handle means: body(const StreamPtr&).
+// With the stream a handle means: body(const StreamPtr&). One that the program made needs no current context,
+// but a broken one is in the way.
 template <typename Body>
-CUresult on_stream(Site& site, CUstream handle, Body&& body) {
-  return in_context(site, [&](Context& context) -> CUresult {
-    const auto stream = find_stream(context, handle);
+CUresult on_stream(Site& site, CUstream handle, Body&& body, From from = From::kProgram) {
+  const auto find_and_run = [&]() -> CUresult {
+    StreamPtr stream = state().streams.find(handle);
+    ContextPtr context;
+    const CUresult found = current_context(context);
+    if (found != CUDA_SUCCESS && stream == nullptr) return found;
+    if (!thread_state.in_callback) tick();
+    if (context != nullptr && context->error != CUDA_SUCCESS) return context->error;
+    if (stream == nullptr) stream = find_stream(*context, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (stream->context->error != CUDA_SUCCESS) return stream->context->error;
     return body(stream);
-  });
+  };
+  const bool is_made = handle != nullptr && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD;
+  return in_driver(site, find_and_run, is_made ? from : From::kProgram);
+}
+
+template <typename Body>
+CUresult on_stream_anywhere(Site& site, CUstream handle, Body&& body) {
+  return on_stream(site, handle, body, From::kHostFunctionToo);
 }
 
 // Marks a call as coming through a per-thread-default-stream entry point.

@@ -51,6 +51,7 @@ class Flattener {
     }
     const std::size_t index = push(work != nullptr ? work : marker("empty node"), after);
     state_[&node] = index;
+    exec_.placed[&node] = index;
     return true;
   }
 
@@ -151,6 +152,18 @@ CUresult launch_graph(const std::shared_ptr<GraphExec>& exec, const StreamPtr& s
 void drop_branches(GraphExec& exec) {
   for (const StreamPtr& branch : exec.branches) destroy_stream(branch);
   exec.branches.clear();
+}
+
+CUresult add_graph_node(const std::shared_ptr<Graph>& graph, CUgraphNode* out, const CUgraphNode* after,
+                        size_t count, CUgraphNodeType type, WorkPtr work) {
+  if (out == nullptr || (count > 0 && after == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<GraphNode*> dependencies;
+  for (size_t i = 0; i < count; ++i) {
+    if (!graph->has(node_of(after[i]))) return CUDA_ERROR_INVALID_VALUE;
+    dependencies.push_back(node_of(after[i]));
+  }
+  *out = node_handle(graph->add(type, std::move(work), std::move(dependencies)));
+  return CUDA_SUCCESS;
 }
 
 }  // namespace cupool::sim

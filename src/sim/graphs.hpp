@@ -7,6 +7,7 @@
 #include <cuda.h>
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/model.hpp"
@@ -42,13 +43,16 @@ struct ExecNode {
 struct GraphExec {
   CUgraphExec handle = nullptr;
   unsigned long long flags = 0;
-  std::vector<ExecNode> nodes;  // in an order that respects the dependencies
+  std::vector<ExecNode> nodes;                               // in an order that respects the dependencies
+  std::unordered_map<const GraphNode*, std::size_t> placed;  // where the graph's own nodes are among them
   std::size_t chains = 1;
   std::uint64_t context_id = 0;     // where the hidden streams are
   std::vector<StreamPtr> branches;  // chain i+1
   VectorClock finished;             // the launch before: an executable never overlaps itself
 };
 
+CUresult add_graph_node(const std::shared_ptr<Graph>& graph, CUgraphNode* out, const CUgraphNode* after,
+                        std::size_t count, CUgraphNodeType type, WorkPtr work);
 // Null when the dependencies form a ring.
 std::shared_ptr<GraphExec> instantiate(const Graph& graph);
 CUresult launch_graph(const std::shared_ptr<GraphExec>& exec, const StreamPtr& stream);

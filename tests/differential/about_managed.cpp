@@ -35,6 +35,12 @@ void ask_pages(const char* when, CUdeviceptr p, size_t bytes) {
       std::to_string(accessed[0]) + ", " + std::to_string(accessed[1]));
 }
 
+void ask_host(const char* which, CUdeviceptr p) {
+  unsigned flags = 77;
+  const CUresult code = cuMemHostGetFlags(&flags, reinterpret_cast<void*>(p));
+  say(std::string("cuMemHostGetFlags of memory ") + which, code, std::to_string(flags));
+}
+
 void life(size_t bytes, unsigned flags) {
   CUdeviceptr p = 0;
   say("cuMemAllocManaged", cuMemAllocManaged(&p, bytes, flags));
@@ -69,6 +75,15 @@ void life(size_t bytes, unsigned flags) {
   say("cuMemFree", cuMemFree(p));
   ask_range("after the free", p, p);
   say("cuMemFree again", cuMemFree(p));
+  // The next one: it is freed as it came, so that the pool keeps it.
+  MUST(cuMemAllocManaged(&p, bytes, flags));
+  ask_host("that is new", p);
+  MUST(cuMemFree(p));
+  ask_pages("of freed memory", p, bytes);
+  ask_host("that was freed", p);
+  say("cuMemAdvise of freed memory", cuMemAdvise(p, bytes, CU_MEM_ADVISE_SET_READ_MOSTLY, here));
+  say("cuMemPrefetchAsync of freed memory", cuMemPrefetchAsync(p, bytes, here, 0, nullptr));
+  say("cuStreamAttachMemAsync of freed memory", cuStreamAttachMemAsync(nullptr, p, 0, CU_MEM_ATTACH_GLOBAL));
   // The next one of the same kind must know nothing of all this.
   MUST(cuMemAllocManaged(&p, bytes, flags));
   ask_pages("of the next life", p, bytes);

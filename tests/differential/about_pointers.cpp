@@ -161,6 +161,35 @@ void ask_identity(CUdeviceptr block, size_t bytes) {
   MUST(cuMemFree(other));
 }
 
+namespace {
+
+// The calls for mappings of the program's own.
+void ask_setting(const std::string& which, CUdeviceptr block) {
+  CUmemAccessDesc rights = {};
+  rights.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  rights.location.id = device();
+  rights.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  say("cuMemSetAccess " + which, cuMemSetAccess(block, 2 * kMiB, &rights, 1));
+  CUdeviceptr reached = 0;
+  unsigned flags = 77;
+  say("cuMemHostGetDevicePointer " + which,
+      cuMemHostGetDevicePointer(&reached, reinterpret_cast<void*>(block), 0));
+  say("cuMemHostGetFlags " + which, cuMemHostGetFlags(&flags, reinterpret_cast<void*>(block)),
+      std::to_string(flags));
+}
+
+void ask_rights(const std::string& which, CUdeviceptr block) {
+  CUmemLocation here = {};
+  here.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  here.id = device();
+  unsigned long long flags = 77;
+  const CUresult code = cuMemGetAccess(&flags, &here, block);
+  say("cuMemGetAccess " + which, code, std::to_string(flags));
+  ask_setting(which, block);
+}
+
+}  // namespace
+
 void about_pointers() {
   for (unsigned round = 1; round <= kRounds; ++round) {
     for (const size_t bytes : kSizes) {
@@ -183,6 +212,14 @@ void about_pointers() {
       ask_attributes("after the free", block, block);
       say("cuMemFree again", cuMemFree(block));
     }
+  }
+  for (const size_t bytes : kFewSizes) {
+    set_place("rights, size " + std::to_string(bytes) + ": ");
+    CUdeviceptr block = 0;
+    MUST(cuMemAlloc(&block, bytes));
+    ask_rights("of a block", block);
+    MUST(cuMemFree(block));
+    ask_setting("of a block that was freed", block);
   }
   set_place("null: ");
   ask_range("there", 0, 0);

@@ -1,6 +1,7 @@
 // Copies and memsets whose memory is there, ends too early or is gone; calls in host functions; launches with
 // odd lists.
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "questions.hpp"
@@ -90,6 +91,14 @@ std::vector<Operation> operations(CUdeviceptr good, void* host, CUstream s) {
          const CUDA_MEMCPY3D copy = cube(good, p, n);
          return cuMemcpy3DAsync(&copy, s);
        }},
+      {"cuMemcpy3D of two slices, whose height is not given",
+       [=](CUdeviceptr p, size_t n) {
+         CUDA_MEMCPY3D copy = cube(good, p, 1);
+         copy.srcPitch = n - 1;
+         copy.dstPitch = n;
+         copy.Depth = 2;
+         return cuMemcpy3D(&copy);
+       }},
       {"cuMemsetD8", [=](CUdeviceptr p, size_t n) { return cuMemsetD8(p, 1, n); }},
       {"cuMemsetD8Async", [=](CUdeviceptr p, size_t n) { return cuMemsetD8Async(p, 1, n, s); }},
       {"cuMemsetD16", [=](CUdeviceptr p, size_t n) { return cuMemsetD16(p, 1, (n + 1) / 2); }},
@@ -99,6 +108,123 @@ std::vector<Operation> operations(CUdeviceptr good, void* host, CUstream s) {
       {"cuMemsetD2D8", [=](CUdeviceptr p, size_t n) { return cuMemsetD2D8(p, n - 1, 1, 1, 2); }},
       {"cuMemsetD2D8Async", [=](CUdeviceptr p, size_t n) { return cuMemsetD2D8Async(p, n - 1, 1, 1, 2, s); }},
   };
+}
+
+// Values that a stream writes and waits for.
+void ask_words(const std::string& where, CUdeviceptr at, CUstream stream) {
+  CUstreamBatchMemOpParams operation = {};
+  operation.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  operation.writeValue.address = at;
+  operation.writeValue.value = 5;
+  say("cuStreamWriteValue32 " + where, cuStreamWriteValue32(stream, at, 5, 0));
+  say("cuStreamWriteValue64 " + where, cuStreamWriteValue64(stream, at, 5, 0));
+  say("cuStreamWaitValue32 " + where, cuStreamWaitValue32(stream, at, 0, CU_STREAM_WAIT_VALUE_GEQ));
+  say("cuStreamWaitValue64 " + where, cuStreamWaitValue64(stream, at, 0, CU_STREAM_WAIT_VALUE_GEQ));
+  say("cuStreamBatchMemOp " + where, cuStreamBatchMemOp(stream, 1, &operation, 0));
+  MUST(cuStreamSynchronize(stream));
+}
+
+void words() {
+  CUstream stream = nullptr;
+  MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  for (unsigned round = 1; round <= 2; ++round) {
+    for (const size_t bytes : {size_t{8}, size_t{4104}, 3 * kMiB + 8, 24 * kMiB + 8}) {
+      set_place("values in " + std::to_string(bytes) + ", round " + std::to_string(round) + ": ");
+      CUdeviceptr p = 0;
+      MUST(cuMemAlloc(&p, bytes));
+      MUST(cuMemsetD8(p, 0, bytes));
+      MUST(cuCtxSynchronize());
+      ask_words("at the start", p, stream);
+      ask_words("misaligned", p + 2, stream);
+      ask_words("at the end", p + bytes - 8, stream);
+      MUST(cuMemFree(p));
+      ask_words("after the free", p, stream);
+    }
+  }
+  MUST(cuStreamDestroy(stream));
+}
+
+// Nodes of graphs that copy and set `bytes` at `at`; their other side is good.
+void ask_nodes(const std::string& where, CUdeviceptr at, size_t bytes, CUdeviceptr good) {
+  CUcontext context = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  CUgraphNode node = nullptr, set_node = nullptr, copy_node = nullptr;
+  MUST(cuCtxGetCurrent(&context));
+  MUST(cuGraphCreate(&graph, 0));
+  CUDA_MEMSET_NODE_PARAMS set = {};
+  set.dst = good;
+  set.elementSize = 1;
+  set.width = 4;
+  set.height = 1;
+  CUDA_MEMCPY3D copy = cube(good, good + 4096, 4);
+  MUST(cuGraphAddMemsetNode(&set_node, graph, nullptr, 0, &set, context));
+  MUST(cuGraphAddMemcpyNode(&copy_node, graph, nullptr, 0, &copy, context));
+  MUST(cuGraphInstantiate(&exec, graph, 0));
+  set.dst = at;
+  set.width = bytes;
+  copy = cube(good, at, bytes);
+  const CUDA_MEMCPY3D back = cube(at, good, bytes);
+  say("cuGraphExecMemsetNodeSetParams " + where,
+      cuGraphExecMemsetNodeSetParams(exec, set_node, &set, context));
+  say("cuGraphExecMemcpyNodeSetParams " + where,
+      cuGraphExecMemcpyNodeSetParams(exec, copy_node, &copy, context));
+  say("cuGraphMemsetNodeSetParams " + where, cuGraphMemsetNodeSetParams(set_node, &set));
+  say("cuGraphMemcpyNodeSetParams " + where, cuGraphMemcpyNodeSetParams(copy_node, &copy));
+  say("cuGraphAddMemsetNode " + where, cuGraphAddMemsetNode(&node, graph, nullptr, 0, &set, context));
+  say("cuGraphAddMemcpyNode from " + where, cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &copy, context));
+  say("cuGraphAddMemcpyNode to " + where, cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &back, context));
+  CUgraphNodeParams any = {};
+  any.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  any.memcpy.copyCtx = context;
+  any.memcpy.copyParams = copy;
+  say("cuGraphAddNode that copies " + where, cuGraphAddNode(&node, graph, nullptr, nullptr, 0, &any));
+  say("cuGraphNodeSetParams that copies " + where, cuGraphNodeSetParams(copy_node, &any));
+  say("cuGraphExecNodeSetParams that copies " + where, cuGraphExecNodeSetParams(exec, copy_node, &any));
+  any = {};
+  any.type = CU_GRAPH_NODE_TYPE_MEMSET;
+  any.memset.dst = at;
+  any.memset.elementSize = 1;
+  any.memset.width = bytes;
+  any.memset.height = 1;
+  any.memset.ctx = context;
+  say("cuGraphAddNode that sets " + where, cuGraphAddNode(&node, graph, nullptr, nullptr, 0, &any));
+  say("cuGraphNodeSetParams that sets " + where, cuGraphNodeSetParams(set_node, &any));
+  say("cuGraphExecNodeSetParams that sets " + where, cuGraphExecNodeSetParams(exec, set_node, &any));
+  MUST(cuGraphExecDestroy(exec));
+  MUST(cuGraphDestroy(graph));
+}
+
+void nodes() {
+  CUdeviceptr good = 0;
+  MUST(cuMemAlloc(&good, 21 * kMiB));
+  for (unsigned round = 1; round <= 2; ++round) {
+    for (const size_t bytes : {size_t{4604}, 3 * kMiB + 4, 20 * kMiB + 4}) {
+      set_place("nodes of " + std::to_string(bytes) + ", round " + std::to_string(round) + ": ");
+      CUdeviceptr p = 0, neighbour = 0;
+      MUST(cuMemAlloc(&p, bytes));
+      MUST(cuMemAlloc(&neighbour, bytes));
+      ask_nodes("all of it", p, bytes, good);
+      ask_nodes("one past", p + bytes, 1, good);
+      ask_nodes("much more", p, bytes + 64 * kMiB, good);
+      MUST(cuMemFree(p));
+      ask_nodes("after the free", p, 4, good);
+      MUST(cuMemFree(neighbour));
+    }
+  }
+  MUST(cuMemFree(good));
+}
+
+// On a thread that has none; a stream brings its own along.
+void without_context(CUdeviceptr good, CUstream stream) {
+  set_place("no current context: ");
+  for (const size_t bytes : {size_t{1}, 64 * kMiB}) {
+    const std::string how = " of " + std::to_string(bytes);
+    say("cuMemsetD8" + how, cuMemsetD8(good, 1, bytes));
+    say("cuMemsetD8Async" + how, cuMemsetD8Async(good, 1, bytes, stream));
+    say("cuMemcpyDtoD" + how, cuMemcpyDtoD(good, good + kMiB, bytes));
+    say("cuMemcpyDtoDAsync" + how, cuMemcpyDtoDAsync(good, good + kMiB, bytes, stream));
+  }
 }
 
 void bad_operands() {
@@ -150,6 +276,8 @@ void bad_operands() {
   // lie: there is nothing to hold the pool's answer against.
   MUST(cuStreamSynchronize(stream));
   MUST(cuMemFree(p));
+  std::thread(without_context, good, stream).join();
+  MUST(cuStreamSynchronize(stream));
   MUST(cuMemFree(good));
   MUST(cuMemFreeHost(host));
   MUST(cuStreamDestroy(stream));
@@ -159,6 +287,8 @@ void bad_operands() {
 struct Inside {
   CUdeviceptr device_block = 0;
   CUdeviceptr managed_block = 0;
+  CUdeviceptr shared_block = 0;
+  CUstream other = nullptr;
   std::vector<std::pair<const char*, CUresult>> answers;
 };
 
@@ -173,18 +303,32 @@ void CUDA_CB ask_inside(void* data) {
   note("cuMemFree of managed memory", cuMemFree(inside.managed_block));
   note("cuMemAllocPitch", cuMemAllocPitch(&p, &pitch, 100, 10, 4));
   note("cuMemAllocManaged", cuMemAllocManaged(&p, 4096, CU_MEM_ATTACH_GLOBAL));
+  CUipcMemHandle handle = {};
+  note("cuIpcGetMemHandle", cuIpcGetMemHandle(&handle, inside.device_block));
+  note("cuIpcGetMemHandle of one that is shared", cuIpcGetMemHandle(&handle, inside.shared_block));
+  for (const size_t bytes : {size_t{1}, 64 * kMiB}) {
+    note(bytes == 1 ? "cuMemsetD8Async" : "cuMemsetD8Async too far",
+         cuMemsetD8Async(inside.device_block, 1, bytes, inside.other));
+    note(bytes == 1 ? "cuMemcpyDtoDAsync" : "cuMemcpyDtoDAsync too far",
+         cuMemcpyDtoDAsync(inside.device_block, inside.shared_block, bytes, inside.other));
+  }
 }
 
 void host_functions() {
   CUstream stream = nullptr;
+  Inside common;
   MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate(&common.other, CU_STREAM_NON_BLOCKING));
   for (const size_t bytes : {size_t{4096}, size_t{3 * kMiB}, 20 * kMiB + 1}) {
     for (const bool in_graph : {false, true}) {
       set_place(std::string(in_graph ? "host node" : "host function") + ", size " + std::to_string(bytes) +
                 ": ");
-      Inside inside;
+      Inside inside = common;
       CUdeviceptr warm = 0;
+      CUipcMemHandle handle = {};
       MUST(cuMemAlloc(&warm, bytes));
+      MUST(cuMemAlloc(&inside.shared_block, bytes));
+      say("cuIpcGetMemHandle before", cuIpcGetMemHandle(&handle, inside.shared_block));
       MUST(cuMemAlloc(&inside.device_block, bytes));
       MUST(cuMemFree(warm));
       MUST(cuMemAllocManaged(&inside.managed_block, bytes, CU_MEM_ATTACH_GLOBAL));
@@ -199,6 +343,13 @@ void host_functions() {
       }
       MUST(cuStreamSynchronize(stream));
       for (const auto& [call, code] : inside.answers) say(call, code);
+      MUST(cuStreamSynchronize(inside.other));
+      std::thread([&] {
+        say("cuIpcGetMemHandle without a context", cuIpcGetMemHandle(&handle, inside.device_block));
+        say("cuIpcGetMemHandle of one that is shared, without a context",
+            cuIpcGetMemHandle(&handle, inside.shared_block));
+      }).join();
+      MUST(cuMemFree(inside.shared_block));
       ask_range("afterwards", inside.device_block, inside.device_block);
       say("cuMemFree afterwards", cuMemFree(inside.device_block));
       say("cuMemFree of managed memory afterwards", cuMemFree(inside.managed_block));
@@ -207,6 +358,7 @@ void host_functions() {
       if (in_graph) MUST(cuGraphDestroy(graph));
     }
   }
+  MUST(cuStreamDestroy(common.other));
   MUST(cuStreamDestroy(stream));
 }
 
@@ -233,6 +385,8 @@ void launches() {
 void about_work() {
   launches();
   bad_operands();
+  words();
+  nodes();
   host_functions();
   set_place("");
 }

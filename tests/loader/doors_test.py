@@ -64,6 +64,9 @@ class DoorsTest(harness.TestCase):
         for backend in ("off", ""):
             result, _ = self.under_cupool([harness.victim("broken")], backend)
             self.assertEqual((bare.code, bare.out), (result.code, result.out))
+        for more in ({"CUPOOL_SPLIT": "no"}, {"CUPOOL_SEGMENTS": "mapped"}, {"CUPOOL_CHECK": "yes"}):
+            result, _ = self.under_cupool([harness.victim("broken")], "", more_env=more)
+            self.assertEqual((bare.code, bare.out), (result.code, result.out), more)
 
     def test_an_error_of_one_context_leaves_the_pool_of_another_alone(self):
         two = {"CUPOOL_SIM_DEVICES": "2"}

@@ -18,6 +18,8 @@ int main() {
   VICTIM_CHECK(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
   VICTIM_CHECK(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
   constexpr size_t kBytes = 4096;
+  CUdeviceptr held = device.alloc(kBytes), large = device.alloc(kBytes << 10), managed = 0;
+  VICTIM_CHECK(cuMemAllocManaged(&managed, kBytes, CU_MEM_ATTACH_GLOBAL));
   CUdeviceptr p = device.alloc(kBytes);
   device.fill(p, kBytes, 1, first);
   device.free(p);
@@ -35,5 +37,14 @@ int main() {
   say("wait", cuCtxSynchronize());
   say("memset once more", cuMemsetD8Async(p, 0, kBytes, second));
   say("alloc", cuMemAlloc(&p, kBytes));
+  p = 0x1234;
+  say("alloc managed memory", cuMemAllocManaged(&p, kBytes, CU_MEM_ATTACH_GLOBAL));
+  std::printf("which is %s\n", p == 0 ? "none" : "something");
+  for (const CUdeviceptr block : {held, large, managed}) {
+    say("free inside", cuMemFree(block + 4));
+    say("free", cuMemFree(block));
+    say("free again", cuMemFree(block));
+  }
+  say("free nothing", cuMemFree(0));
   return 0;
 }
