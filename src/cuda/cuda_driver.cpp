@@ -116,6 +116,11 @@ Status CudaDriver::record(driver::Context context, driver::Event event) {
   return real.cuCtxRecordEvent(native(context), native(event));
 }
 
+Status CudaDriver::record_on(driver::Stream stream, driver::Event event) {
+  const OwnCall guard;
+  return real.cuEventRecord(native(event), native(stream));
+}
+
 Status CudaDriver::query(driver::Event event) {
   const OwnCall guard;
   return real.cuEventQuery(native(event));

@@ -19,6 +19,7 @@ class CudaDriver : public driver::Driver {
   bool has_context_events() const override;
   driver::Status create_event(driver::Context context, driver::Event* out) override;
   driver::Status record(driver::Context context, driver::Event event) override;
+  driver::Status record_on(driver::Stream stream, driver::Event event) override;
   driver::Status query(driver::Event event) override;
   driver::Status order_after(driver::Context context, driver::Event event) override;
   driver::Status wait_on(driver::Stream stream, driver::Event event) override;

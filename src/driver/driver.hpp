@@ -66,6 +66,8 @@ class Driver {
   virtual Status create_event(Context context, Event* out) = 0;
   // The event is done when all work submitted to any stream of `context` before this call is.
   virtual Status record(Context context, Event event) = 0;
+  // The event is done when all work submitted to `stream`, of the event's context, before this call is.
+  virtual Status record_on(Stream, Event) { return kNotSupported; }
   // kSuccess: done. kNotReady: not yet.
   virtual Status query(Event event) = 0;
   // All work submitted to any stream of `context` after this call runs after `event`.

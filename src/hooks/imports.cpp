@@ -7,6 +7,7 @@
 #include "base/after_fork.hpp"
 #include "base/host_memory.hpp"
 #include "base/own_call.hpp"
+#include "hooks/relaxed_capture.hpp"
 #include "hooks/serving.hpp"
 
 namespace cupool::hooks {
@@ -40,24 +41,12 @@ class Within {
   const bool pushed_;
 };
 
-// Calls that a capture forbids are allowed to this thread for the life of this object.
-class Relaxed {
- public:
-  Relaxed() { real.cuThreadExchangeStreamCaptureMode(&mode_); }
-  ~Relaxed() { real.cuThreadExchangeStreamCaptureMode(&mode_); }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
-
- private:
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
 // Closing a handle waits for the work of its context, as a free does, but is allowed while a stream captures.
 // Unmapping waits for nothing, so a free of the driver's comes first: on a full device that of host memory,
 // which takes longer but waits alike. (A synchronisation would end a capture in any mode.)
 CUresult wait_as_a_close_does(CUcontext context) {
   const Within within(context);
-  const Relaxed relaxed;
+  const RelaxedCapture relaxed;
   CUdeviceptr waited = 0;
   CUresult result = real.cuMemAlloc_v2(&waited, 1);
   if (result == CUDA_SUCCESS) return real.cuMemFree_v2(waited);

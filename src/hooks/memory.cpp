@@ -76,6 +76,12 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
     if (valid != CUDA_SUCCESS) return valid;
   }
   if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_INVALID_VALUE;
+  // (The driver refuses managed memory here.)
+  const cupool::order::Timeline* const order = cupool::hooks::find_timeline(stream);
+  const cupool::driver::Status answered =
+      memory.free_whole(pointer, order == nullptr ? nullptr : order->context(),
+                        [&] { return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); }); });
+  if (answered != cupool::allocator::kDeclined) return cupool::hooks::to_result(answered);
   if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns_on(pointer, stream);
   cupool::native::NativePool* const native = memory.native();
   if (native != nullptr && native->has_block(pointer)) {
@@ -88,7 +94,7 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   CUresult result = CUDA_SUCCESS;
   {
     const cupool::Reentry guard;
-    result = answer(memory.free(pointer, cupool::memory::Waits::kNever));
+    result = answer(memory.free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream)));
   }
   if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
   return result;
@@ -119,7 +125,16 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
       return cupool::hooks::to_result(status);
     }
   }
-  return forward(Counter::forwarded_allocations, real.cuMemAlloc_v2, pointer, bytes);
+  const auto call = [&] {
+    return forward(Counter::forwarded_allocations, real.cuMemAlloc_v2, pointer, bytes);
+  };
+  const CUresult result = call();
+  if (cupool::Reentry::inside() || !memory.order().is_capturing()) return result;
+  // (Where the pool serves, it has made room by itself.)
+  return cupool::hooks::call_with_room(
+      result,
+      [](cupool::allocator::Effort effort) { return cupool::hooks::make_room(effort, cupool::cuda::kHere); },
+      call);
 }
 
 // Frees while a stream captures, and frees of memory that is not the pool's.

@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "base/own_call.hpp"
+#include "hooks/relaxed_capture.hpp"
 #include "hooks/serving.hpp"
 
 namespace cupool::hooks {
@@ -21,7 +22,14 @@ int device_of(driver::Context context) {
 }  // namespace
 
 bool make_room(allocator::Effort effort, int where, driver::Context context, uint64_t bytes) {
-  if (where == cuda::kNotRepeated || !is_serving() || memory.order().is_capturing()) return false;
+  if (where == cuda::kNotRepeated || !is_serving()) return false;
+  if (memory.order().is_capturing()) {
+    // To wait for all work would end the capture.
+    if (effort == allocator::Effort::kAll) return false;
+    const RelaxedCapture allowed;
+    const order::CaptureGate::Relaxed relaxed;
+    return make_room(effort, where, context, bytes);
+  }
   int device = where;
   if (where == cuda::kHere) device = device_of(context);
   if (where == cuda::kAnywhere) device = memory::kEveryDevice;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
@@ -88,7 +89,10 @@ Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, dri
   if (!source.is_host_visible() && !first.device_of(context, &device) && source.device(&device) != kSuccess)
     device = kEveryDevice;
   Status status = kOutOfMemory;
-  if (may_take && release_here(device, bytes)) status = first.allocate(context, bytes, out);
+  for (const Effort effort : allocator::kEfforts) {
+    if (may_take && status == kOutOfMemory && release_here(device, bytes, effort))
+      status = first.allocate(context, bytes, out);
+  }
   if (may_take && status == kOutOfMemory && ask_others(device, bytes)) {
     status = first.allocate(context, bytes, out);
     // What others gave back may be enough only together with ours.
@@ -189,14 +193,23 @@ bool Memory::set_access(driver::Context owner, const pool::Pools::Guest& guest, 
 
 // ---- Free.
 
-Freed Memory::free(Address address, Waits waits) {
+Freed Memory::free(Address address) {
   uint64_t asked = 0;
   const Unkept why = free_kept(address, &asked);
-  return why == Unkept::kNot ? Freed::kDone : finish_free(address, why, asked, waits);
+  return why == Unkept::kNot ? Freed::kDone : finish_free(address, why, asked);
 }
 
-Freed Memory::finish_free(Address address, Unkept why, uint64_t asked, Waits waits) {
-  if (why != Unkept::kNobodys) return pools_.finish_free(address, why, asked, waits);
+Freed Memory::finish_free(Address address, Unkept why, uint64_t asked) {
+  if (why != Unkept::kNobodys) return pools_.finish_free(address, why, asked);
+  return free_elsewhere(address, Waits::kIfAsked);
+}
+
+Freed Memory::free_on(Address address, driver::Stream stream) {
+  const Freed freed = pools_.free_on(address, stream);
+  return freed == Freed::kNotOurs ? free_elsewhere(address, Waits::kNever) : freed;
+}
+
+Freed Memory::free_elsewhere(Address address, Waits waits) {
   Freed freed = Freed::kNotOurs;
   for_each([&](Allocator& one) {
     if (freed == Freed::kNotOurs) freed = one.free(address, waits);
@@ -240,17 +253,29 @@ bool Memory::may_have(int device, uint64_t bytes) {
 }
 
 bool Memory::make_room(int device, Effort effort, uint64_t bytes) {
-  if (effort != Effort::kAll) return may_have(device, bytes) && release_everything(device, effort) != 0;
-  if (release_here(device, bytes)) return true;
-  if (!ask_others(device, bytes)) return false;
+  if (release_here(device, bytes, effort)) {
+    catch_up_on_returns();
+    return true;
+  }
+  if (effort != Effort::kAll) return false;
+  if (!ask_others(device, bytes)) return catch_up_on_returns();
   // As in an allocation: what they gave back may be enough only together with ours.
   if (bytes != 0 && device != kEveryDevice && !driver_->might_give(device, bytes))
     release_here(device, bytes);
   return true;
 }
 
-bool Memory::release_here(int device, uint64_t bytes) {
-  return (may_have(device, bytes) && release_everything(device) != 0) || in_flight_.wait_for_releases(device);
+bool Memory::release_here(int device, uint64_t bytes, Effort effort) {
+  const bool is_released = may_have(device, bytes) && release_everything(device, effort) != 0;
+  return is_released || (effort == Effort::kAll && in_flight_.wait_for_releases(device));
+}
+
+// Whether memory has come back since this thread last caught up: maybe between the driver's refusal and the
+// look for releases under way. Then the call is made once more.
+bool Memory::catch_up_on_returns() {
+  constinit static thread_local uint64_t seen = 0;
+  const uint64_t returns = upstream::Limit::returns();
+  return std::exchange(seen, returns) != returns;
 }
 
 bool Memory::ask_others(int device, uint64_t bytes) {
@@ -326,7 +351,7 @@ void Memory::release_idle_managed(driver::Context context) {
   if (!order->is_idle()) return;
   for (auto& slot : wholes_) {
     Wholes* const wholes = slot.load(std::memory_order_acquire);
-    if (wholes != nullptr && wholes->is_host_visible()) wholes->release_of(context, kIdleManaged);
+    if (wholes != nullptr && wholes->is_host_visible()) wholes->release_idle_of(context, kIdleManaged);
   }
 }
 

@@ -46,10 +46,25 @@ class Memory {
   // Memory from a source other than the device's own, or device memory that is not cut.
   Status allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
 
-  Freed free(Address address, Waits waits = Waits::kIfAsked);
+  Freed free(Address address);
+  // A free in stream order, of a block that is not an allocation of the driver's.
+  Freed free_on(Address address, driver::Stream stream);
+  // An allocation of the driver's: `call` frees it, on a stream of context `streams`. Its answer; kDeclined:
+  // it is none, or not that context's.
+  template <typename Call>
+  Status free_whole(Address address, driver::Context streams, Call&& call) {
+    for (auto& slot : wholes_) {
+      whole::Wholes* const wholes = slot.load(std::memory_order_acquire);
+      const Status status = wholes == nullptr || wholes->source().is_mapped()
+                                ? allocator::kDeclined
+                                : wholes->free_by(address, streams, call);
+      if (status != allocator::kDeclined) return status;
+    }
+    return allocator::kDeclined;
+  }
   // The same in two steps: unless the thread kept the block, finish_free() must follow with the answers.
   static Unkept free_kept(Address address, uint64_t* asked);
-  Freed finish_free(Address address, Unkept why, uint64_t asked, Waits waits = Waits::kIfAsked);
+  Freed finish_free(Address address, Unkept why, uint64_t asked);
   // Instead of finish_free(): the free is refused and the application still holds the block.
   static void refuse_free(Address address, Unkept why, uint64_t asked) {
     pool::Pools::refuse_free(address, why, asked);
@@ -163,7 +178,9 @@ class Memory {
   }
 
   bool may_have(int device, uint64_t bytes);
-  bool release_here(int device, uint64_t bytes);
+  Freed free_elsewhere(Address address, Waits waits);
+  bool release_here(int device, uint64_t bytes, allocator::Effort effort = allocator::Effort::kAll);
+  static bool catch_up_on_returns();
   bool ask_others(int device, uint64_t bytes);
   uint64_t release_idle(const allocator::Idle& which);
   whole::Wholes* find_wholes(const driver::Driver& source);

@@ -309,7 +309,7 @@ void NativePool::for_each_source(F&& f) {
 
 uint64_t NativePool::trim(uint64_t keep, int device) {
   if (order_.is_capturing()) return 0;
-  free_deferred();
+  if (!order::CaptureGate::is_relaxed()) free_deferred();
   uint64_t released = 0;
   for_each_source([&](Source& source, bool is_open) {
     if (!is_open || (device != allocator::kEveryDevice && device != source.device)) return;

@@ -13,13 +13,24 @@ namespace cupool::order {
 
 class CaptureGate {
  public:
-  bool is_capturing() const { return captures_.load(std::memory_order_acquire) != 0; }
+  // While one exists, no call of this thread's breaks a capture: for it, nothing captures. (But for records
+  // and waits of a whole context, which take the capturing streams along.)
+  class Relaxed {
+   public:
+    Relaxed() { is_relaxed_ = true; }
+    ~Relaxed() { is_relaxed_ = false; }
+    Relaxed(const Relaxed&) = delete;
+    Relaxed& operator=(const Relaxed&) = delete;
+  };
+
+  static bool is_relaxed() { return is_relaxed_; }
+  bool is_capturing() const { return captures_.load(std::memory_order_acquire) != 0 && !is_relaxed_; }
 
   // Around a call of ours that would break a capture. False: a capture runs, the call must not be made.
   bool enter() {
     // begin_capture() mirrors this store and load: at least one side sees the other.
     calls_.fetch_add(1, std::memory_order_seq_cst);
-    if (captures_.load(std::memory_order_seq_cst) == 0) return true;
+    if (captures_.load(std::memory_order_seq_cst) == 0 || is_relaxed_) return true;
     leave();
     return false;
   }
@@ -42,6 +53,7 @@ class CaptureGate {
  private:
   std::atomic<uint32_t> captures_{0};
   std::atomic<uint32_t> calls_{0};
+  static inline constinit thread_local bool is_relaxed_ = false;
 };
 
 }  // namespace cupool::order

@@ -417,7 +417,9 @@ bool Timeline::reach() {
 
 // ---- Waits on the host.
 
-bool Timeline::wait_for(Epoch epoch) {
+bool Timeline::wait_for(Epoch epoch) { return wait_for(epoch, Kind::kInFree, ~uint64_t{0}); }
+
+bool Timeline::wait_for(Epoch epoch, Kind kind, uint64_t most_ns) {
   const uint64_t before = now_ns();
   const int saved_errno = errno;
   bool over = false;
@@ -426,9 +428,11 @@ bool Timeline::wait_for(Epoch epoch) {
       Guard hold(lock_);
       poll_locked();
       over = epoch <= completed_.load(std::memory_order_relaxed);
-      may_wait = !failed_ && !gate_.is_capturing() && seals_.covering(epoch) != nullptr;
+      const bool is_covered = kind == Kind::kInFree ? seals_.covering(epoch) != nullptr : !seals_.empty();
+      may_wait = !failed_ && !gate_.is_capturing() && is_covered;
     }
     // The raw system call: libc's nanosleep is a cancellation point, and callers are inside the pool.
+    may_wait = may_wait && now_ns() - before < most_ns;
     if (may_wait && !over) syscall(SYS_nanosleep, &kPollInterval, nullptr);
   }
   errno = saved_errno;
@@ -449,6 +453,12 @@ bool Timeline::settle() {
 bool Timeline::wait_for_frees() {
   const Epoch sealed = sealed_.load(std::memory_order_acquire);
   return sealed <= completed_.load(std::memory_order_acquire) || wait_for(sealed);
+}
+
+bool Timeline::wait_for_seals(uint64_t most_ns) {
+  const Epoch newest = open() - 1;
+  return newest <= completed_.load(std::memory_order_acquire) ||
+         wait_for(newest, Kind::kForCompletion, most_ns);
 }
 
 bool Timeline::wait_for_all() {

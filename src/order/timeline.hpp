@@ -157,13 +157,15 @@ class Timeline {
   // Makes sealed blocks reachable: for kOrder the context has to wait on the device. False: there is nothing
   // to gain.
   bool reach();
-  // Waits on the host until the work of all epochs up to a sealed one is done. False during a capture or
-  // after an error.
+  // Waits on the host until the work of all epochs up to one that a free has sealed is done. False during a
+  // capture or after an error.
   bool wait_for(Epoch epoch);
   // Before a block leaves the process or stream order: its old work is done when this returns.
   bool settle();
   // The same for all that frees have sealed: the driver's frees would have waited for it.
   bool wait_for_frees();
+  // The same for all seals so far, of frees or not, but not for longer.
+  bool wait_for_seals(uint64_t most_ns);
   // Waits on the host for all work of the context. False during a capture or after an error.
   bool wait_for_all();
 
@@ -233,6 +235,7 @@ class Timeline {
   void note_thread_locked() CUPOOL_REQUIRES(lock_);
   void note_turn_locked() CUPOOL_REQUIRES(lock_);
   enum class Kind { kInFree, kForCompletion };
+  bool wait_for(Epoch epoch, Kind kind, uint64_t most_ns);
   bool seal_locked(Kind kind) CUPOOL_REQUIRES(lock_);
   bool order_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
   void poll_locked() CUPOOL_REQUIRES(lock_);

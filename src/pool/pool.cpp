@@ -12,7 +12,7 @@
 
 #include "base/all_threads.hpp"
 #include "base/reentry.hpp"
-#include "order/submission_gate.hpp"
+#include "order/idle_moment.hpp"
 #include "pool/page_map.hpp"
 #include "report/shortage.hpp"
 #include "stats/device.hpp"
@@ -58,6 +58,8 @@ void Pool::set_max_cached(uint64_t bytes) {
 
 Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Short when_short,
                         Entry* out) {
+  constexpr size_t kFewAsked = 4;
+  if (ordered_frees_.any()) give_reached(kFewAsked);
   Search search{.when_short = when_short};
   const bool found = sizes_.is_small(size_class) ? find_small(cache, size_class, out, &search)
                                                  : find_large(cache, size_class, bytes, out, &search);
@@ -340,22 +342,34 @@ Range* Pool::take_own_range(uint64_t bytes, Search* search) {
   return range;
 }
 
-// Releases free but unsuitable segments before growing, to keep the footprint low. The driver's free waits
-// for all work, so only when nothing is pending beyond what this thread's last free would have waited for.
-// Where submissions may go unseen, that is never known. Another thread may be in its first submission, so the
-// gate is closed for a single thread, too, if the system can do that.
+// Releases free but unsuitable segments before growing, to keep the footprint low: those whose work is done.
+// If nothing is pending beyond what this thread's last free would have waited for, that is waited for first.
+// But not for long, and if once in vain then never again: since that free the thread may have taken a lock
+// that the work needs.
 uint64_t Pool::release_for_growth(ThreadCache& cache) {
-  if (!ranges_.has_driver_segments() || ranges_.free_bytes() == 0) return 0;
-  if (order().reuse() != order::Reuse::kLean || order().has_gates() || order().is_capturing()) return 0;
-  const bool needs_gate = order().has_several_threads() || AllThreads::can_be_ordered();
+  constexpr uint64_t kMostNs = 250'000'000;
+  if (!ranges_.has_driver_segments() || ranges_.free_bytes() == 0 || order().is_capturing()) return 0;
+  if (!order().is_idle() && waits_to_grow_.load(std::memory_order_relaxed) && is_all_before_last_free(cache))
+    waits_to_grow_.store(order().wait_for_seals(kMostNs), std::memory_order_relaxed);
+  if (order().is_idle()) {
+    const order::IdleMoment moment(order(), false);
+    if (moment.has_come()) return release_free_segments(0);
+  }
+  return release_done();
+}
+
+// A free that needed no seal has not made its thread known. If it was the only thread's, and nothing was
+// submitted since, a seal now covers the same work; another thread may be in its first submission, so the
+// gate is closed, if the system can do that. Where submissions may go unseen, it is never known.
+bool Pool::is_all_before_last_free(ThreadCache& cache) {
+  if (order().reuse() != order::Reuse::kLean || order().has_gates() || !order().has_context_events())
+    return false;
+  if (!order().is_only_thread()) return order().is_all_before_last_free();
+  const bool needs_gate = AllThreads::can_be_ordered();
   const order::SubmissionGate::Closing gate(needs_gate);
-  if (needs_gate && !gate.is_closed()) return 0;
-  const auto is_before_last_free = [&] {
-    // (A free that needed no seal has not made its thread known.)
-    if (!order().is_only_thread()) return order().is_all_before_last_free();
-    return order().is_idle() || (cache.has_just_freed() && order().has_context_events());
-  };
-  return is_before_last_free() ? release_free_segments(0) : 0;
+  if ((needs_gate && !gate.is_closed()) || !order().is_only_thread() || !cache.has_just_freed()) return false;
+  order().seal_for_completion();
+  return true;
 }
 
 // Where streams overlap, more memory may be taken while blocks with unfinished work lie idle, so that streams

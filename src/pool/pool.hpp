@@ -12,6 +12,7 @@
 #include "mapped/space.hpp"
 #include "order/lane_guess.hpp"
 #include "order/timeline.hpp"
+#include "pool/ordered_frees.hpp"
 #include "pool/ranges.hpp"
 #include "pool/settings.hpp"
 #include "pool/size_classes.hpp"
@@ -79,8 +80,10 @@ class Pool {
   // The end of a free of `bytes` while work is pending. The driver's free would have waited for all of it, so
   // this is the place to make seals and to release surplus memory.
   void finish_free(ThreadCache& cache, uint64_t bytes);
-  // The same for a stream-ordered free, in which the driver would not have waited.
-  void finish_ordered_free(ThreadCache& cache, uint64_t bytes);
+  // Takes back a block that is freed in stream order: it is free when the stream comes to that.
+  void take_back_on(driver::Stream stream, unsigned size_class, Entry entry);
+  // Looks which of these streams have come to the free, of so many blocks at most.
+  void give_reached(size_t most = OrderedFrees::kMost);
 
   // Into the thread's cache, if there is room.
   bool keep(ThreadCache& cache, unsigned size_class, const Entry& entry);
@@ -261,6 +264,7 @@ class Pool {
   uint64_t most_unsealed(uint64_t bytes) const;
   bool is_above_budget(uint64_t bytes);
   uint64_t release_for_growth(ThreadCache& cache);
+  bool is_all_before_last_free(ThreadCache& cache);
   void give_range(Range* range, Epoch stamp);
   void give_large(const Entry& entry);
   order::LaneName guess_lane(uint64_t bytes);
@@ -289,11 +293,13 @@ class Pool {
   std::atomic<uint64_t> most_kept_large_{0};
   std::atomic<uint64_t> spread_{0};  // bytes taken so that streams need not wait for each other
   std::atomic<uint32_t> tainted_segments_{0};
-  std::atomic<bool> is_short_{false};  // the device was nearly full when it last refused a segment
+  std::atomic<bool> waits_to_grow_{true};  // false: it was in vain
+  std::atomic<bool> is_short_{false};      // the device was nearly full when it last refused a segment
   const Settings settings_;
   upstream::Upstream upstream_;
   InFlight& in_flight_;
 
+  OrderedFrees ordered_frees_;
   Lock marks_lock_;
   std::map<Address, Mark> marks_
       CUPOOL_GUARDED_BY(marks_lock_);  // small nodes: the host may be short of memory

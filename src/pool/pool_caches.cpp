@@ -11,6 +11,7 @@
 namespace cupool::pool {
 
 void Pool::empty_thread_caches() {
+  give_reached();
   std::array<Entry, ThreadCache::kMostMoved> entries;
   Guard hold(caches_lock_);
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {

@@ -92,10 +92,31 @@ bool Pool::is_above_budget(uint64_t bytes) {
   return unfinished_.fetch_add(bytes, std::memory_order_relaxed) + bytes > settings_.many_budget;
 }
 
-void Pool::finish_ordered_free(ThreadCache& cache, uint64_t bytes) {
-  constexpr uint32_t kMostFrees = 32;
-  constexpr uint64_t kMostBytes = 8 << 20;
-  if (cache.seal_is_due(bytes, kMostFrees, kMostBytes)) order().seal_for_completion();
+// Where the stream can have no event, as one of another context, the block waits for all work so far.
+void Pool::take_back_on(driver::Stream stream, unsigned size_class, Entry entry) {
+  {
+    Guard hold(marks_lock_);
+    marks_.erase(entry.address);
+  }
+  entry.stamp = order().open();
+  driver::Driver& driver = upstream_.driver();
+  if (!order().is_idle() && !driver.may_be_capturing() && order().gate().enter()) {
+    const bool waits = ordered_frees_.put(driver, context(), stream, size_class, entry);
+    order().gate().leave();
+    if (waits) return;
+  }
+  give_blocks(size_class, &entry, 1);
+  if (!order().is_idle()) order().seal_for_completion();
+}
+
+void Pool::give_reached(size_t most) {
+  driver::Driver& driver = upstream_.driver();
+  if (!ordered_frees_.any() || driver.may_be_capturing() || !order().gate().enter()) return;
+  ordered_frees_.take_reached(driver, most, [&](unsigned size_class, Entry entry) {
+    entry.stamp = 0;
+    give_blocks(size_class, &entry, 1);
+  });
+  order().gate().leave();
 }
 
 // How many bytes of ranges a thread may keep if it asks for nothing larger: a quarter of the pool for all

@@ -122,7 +122,7 @@ Freed Pools::free(Address address, Waits) {
 }
 
 // The context may end until `use` has begun, so the block is looked up after that.
-Freed Pools::free_unkept(Address address, uint64_t asked, Waits waits) {
+Freed Pools::free_unkept(Address address, uint64_t asked) {
   ThreadCache& cache = *this_thread.last;
   const Pool::Use use(*cache.pool(), cache);
   Returned block = describe(address);
@@ -130,29 +130,24 @@ Freed Pools::free_unkept(Address address, uint64_t asked, Waits waits) {
   block.entry.stamp = cache.order().open();
   cache.tally().take_back(asked, block.block_bytes);
   block.pool->take_back(cache, block.size_class, block.entry);
-  end_free(*block.pool, cache, block.block_bytes, waits);
+  end_free(*block.pool, cache, block.block_bytes);
   return Freed::kDone;
 }
 
-// All waiting for work happens here, where the program expects it of a free that is not stream-ordered.
-void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes, Waits waits) {
-  if (waits == Waits::kNever) {
-    pool.finish_ordered_free(cache, bytes);
-    return;
-  }
+// All waiting for work happens here, where the program expects it.
+void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes) {
   if (!cache.order().is_idle()) pool.finish_free(cache, bytes);
   pool.trim_to_limit();
 }
 
-Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits waits) {
+Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   if (why == Unkept::kUnsealed) {
     ThreadCache& cache = *this_thread.last;
-    if (const Pool::Use use(*cache.pool(), cache); use.is_open())
-      end_free(*cache.pool(), cache, asked, waits);
+    if (const Pool::Use use(*cache.pool(), cache); use.is_open()) end_free(*cache.pool(), cache, asked);
     return Freed::kDone;
   }
-  if (why == Unkept::kNoRoom) return free_unkept(address, asked, waits);
-  if (why == Unkept::kNobodys) return free(address, waits);
+  if (why == Unkept::kNoRoom) return free_unkept(address, asked);
+  if (why == Unkept::kNobodys) return free(address, Waits::kIfAsked);
   const Parting parting;
   Pool* const pool = page_map.pool_of(address);
   if (pool == nullptr || pool->context() == nullptr) return Freed::kNotOurs;
@@ -163,15 +158,35 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked, Waits wait
   Returned block = describe(address);
   if ((use && !use->is_open()) || block.pool != pool) return Freed::kNotOurs;
   block.entry.stamp = pool->order().open();
-  if (pool->settings().free_waits && waits == Waits::kIfAsked) pool->order().wait_for_all();
+  if (pool->settings().free_waits) pool->order().wait_for_all();
   if (cache != nullptr) cache->tally().take_back(asked & ~kMarkedAsked, block.block_bytes);
   if (cache == nullptr || (asked & kMarkedAsked) != 0) {
     pool->take_back_marked(block.size_class, block.entry);
   } else if (!pool->keep(*cache, block.size_class, block.entry)) {
     pool->take_back(*cache, block.size_class, block.entry);
   }
-  if (cache != nullptr) end_free(*pool, *cache, block.block_bytes, waits);
-  if (waits == Waits::kIfAsked) pool->release_tainted();
+  if (cache != nullptr) end_free(*pool, *cache, block.block_bytes);
+  pool->release_tainted();
+  return Freed::kDone;
+}
+
+Freed Pools::free_on(Address address, driver::Stream stream) {
+  const Parting parting;
+  const Holder* const holder = page_map.find(address);
+  const uint32_t index = holder == nullptr ? 0 : holder->index_of(address);
+  const bool starts = holder != nullptr && index < holder->blocks;
+  const uint16_t held = starts ? holder->tags[index].exchange(0, std::memory_order_relaxed) : uint16_t{0};
+  if (held == 0) return free(address, Waits::kNever);
+  const uint64_t asked = holder->asked(held);
+  Pool* const pool = holder->pool;
+  if (pool->context() == nullptr) return Freed::kNotOurs;
+  ThreadCache* const cache = find_cache(pool);
+  std::optional<Pool::Use> use;
+  if (cache != nullptr) use.emplace(*pool, *cache);
+  const Returned block = describe(address);
+  if ((use && !use->is_open()) || block.pool != pool) return Freed::kNotOurs;
+  if (cache != nullptr) cache->tally().take_back(asked, block.block_bytes);
+  pool->take_back_on(stream, block.size_class, block.entry);
   return Freed::kDone;
 }
 

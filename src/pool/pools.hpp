@@ -34,7 +34,9 @@ class Pools final : public allocator::Allocator {
   void note_failure(driver::Context context, uint64_t bytes) override;
   Freed free(Address address, Waits waits) override;
   // The rest of a free after the fast path, which left `why`.
-  Freed finish_free(Address address, Unkept why, uint64_t asked, Waits waits);
+  Freed finish_free(Address address, Unkept why, uint64_t asked);
+  // A free in stream order.
+  Freed free_on(Address address, driver::Stream stream);
   // Instead of finish_free(): the free is refused and the application still holds the block.
   static void refuse_free(Address address, Unkept why, uint64_t asked);
 
@@ -101,8 +103,8 @@ class Pools final : public allocator::Allocator {
   }
 
   bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) override;
-  Freed free_unkept(Address address, uint64_t asked, Waits waits);
-  static void end_free(Pool& pool, ThreadCache& cache, uint64_t bytes, Waits waits);
+  Freed free_unkept(Address address, uint64_t asked);
+  static void end_free(Pool& pool, ThreadCache& cache, uint64_t bytes);
   // A closed pool of a device that may be reopened: the one closed first.
   Pool* rested_pool_locked(int device) const CUPOOL_REQUIRES(lock_);
   ThreadCache* cache_of(driver::Context context);

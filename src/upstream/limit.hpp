@@ -1,6 +1,6 @@
 // The account of CUPOOL_LIMIT: the bytes of each device that all allocators and contexts together have taken
 // from the driver or are asking for. Booked before the driver is asked, so that concurrent requests cannot
-// exceed the limit. No lock: two atomic words per device.
+// exceed the limit. No lock: two atomic words per device, and a count of what came back.
 #pragma once
 
 #include <algorithm>
@@ -29,14 +29,18 @@ class Limit {
   }
   static void asked(int device) { asking_[index(device)].fetch_sub(1, std::memory_order_release); }
   static void refused(int device, uint64_t bytes) {
-    give_back(device, bytes);
+    taken_[index(device)].fetch_sub(bytes, std::memory_order_relaxed);
     asked(device);
   }
   // The driver has the memory again.
   static void give_back(int device, uint64_t bytes) {
     taken_[index(device)].fetch_sub(bytes, std::memory_order_relaxed);
+    note_return();
   }
 
+  // How often the driver got memory back, on any device and managed memory, too.
+  static void note_return() { returns_.fetch_add(1, std::memory_order_release); }
+  static uint64_t returns() { return returns_.load(std::memory_order_acquire); }
   static uint64_t booked(int device) { return taken_[index(device)].load(std::memory_order_relaxed); }
   // Whether a booked request is still with the driver, which may refuse it.
   static bool is_asking(int device) { return asking_[index(device)].load(std::memory_order_acquire) != 0; }
@@ -54,6 +58,7 @@ class Limit {
 
   static inline constinit Words taken_{};
   static inline constinit Words asking_{};
+  static inline constinit std::atomic<uint64_t> returns_{0};
 };
 
 }  // namespace cupool::upstream

@@ -36,7 +36,11 @@ bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t b
     order.end_wait(epoch, is_taken);
     return is_taken;
   };
-  if (!is_counted()) return free();
+  if (!is_counted()) {
+    const bool is_taken = free();
+    if (is_taken) Limit::note_return();
+    return is_taken;
+  }
   uint64_t took = 0;
   const bool is_taken = give(bytes, free, &took);
   if (is_taken) stats_.released_in(bytes, took);

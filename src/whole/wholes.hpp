@@ -52,6 +52,18 @@ class Wholes final : public allocator::Allocator {
   bool may_take(driver::Context context, uint64_t bytes) override;
   void note_failure(driver::Context context, uint64_t bytes) override;
   Freed free(Address address, Waits waits) override;
+  // The same by a call of the driver's, which `call` makes in the order of a stream of context `streams`: its
+  // answer. kDeclined: no live block starts there, or it belongs to another context.
+  template <typename Call>
+  Status free_by(Address start, driver::Context streams, Call&& call) {
+    if (!is_host_visible() && context_at(start) != streams) return allocator::kDeclined;
+    const upstream::InFlight::Call use(in_flight_, context_at(start), upstream::InFlight::Kind::kUse);
+    Whole whole;
+    if (!use.is_open() || !take_out(start, &whole)) return allocator::kDeclined;
+    const Status status = call();
+    end_free_by(start, whole, status == driver::kSuccess);
+    return status;
+  }
   bool owns(Address address) override;
   bool find(Address address, Held* out) override;
   bool taint(Address address, uint64_t bytes, Taint reason) override;
@@ -74,6 +86,8 @@ class Wholes final : public allocator::Allocator {
   // Releases idle blocks of a context, oldest first, until at most `keep` bytes are left; returns the bytes
   // released.
   uint64_t release_of(driver::Context context, uint64_t keep);
+  // The same as long as nothing is pending there: nobody waits.
+  uint64_t release_idle_of(driver::Context context, uint64_t keep);
 
  private:
   // The memory of one context.
@@ -118,6 +132,7 @@ class Wholes final : public allocator::Allocator {
              (device == allocator::kEveryDevice || account.upstream.device() == device);
     }
   };
+  static constexpr uint64_t kDriverStep = 2 << 20;  // the driver's granularity for large blocks
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
   bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) override;
@@ -153,6 +168,9 @@ class Wholes final : public allocator::Allocator {
   // refused, or must not be called (kNot); the block is kept.
   enum class Call { kNot, kWait, kAtOnce };
   bool give_back(Address start, const Whole& whole, Call call);
+  // Out of all records before the driver has it, whose next block may start there; and back if it refused.
+  bool take_out(Address start, Whole* out);
+  void end_free_by(Address start, const Whole& whole, bool is_gone);
   bool is_done(const Whole& whole) const { return whole.stamp <= whole.account->order.done(); }
   // Looks which work is done; unless kDone it first waits for what the driver's frees would have waited for.
   void look(const Choice& choice, allocator::Effort effort);

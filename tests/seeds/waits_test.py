@@ -66,6 +66,18 @@ class Waits(harness.TestCase):
     def test_the_last_block_of_a_full_device_is_had_again(self):
         self.assert_ends("full-512", "full-100K", "full-2M")
 
+    def test_memory_freed_in_the_order_of_a_stream_is_had_again_while_a_kernel_waits_for_the_host(self):
+        self.assert_ends("freed-on-stream")
+
+    def test_freed_memory_is_had_while_a_stream_captures(self):
+        self.assert_ends("capture-room")
+
+    def test_growing_does_not_hang_where_the_program_holds_a_lock_that_its_work_needs(self):
+        self.assert_ends("growth-under-lock")
+
+    def test_freed_memory_of_one_context_is_had_in_another_while_a_kernel_waits_for_the_host(self):
+        self.assert_ends("two-contexts-full")
+
     def test_destroying_a_busy_stream_waits_for_nothing(self):
         self.assert_ends("destroy", "destroy-reused")
 

@@ -103,6 +103,13 @@ class FakeDriver : public driver::Driver {
     if (!done_at_once) pending_.push_back(event);
     return driver::kSuccess;
   }
+  driver::Status record_on(driver::Stream stream, driver::Event event) override {
+    if (fail_record != driver::kSuccess) return fail_record;
+    if (done_at_once) return driver::kSuccess;
+    pending_.push_back(event);
+    stream_of_[event] = stream;
+    return driver::kSuccess;
+  }
   driver::Status query(driver::Event event) override {
     on_query();
     ++queries;
@@ -134,6 +141,15 @@ class FakeDriver : public driver::Driver {
       if (++watched_ % 5 == 0) finish();
     };
   }
+  // What was recorded on one stream ends.
+  void finish_on(driver::Stream stream) {
+    std::erase_if(pending_, [&](driver::Event event) {
+      const auto found = stream_of_.find(event);
+      return found != stream_of_.end() && found->second == stream;
+    });
+  }
+  // Whether some has not.
+  bool is_busy() const { return !pending_.empty(); }
   // All recorded work ends.
   void finish() { pending_.clear(); }
   // The work before the oldest record that is not yet done ends.
@@ -148,6 +164,7 @@ class FakeDriver : public driver::Driver {
   std::mutex memory_lock_;
   std::map<driver::Address, uint64_t> memory_;
   std::vector<driver::Event> pending_;  // in the order of their records
+  std::map<driver::Event, driver::Stream> stream_of_;
   uintptr_t events_ = 0;
   uint64_t watched_ = 0;
 };

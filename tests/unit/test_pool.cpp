@@ -301,8 +301,30 @@ TEST_CASE_METHOD(PatienceWorld, "where reuse is exact a free in a stream's order
   for (uint64_t freed = 0; freed <= 2 * pool().settings().many_budget; freed += kBlock) {
     const auto address = allocate(kBlock);
     work(kS);
-    CHECK_FALSE(waits([&] { REQUIRE(memory.free(address, memory::Waits::kNever) == memory::Freed::kDone); }));
+    CHECK_FALSE(waits([&] {
+      REQUIRE(memory.free_on(address, reinterpret_cast<driver::Stream>(kS)) == memory::Freed::kDone);
+    }));
   }
+}
+
+TEST_CASE_METHOD(PoolWorld,
+                 "a block freed in a stream's order is free when that stream is there, whatever others do") {
+  driver.done_at_once = false;
+  const uint64_t bytes = GENERATE(4 * kKiB, 100 * kKiB, 3 * kMiB, 200 * kMiB);
+  const auto address = allocate(bytes);
+  const auto stream = reinterpret_cast<driver::Stream>(kT);
+  work(kS);
+  work(kT);
+  REQUIRE(memory.free_on(address, stream) == memory::Freed::kDone);
+  CHECK(memory.free_on(address, stream) == memory::Freed::kNobodys);
+  CHECK(allocate(bytes) != address);
+  driver.finish_on(stream);
+  pool().empty_thread_caches();
+  std::vector<driver::Address> again;
+  for (int i = 0; i < 40 && (again.empty() || again.back() != address); ++i) again.push_back(allocate(bytes));
+  CHECK(again.back() == address);
+  work(kS);
+  CHECK(driver.waits == 0);
 }
 
 TEST_CASE_METHOD(PoolWorld, "without context events an allocation never waits, a free does when one is due") {

@@ -188,6 +188,7 @@ TEST_CASE_METHOD(PoolWorld, "during a capture an allocation fails rather than wa
   CHECK(driver.releases == 0);
   CHECK(driver.synchronisations == 0);
   memory.order().gate().end_capture();
+  driver.end_work_when_watched();
   CHECK(memory.allocate(context, 60 * kMiB, &more) == driver::kSuccess);
 }
 

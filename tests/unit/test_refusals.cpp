@@ -45,7 +45,7 @@ class Program : public PoolWorld {
   }
 
   static inline uint64_t refused = 0;
-  static inline uint64_t in_vain = 0;  // refusals after a wait or a release
+  static inline uint64_t in_vain = 0;  // refusals after a wait or a release that waits
 
  private:
   using Live = std::map<driver::Address, uint64_t>;
@@ -57,12 +57,14 @@ class Program : public PoolWorld {
   void ask() {
     const uint64_t bytes = kSizes[dice(std::size(kSizes))] - (dice(2) == 0 ? 200 : 0);
     const driver::Context where = any_context();
-    const uint64_t before = driver.synchronisations + driver.releases;
+    // A release while nothing is pending waits for nothing.
+    const bool is_busy = driver.is_busy() || !memory.order().of(where)->is_idle();
+    const uint64_t before = driver.synchronisations + (is_busy ? driver.releases : 0);
     driver::Address address = 0;
     driver::Status status = memory.allocate(where, bytes, &address);
     if (status == driver::kOutOfMemory) {
       ++refused;
-      if (driver.synchronisations + driver.releases != before) ++in_vain;
+      if (driver.synchronisations + (is_busy ? driver.releases : 0) != before) ++in_vain;
       end_all_work();
       status = memory.allocate(where, bytes, &address);
       if (status != driver::kSuccess && memory.release_everything() != 0)

@@ -6,6 +6,7 @@
 #include "base/clock.hpp"
 #include "order/submission_gate.hpp"
 #include "pool_world.hpp"
+#include "stats/counters.hpp"
 
 using namespace cupool;
 using namespace cupool::test;
@@ -132,9 +133,9 @@ struct ThreadsWorld : PoolWorld {
   }
   // Whether a request that needs a new segment gave the other one back first.
   bool releases_before_growing() {
-    const uint64_t before = driver.releases;
+    const uint64_t before = driver.releases + driver.ordered_releases;
     allocate(300 * kMiB);
-    return driver.releases != before;
+    return driver.releases + driver.ordered_releases != before;
   }
 };
 
@@ -142,8 +143,19 @@ struct ThreadsWorld : PoolWorld {
 
 TEST_CASE_METHOD(ThreadsWorld,
                  "with several threads, too, segments of no use go back before the pool grows") {
+  driver.end_work_when_watched();
   free_a_segment();
   CHECK(releases_before_growing());
+}
+
+TEST_CASE_METHOD(ThreadsWorld,
+                 "growing does not wait for long for work that the last free has not waited for") {
+  free_a_segment();
+  CHECK_FALSE(releases_before_growing());
+  const uint64_t waits = stats::sums().pool_waits;
+  free_a_segment();
+  CHECK_FALSE(releases_before_growing());
+  CHECK(stats::sums().pool_waits == waits);
 }
 
 TEST_CASE_METHOD(ThreadsWorld, "growing does not wait for what another thread submitted after the free") {
@@ -157,10 +169,13 @@ TEST_CASE_METHOD(ThreadsWorld, "growing does not wait for what only another thre
   CHECK_FALSE(releases_before_growing());
 }
 
-TEST_CASE_METHOD(ThreadsWorld, "growing does not wait while another thread submits") {
+TEST_CASE_METHOD(ThreadsWorld, "growing holds up no thread that submits") {
+  driver.ordered_frees = true;
+  driver.end_work_when_watched();
   free_a_segment();
   const Submitting other;
-  CHECK_FALSE(releases_before_growing());
+  CHECK(releases_before_growing());
+  CHECK(driver.releases == 0);
 }
 
 // ---- One thread, as far as is known.
@@ -176,19 +191,22 @@ struct OneThreadWorld : PoolWorld {
     REQUIRE_FALSE(time().has_several_threads());
   }
   bool releases_before_growing() {
-    const uint64_t before = driver.releases;
+    const uint64_t before = driver.releases + driver.ordered_releases;
     allocate(300 * kMiB);
-    return driver.releases != before;
+    return driver.releases + driver.ordered_releases != before;
   }
 };
 
 }  // namespace
 
 TEST_CASE_METHOD(OneThreadWorld, "with one thread, segments of no use go back before the pool grows") {
+  driver.end_work_when_watched();
   CHECK(releases_before_growing());
 }
 
 TEST_CASE_METHOD(OneThreadWorld, "growing does not wait while a second thread makes its first submission") {
+  driver.ordered_frees = true;
+  driver.end_work_when_watched();
   const Submitting other;
   CHECK_FALSE(releases_before_growing());
 }
@@ -213,6 +231,17 @@ TEST_CASE_METHOD(OneThreadWorld,
 TEST_CASE_METHOD(OneThreadWorld, "growing does not wait for what may have been submitted unseen") {
   memory.order().distrust("a test");
   CHECK_FALSE(releases_before_growing());
+}
+
+TEST_CASE_METHOD(OneThreadWorld, "no work is made to wait for what growing recorded to wait for itself") {
+  const driver::Address small = allocate(4 * kKiB);
+  work(kS);
+  free(small);
+  const uint64_t records = driver.records;
+  const order::Epoch reachable = time().reachable();
+  CHECK_FALSE(releases_before_growing());
+  CHECK(driver.records == records + 1);
+  CHECK(time().reachable() == reachable);
 }
 
 // ---- Memory that nobody needs.

@@ -142,6 +142,17 @@ TEST_CASE_METHOD(CrowdedWorld, "a whole block that went back just after the driv
   CHECK(driver.refusals == 1);
 }
 
+TEST_CASE_METHOD(CrowdedWorld, "memory that went back just after a call was refused is seen, once") {
+  using enum allocator::Effort;
+  memory.make_room(0, kAll);
+  free(allocate(kBlock));
+  std::thread([&] { memory.release_everything(); }).join();
+  CHECK(!memory.make_room(0, kDone));
+  CHECK(!memory.make_room(0, kFrees));
+  CHECK(memory.make_room(0, kAll));
+  CHECK(!memory.make_room(0, kAll));
+}
+
 // ---- Nobody waits in vain. Work is pending that is newer than the last free: it may be waiting for this
 // very thread.
 

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "order/submission_gate.hpp"
 #include "pool_world.hpp"
 
 using namespace cupool;
@@ -143,7 +144,7 @@ TEST_CASE_METHOD(PatientWholes, "a free of managed memory in a stream's order wa
   for (uint64_t i = 0; i < 2 * kWithinBudget; ++i) blocks.push_back(allocate_managed(kBlock));
   for (const auto block : blocks) {
     work(kS);
-    CHECK(memory.free(block, memory::Waits::kNever) == Freed::kDone);
+    CHECK(memory.free_on(block, reinterpret_cast<driver::Stream>(kS)) == Freed::kDone);
   }
   CHECK(waited == 0);
 }
@@ -166,7 +167,7 @@ TEST_CASE_METHOD(WholeWorld,
 TEST_CASE_METHOD(WholeWorld, "a whole block that was freed in a stream's order is not leaned on") {
   const auto address = allocate(kMiB);
   work(kS);
-  CHECK(memory.free(address, memory::Waits::kNever) == Freed::kDone);
+  CHECK(memory.free_on(address, reinterpret_cast<driver::Stream>(kS)) == Freed::kDone);
   CHECK(allocate(kMiB) != address);
   driver.finish();
   CHECK(allocate(kMiB) == address);
@@ -232,6 +233,17 @@ TEST_CASE_METHOD(WholeWorld, "a query of free memory does not wait for work unde
   time().wait_for_all();
   memory.release_idle_managed(context);
   CHECK(managed.reserved == 64 * kMiB);
+}
+
+TEST_CASE_METHOD(WholeWorld,
+                 "a query of free memory does not wait for work that another thread submits meanwhile") {
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
+  for (const auto block : blocks) free(block);
+  std::thread([&] { const order::SubmissionGate::Pass prepared; }).join();
+  const order::SubmissionGate::Pass submitting;
+  memory.release_idle_managed(context);
+  CHECK(managed.releases == 0);
 }
 
 TEST_CASE_METHOD(WholeWorld, "the whole blocks of a context end with it") {

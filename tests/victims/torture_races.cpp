@@ -201,14 +201,39 @@ void renamed(victim::Device& device) {
   }
 }
 
+// Frees memory in the order of a stream, by one of another context that waits for it: the block can have no
+// event of its own there.
+class Elsewhere {
+ public:
+  Elsewhere() {
+    CUdevice device = 0;
+    VICTIM_CHECK(cuCtxGetDevice(&device));
+    VICTIM_CHECK(cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING));
+    VICTIM_CHECK(cuCtxCreate(&context_, nullptr, 0, device));
+    stream_ = make_stream();
+    VICTIM_CHECK(cuCtxPopCurrent(nullptr));
+  }
+  void free(CUdeviceptr p, CUstream stream) const {
+    VICTIM_CHECK(cuEventRecord(event_, stream));
+    VICTIM_CHECK(cuStreamWaitEvent(stream_, event_, 0));
+    VICTIM_CHECK(cuMemFreeAsync(p, stream_));
+  }
+
+ private:
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  CUevent event_ = nullptr;
+};
+
 // A stream-ordered free waits for nothing, and what is given next must not wait for another stream's work.
 void ordered(victim::Device& device) {
   CUstream const one = make_stream();
   CUstream const other = make_stream();
+  const Elsewhere elsewhere;
   CUdeviceptr p = device.alloc(kBytes);
   device.fill(p, kBytes, 1, one);
   device.spin(30000, other);
-  VICTIM_CHECK(cuMemFreeAsync(p, one));
+  elsewhere.free(p, one);
   p = device.alloc(kBytes);
   device.fill(p, kBytes, 2, one);
   device.check(p, kBytes, 2, one);
@@ -280,9 +305,10 @@ class Turnstile {
 void wait(victim::Device& device) {
   CUstream const one = make_stream();
   CUstream const other = make_stream();
+  const Elsewhere elsewhere;
   CUdeviceptr p = device.alloc(kBytes);
   device.fill(p, kBytes, 1, one);
-  VICTIM_CHECK(cuMemFreeAsync(p, one));
+  elsewhere.free(p, one);
   p = device.alloc(kBytes);
   Turnstile turnstile;
   VICTIM_CHECK(cuLaunchHostFunc(one, &Turnstile::stand, &turnstile));
@@ -293,7 +319,7 @@ void wait(victim::Device& device) {
   turnstile.wait_until_reached();
   device.spin(30000, one);
   device.fill(p, kBytes, 2, one);
-  VICTIM_CHECK(cuMemFreeAsync(p, one));
+  elsewhere.free(p, one);
   turnstile.open();
   waiter.join();
   p = device.alloc(kBytes);

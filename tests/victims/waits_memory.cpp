@@ -1,6 +1,7 @@
 // Cases of `waits`: a stream or a kernel waits, and meanwhile the program asks for memory, gives none back,
 // and asks for nothing that the driver would wait in.
 #include <cstring>
+#include <mutex>
 
 #include "waits.hpp"
 
@@ -279,6 +280,64 @@ int managed(size_t bytes, bool old) {
   return d.finish();
 }
 
+// A kernel waits for the host, which takes and frees more than half of the device again and again: in the
+// order of another stream, which it waits for.
+int freed_on_stream() {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream(), s2 = d.stream();
+  const size_t part = sixteenth();
+  d.await(word.address(), 1, s1);
+  for (unsigned i = 0; i < 4; ++i) {
+    const CUdeviceptr p = d.alloc(part * 9);
+    d.use(p, kMiB, 20 + i, s2);
+    MUST(cuMemFreeAsync(p, s2));
+    MUST(cuStreamSynchronize(s2));
+  }
+  word.set(1);
+  return d.finish();
+}
+
+// Memory that was freed is asked for while a stream captures.
+int capture_room() {
+  MUST(cuInit(0));
+  const Device d;
+  const CUstream s1 = d.stream(), s2 = d.stream();
+  const size_t part = sixteenth();
+  const std::vector<CUdeviceptr> blocks = take(d, 12, part, s1);
+  for (const CUdeviceptr p : blocks) d.free(p);
+  MUST(cuStreamBeginCapture(s2, CU_STREAM_CAPTURE_MODE_RELAXED));
+  const CUdeviceptr p = d.alloc(part * 10);
+  d.use(p, kMiB, 30, s2);
+  CUgraph graph = nullptr;
+  MUST(cuStreamEndCapture(s2, &graph));
+  CUgraphExec exec = nullptr;
+  MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  MUST(cuGraphLaunch(exec, s2));
+  return d.finish();
+}
+
+// A host function takes a lock. The program takes it as well, after a free that waits for the function, and
+// asks for more memory than was freed.
+int growth_under_lock() {
+  MUST(cuInit(0));
+  const Device d;
+  static std::mutex lock;
+  const CUstream s1 = d.stream();
+  const CUdeviceptr p = d.alloc(64 * kMiB);
+  d.use(p, kMiB, 31, s1);
+  d.spin(kLongNs, s1);
+  MUST(cuLaunchHostFunc(
+      s1, [](void*) { const std::lock_guard<std::mutex> hold(lock); }, nullptr));
+  d.free(p);
+  {
+    const std::lock_guard<std::mutex> hold(lock);
+    d.alloc(200 * kMiB);
+  }
+  return d.finish();
+}
+
 }  // namespace
 
 Cases memory_cases() {
@@ -304,6 +363,9 @@ Cases memory_cases() {
   cases.push_back({"full-100K", [] { return full(100 * kKiB); }});
   cases.push_back({"full-2M", [] { return full(2 * kMiB); }});
   cases.push_back({"full-then-large", full_then_large});
+  cases.push_back({"freed-on-stream", freed_on_stream});
+  cases.push_back({"capture-room", capture_room});
+  cases.push_back({"growth-under-lock", growth_under_lock});
   cases.push_back({"destroy", [] { return destroyed(false); }});
   cases.push_back({"destroy-reused", [] { return destroyed(true); }});
   cases.push_back({"mem-get-info", get_info});

@@ -130,6 +130,35 @@ int two_contexts() {
   return b.finish() + a.finish() != 0 ? 1 : 0;
 }
 
+// In one context most of the device is free again, a little was freed after that, and a kernel waits for the
+// host; which asks for most of the device in another context before it answers.
+int two_contexts_full() {
+  MUST(cuInit(0));
+  const Device a;
+  const Word word;
+  const CUstream s1 = a.stream();
+  const Device b(0, true);
+  const CUstream s2 = b.stream();
+  a.enter();
+  size_t room = 0;
+  MUST(cuMemGetInfo(&room, nullptr));
+  const size_t part = room / 10 / (2 * kMiB) * (2 * kMiB);
+  std::vector<CUdeviceptr> blocks;
+  for (int i = 0; i < 7; ++i) {
+    blocks.push_back(a.alloc(part));
+    a.use(blocks.back(), kMiB, 50, s1);
+  }
+  for (const CUdeviceptr p : blocks) a.free(p);
+  a.live_and_die(100 * kKiB, {s1});
+  a.await(word.address(), 1, s1);
+  b.enter();
+  const CUdeviceptr p = b.alloc(6 * part);
+  b.use(p, kMiB, 51, s2);
+  MUST(cuStreamSynchronize(s2));
+  word.set(1);
+  return b.finish() + a.finish() != 0 ? 1 : 0;
+}
+
 // One process for several devices, as with NCCL: device 0 waits for device 1, which allocates first.
 int two_devices(bool peers) {
   MUST(cuInit(0));
@@ -175,6 +204,7 @@ Cases thread_cases() {
           {"threads-free", [] { return free_waits(false); }},
           {"threads-free-kernel", [] { return free_waits(true); }},
           {"two-contexts", two_contexts},
+          {"two-contexts-full", two_contexts_full},
           {"two-devices", [] { return two_devices(false); }},
           {"two-devices-peers", [] { return two_devices(true); }}};
 }

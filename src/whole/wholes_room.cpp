@@ -1,0 +1,281 @@
+// How whole blocks make room: which idle ones go back to the driver, when, and how the driver is asked again.
+// A block leaves the table before it is released, and returns to it if the driver refuses; meanwhile a call
+// in flight keeps its context, and so its account, alive.
+#include <sched.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "order/idle_moment.hpp"
+#include "stats/counters.hpp"
+#include "whole/wholes.hpp"
+
+namespace cupool::whole {
+
+using driver::kSuccess;
+using stats::DeviceCounter;
+using upstream::InFlight;
+
+// Managed memory may exceed the device's.
+bool Wholes::may_take(driver::Context context, uint64_t bytes) {
+  Guard hold(lock_);
+  const auto found = accounts_.find(context);
+  if (found == accounts_.end() || is_host_visible()) return found != accounts_.end();
+  const Account& account = found->second;
+  const uint64_t most = std::min(account.upstream.limit(), account.device_bytes);
+  if (bytes > most) return false;
+  uint64_t taken = 0;
+  for (const auto& [one, other] : accounts_) {
+    if (other.upstream.device() == account.upstream.device()) taken += other.reserved - other.idle;
+  }
+  return taken <= most - bytes;
+}
+
+// Whether a release may be enough. The driver refuses at once what it does not have: then nobody waits for
+// one.
+bool Wholes::may_have(const Account& account, uint64_t bytes) {
+  const int device = account.upstream.device();
+  const uint64_t idle = idle_bytes({.device = device});
+  // Asked first: what is refused meanwhile is booked no more.
+  if (is_on_device() && !upstream::Limit::is_asking(device) && account.upstream.excess(bytes) > idle)
+    return false;
+  const uint64_t most = most_idle(device, bytes);
+  const uint64_t needed = bytes > kMiB ? round_up(bytes, kDriverStep) : bytes;
+  return idle == 0 || most >= needed || source_.might_give(device, needed - most);
+}
+
+bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
+  const int device = account.upstream.device();
+  const uint64_t excess = account.upstream.excess(bytes);
+  Choice choice;
+  if (!is_host_visible()) choice.device = device;
+  if (excess != 0) {
+    const uint64_t idle = idle_bytes(choice);
+    choice.keep = idle - std::min(idle, excess);
+  }
+  Choice done = choice;
+  done.only_done = true;
+  look(done, allocator::Effort::kDone);
+  uint64_t released = release(done);
+  if (released == 0) {
+    look(done, allocator::Effort::kFrees);
+    released = release(done);
+  }
+  if (released == 0) release(choice);
+  in_flight_.wait_for_releases(is_host_visible() ? driver::kEveryDevice : device);
+  // Another thread's request is booked already, but the driver may still refuse it.
+  const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
+  while (others_ask && upstream::Limit::is_asking(device)) sched_yield();
+  return others_ask || gone_.load(std::memory_order_acquire) != seen ||
+         idle_bytes({.device = choice.device}) != 0;
+}
+
+driver::Context Wholes::context_of_oldest(const Choice& choice, int* device) {
+  Guard hold(lock_);
+  if (idle_bytes_locked(choice) <= choice.keep) return nullptr;
+  driver::Context oldest = nullptr;
+  uint64_t age = ~uint64_t{0};
+  for (const auto& [context, account] : accounts_) {
+    if (!choice.covers(context, account) || account.by_age.empty() || account.by_age.begin()->first >= age)
+      continue;
+    // What lies in a context that has failed, or ends, must not stand before all others.
+    if (in_flight_.is_off(context)) continue;
+    if (choice.only_idle != nullptr && choice.only_idle->only_quiet && !account.order.was_quiet()) continue;
+    if (choice.only_done && !is_done(table_.find(account.by_age.begin()->second)->second)) continue;
+    age = account.by_age.begin()->first;
+    oldest = context;
+    *device = account.upstream.device();
+  }
+  return oldest;
+}
+
+// pre: `choice` names one context.
+bool Wholes::remove_oldest(const Choice& choice, uint64_t newest, Address* start, Whole* out) {
+  Guard hold(lock_);
+  const auto found = accounts_.find(choice.context);
+  if (found == accounts_.end() || found->second.by_age.empty()) return false;
+  const Account& account = found->second;
+  const Address oldest = account.by_age.begin()->second;
+  const Whole& whole = table_[oldest];
+  const bool is_needed =
+      choice.only_idle != nullptr && now_ms() - whole.idle_since < choice.only_idle->for_ms;
+  if (is_needed || whole.age > newest || (choice.only_done && !is_done(whole))) return false;
+  *start = oldest;
+  *out = whole;
+  remove_idle(oldest, whole);
+  table_.erase(oldest);
+  return true;
+}
+
+uint64_t Wholes::release(const Choice& choice) {
+  uint64_t released = 0;
+  uint64_t newest = 0;
+  // The driver's free would break a capture: the gate holds captures back until it is done.
+  if ((choice.only_done && !is_on_device()) || !order_.gate().enter()) return 0;
+  {
+    Guard hold(lock_);
+    newest = ages_;
+  }
+  int device = allocator::kEveryDevice;
+  const uint64_t enough = choice.only_idle != nullptr ? choice.only_idle->enough : ~uint64_t{0};
+  while (released < enough) {
+    const driver::Context context = context_of_oldest(choice, &device);
+    if (context == nullptr) break;
+    const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease, device);
+    if (!call.is_open()) continue;
+    // A block that is not ready would wait for work, which only a free may do.
+    std::optional<order::IdleMoment> moment;
+    if (choice.only_idle != nullptr) {
+      order::Timeline* const order = order_.find(context);
+      if (order == nullptr) break;
+      moment.emplace(*order, choice.only_idle->on_own_thread);
+      if (!moment->has_come()) break;
+    }
+    Choice oldest = choice;
+    oldest.context = context;
+    Address start = 0;
+    Whole whole;
+    if (!remove_oldest(oldest, newest, &start, &whole)) break;
+    // A refused block is put back as the newest, so each is tried once.
+    if (!give_back(start, whole, choice.only_done ? Call::kAtOnce : Call::kWait)) continue;
+    if (stats::ThreadTally* const tally = whole.account->tally) {
+      if (choice.only_idle != nullptr) tally->device().count(DeviceCounter::decays);
+      if (choice.only_idle == nullptr && released == 0) tally->device().count(DeviceCounter::trims);
+    }
+    released += whole.bytes;
+  }
+  order_.gate().leave();
+  return released;
+}
+
+// take() never finds a tainted block.
+bool Wholes::give_back(Address start, const Whole& whole, Call call) {
+  Account& account = *whole.account;
+  bool gone = false;
+  if (call == Call::kWait) gone = account.upstream.release(account.order, start, whole.bytes);
+  // (Nobody has asked a driver what a free in stream order does to exported memory.)
+  if (call == Call::kAtOnce && whole.mark.taints == 0)
+    gone = account.upstream.release_done(account.order, start, whole.bytes);
+  Guard hold(lock_);
+  if (gone) {
+    account.reserved -= whole.bytes;
+    gone_.fetch_add(1, std::memory_order_release);
+  } else {
+    Whole& kept = table_[start] = whole;
+    kept.age = ++ages_;
+    add_idle(start, kept);
+  }
+  return gone;
+}
+
+bool Wholes::take_out(Address start, Whole* out) {
+  Guard hold(lock_);
+  const auto found = table_.find(start);
+  if (found == table_.end() || found->second.asked == 0) return false;
+  *out = found->second;
+  table_.erase(found);
+  return true;
+}
+
+void Wholes::end_free_by(Address start, const Whole& whole, bool is_gone) {
+  Guard hold(lock_);
+  if (!is_gone) {
+    table_[start] = whole;
+    return;
+  }
+  Account& account = *whole.account;
+  account.reserved -= whole.bytes;
+  account.upstream.forget(whole.bytes);
+  if (account.tally != nullptr) {
+    account.tally->take_back(whole.asked, whole.bytes);
+  } else {
+    stats::count(stats::Counter::managed_frees);
+  }
+}
+
+uint64_t Wholes::release_of(driver::Context context, uint64_t keep) {
+  return release({.context = context, .keep = keep});
+}
+
+uint64_t Wholes::release_idle_of(driver::Context context, uint64_t keep) {
+  const allocator::Idle idle;
+  return release({.context = context, .keep = keep, .only_idle = &idle});
+}
+
+void Wholes::look(const Choice& choice, allocator::Effort effort) {
+  if (!is_on_device() || order_.is_capturing()) return;
+  for (const driver::Context context : contexts_of(choice)) {
+    const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+    order::Timeline* const order = call.is_open() ? order_.find(context) : nullptr;
+    // A free that gives nothing back may wait for this very call.
+    if (order == nullptr || idle_bytes({.context = context}) == 0) continue;
+    order->advance();
+    if (effort != allocator::Effort::kDone) order->wait_for_frees();
+  }
+}
+
+// What spilled makes no room on a device. (Managed memory may.)
+uint64_t Wholes::release_everything(int device, allocator::Effort effort) {
+  if (!is_on_device() && !is_host_visible()) return 0;
+  const Choice done{.device = device, .only_done = true};
+  look(done, effort);
+  const uint64_t released = release(done);
+  return effort == allocator::Effort::kAll ? released + release({.device = device}) : released;
+}
+
+uint64_t Wholes::most_releasable(int device, uint64_t wanted) {
+  return is_on_device() || is_host_visible() ? most_idle(device, wanted) : 0;
+}
+
+// The driver takes device memory in steps of 2 MiB. Blocks of up to 1 MiB share them, so a larger one gains
+// only by steps on which nothing lives.
+uint64_t Wholes::most_idle(int device, uint64_t wanted) {
+  const Choice choice{.device = device};
+  Guard hold(lock_);
+  uint64_t bytes = 0;
+  if (wanted <= kMiB || !is_on_device()) {
+    for (const auto& [context, account] : accounts_) {
+      if (choice.covers(context, account)) bytes += account.idle + kDriverStep * account.by_age.size();
+    }
+    return bytes;
+  }
+  Address end = 0;  // of the steps that were looked at, and whether the last of them counted
+  bool is_counted = false;
+  for (const auto& [start, whole] : table_) {
+    const bool is_idle = whole.asked == 0 && choice.covers(whole.context, *whole.account);
+    if (start < end && is_counted && !is_idle) {
+      bytes -= kDriverStep;
+      is_counted = false;
+    }
+    const Address from = std::max(end, start / kDriverStep * kDriverStep);
+    const Address to = round_up(start + whole.bytes, kDriverStep);
+    if (to <= from) continue;
+    if (is_idle) bytes += to - from;
+    is_counted = is_idle;
+    end = to;
+  }
+  return bytes;
+}
+
+std::vector<driver::Context> Wholes::contexts_of(const Choice& choice) {
+  std::vector<driver::Context> all;
+  Guard hold(lock_);
+  for (const auto& [context, account] : accounts_) {
+    if (choice.covers(context, account)) all.push_back(context);
+  }
+  return all;
+}
+
+uint64_t Wholes::trim(uint64_t keep) {
+  uint64_t released = 0;
+  for (const driver::Context context : contexts_of({})) released += release_of(context, keep);
+  return released;
+}
+
+// Where a device is named, its memory is wanted.
+uint64_t Wholes::release_idle(const allocator::Idle& which) {
+  if (which.device != allocator::kEveryDevice && !is_on_device() && !is_host_visible()) return 0;
+  return release({.device = which.device, .only_idle = &which});
+}
+
+}  // namespace cupool::whole
