@@ -441,12 +441,13 @@ bool Timeline::wait_for(Epoch epoch, Kind kind, uint64_t most_ns) {
   return over;
 }
 
+Epoch Timeline::newest_leant_on() {
+  Guard hold(lock_);
+  return std::max(ordered(), newest_leant_on_locked());
+}
+
 bool Timeline::settle() {
-  Epoch newest = ordered();
-  {
-    Guard hold(lock_);
-    newest = std::max(newest, newest_leant_on_locked());
-  }
+  const Epoch newest = newest_leant_on();
   return newest <= completed_.load(std::memory_order_acquire) || !kLeaves || wait_for(newest);
 }
 

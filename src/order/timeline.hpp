@@ -160,6 +160,9 @@ class Timeline {
   // Waits on the host until the work of all epochs up to one that a free has sealed is done. False during a
   // capture or after an error.
   bool wait_for(Epoch epoch);
+  // The highest stamp that hand-outs so far lean on: the old work of a block that is held now is done with
+  // it.
+  Epoch newest_leant_on();
   // Before a block leaves the process or stream order: its old work is done when this returns.
   bool settle();
   // The same for all that frees have sealed: the driver's frees would have waited for it.

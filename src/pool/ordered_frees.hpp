@@ -1,7 +1,8 @@
 // Blocks that were freed in stream order (cuMemFreeAsync) and whose stream has not come to the free yet. Such
 // a free says nothing of other streams, and the driver waits for none of them: so each block has an event of
-// its own, on its stream, and goes back to the pool when that is done, as memory without any work. Under
-// `lock_`, which is held across queries, never across a record: that may wait for room in the stream's queue.
+// its own, on its stream, and goes back to the pool when that is done, without any work of its last life.
+// Under `lock_`, which is held across queries, never across a record: that may wait for room in the stream's
+// queue.
 #pragma once
 
 #include <algorithm>

@@ -92,19 +92,22 @@ bool Pool::is_above_budget(uint64_t bytes) {
   return unfinished_.fetch_add(bytes, std::memory_order_relaxed) + bytes > settings_.many_budget;
 }
 
-// Where the stream can have no event, as one of another context, the block waits for all work so far.
+// The stream may not have waited for the work of the block's former lives, for it may have been given none on
+// the block: so that counts on. Where the stream can have no event, as one of another context, the block
+// waits for all work so far.
 void Pool::take_back_on(driver::Stream stream, unsigned size_class, Entry entry) {
   {
     Guard hold(marks_lock_);
     marks_.erase(entry.address);
   }
-  entry.stamp = order().open();
+  entry.stamp = order().newest_leant_on();
   driver::Driver& driver = upstream_.driver();
   if (!order().is_idle() && !driver.may_be_capturing() && order().gate().enter()) {
     const bool waits = ordered_frees_.put(driver, context(), stream, size_class, entry);
     order().gate().leave();
     if (waits) return;
   }
+  entry.stamp = order().open();
   give_blocks(size_class, &entry, 1);
   if (!order().is_idle()) order().seal_for_completion();
 }
@@ -112,10 +115,8 @@ void Pool::take_back_on(driver::Stream stream, unsigned size_class, Entry entry)
 void Pool::give_reached(size_t most) {
   driver::Driver& driver = upstream_.driver();
   if (!ordered_frees_.any() || driver.may_be_capturing() || !order().gate().enter()) return;
-  ordered_frees_.take_reached(driver, most, [&](unsigned size_class, Entry entry) {
-    entry.stamp = 0;
-    give_blocks(size_class, &entry, 1);
-  });
+  ordered_frees_.take_reached(
+      driver, most, [&](unsigned size_class, const Entry& entry) { give_blocks(size_class, &entry, 1); });
   order().gate().leave();
 }
 

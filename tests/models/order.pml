@@ -21,7 +21,7 @@
  *   WITH_WAITS         the program waits for its context or for one stream (WAITS times)
  *   WITH_FAILURES      waits of the program and records of ours may fail
  *   WITH_ORDERED_FREE  a free may be ordered by a stream: the driver waits for nothing in it
- *   WITH_RELEASE       an allocation may give segments back, and the driver waits for all work in that (once)
+ *   WITH_RELEASE       an allocation may give segments back once nothing is pending
  *   WITH_DESTROY       lane DESTROY_LANE is destroyed once and a new stream gets its handle
  *   WITH_OVERLAP       programmatic launches
  *   WITH_PASS          a thread may hand its block to the other one
@@ -536,28 +536,52 @@ inline allocate() {
 }
 
 #ifdef WITH_RELEASE
-/* Whole segments go back to the driver, which waits for all work in that. */
+/* Whole segments go back to the driver while nothing is pending, for it waits for all work in that. Before, what the last
+   free would have waited for is waited for, under a seal of its own; the code gives up after a while, so here it may at any
+   time. */
+inline await_before_release(pending) {
+  d_step {
+    awaited[ME] = pending;
+#if P2
+    assert((awaited[ME] & ~MAY_WAIT_FOR) == 0)
+#endif
+  }
+}
+
 inline release_for_growth() {
-  ok = idle;
 #ifndef EXACT
 #ifdef WITHOUT_JUST_FREED
-  ok = true;
+  ok = !idle;
 #else
-  ok = ok || just_freed[ME];
-#endif
+  ok = !idle && just_freed[ME];
 #endif
   if
-  :: ok ->
-    d_step {
-      ok = false;
-      awaited[ME] = alive;
-#if P2
-      assert((alive & ~MAY_WAIT_FOR) == 0)
-#endif
-    }
-    awaited[ME] == 0
+  :: ok && open <= EPOCHS ->
+    lock();
+    if
+    :: open <= EPOCHS -> seal(e, FOR_COMPLETION, false); e = open - 1
+    :: else
+    fi;
+    unlock();
+    if
+    :: e != 0 && kind[e] == FOR_COMPLETION ->
+      await_before_release(event[e]);
+      if
+      :: awaited[ME] == 0 -> lock(); d_step { complete(e) } unlock()
+      :: true -> awaited[ME] = 0
+      fi
+    :: else
+    fi;
+    e = 0
   :: else
-  fi
+  fi;
+#endif
+  ok = idle;
+  if
+  :: ok -> await_before_release(alive); awaited[ME] == 0
+  :: else
+  fi;
+  ok = false
 }
 #endif
 

@@ -327,6 +327,24 @@ TEST_CASE_METHOD(PoolWorld,
   CHECK(driver.waits == 0);
 }
 
+TEST_CASE_METHOD(PoolWorld, "nor does it go back to the driver before the work of its former life is done") {
+  driver.ordered_frees = true;
+  driver.done_at_once = false;
+  const auto former = allocate(200 * kMiB);
+  work(kS);
+  free(former);
+  REQUIRE(allocate(200 * kMiB) == former);
+  // The new owner has given it no work, and its stream has waited for nothing.
+  const auto stream = reinterpret_cast<driver::Stream>(kT);
+  REQUIRE(memory.free_on(former, stream) == memory::Freed::kDone);
+  driver.finish_on(stream);
+  pool().empty_thread_caches();
+  CHECK(pool().release_done() == 0);
+  driver.finish();
+  time().advance();
+  CHECK(pool().release_done() != 0);
+}
+
 TEST_CASE_METHOD(PoolWorld, "without context events an allocation never waits, a free does when one is due") {
   driver.context_events = false;
   driver.capacity = 64 * kGiB;
