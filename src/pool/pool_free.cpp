@@ -100,7 +100,7 @@ void Pool::take_back_on(driver::Stream stream, unsigned size_class, Entry entry)
     Guard hold(marks_lock_);
     marks_.erase(entry.address);
   }
-  entry.stamp = order().newest_leant_on();
+  entry.stamp = order::kFormer ? order().newest_leant_on() : 0;
   driver::Driver& driver = upstream_.driver();
   if (!order().is_idle() && !driver.may_be_capturing() && order().gate().enter()) {
     const bool waits = ordered_frees_.put(driver, context(), stream, size_class, entry);

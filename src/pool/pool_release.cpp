@@ -138,6 +138,7 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
 }
 
 uint64_t Pool::release_done() {
+  give_reached();
   uint64_t released = release_tainted(false) + release_chunks({});
   const bool may_go = ranges_.has_driver_segments() && releasable_bytes() != 0;
   const Release release(*this);

@@ -208,6 +208,7 @@ def fault_jobs(first, count):
 # What a case needs besides: memory that is not simply new, and a judge who counts a thread's own frees only.
 SCENES = {"moved": {"CUPOOL_SEGMENTS": "mapped"},
           "given_back": {"CUPOOL_SIM_MEMORY": "64M"},
+          "unused": {"CUPOOL_SIM_MEMORY": "64M"},
           "others": {"CUPOOL_STREAMS": "exact", "CUPOOL_MANY_BUDGET": "0", "CUPOOL_SIM_WAITS": "exact"}}
 
 

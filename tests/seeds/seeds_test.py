@@ -36,7 +36,7 @@ class Seeds(harness.TestCase):
 
     def test_the_oracle_stays_silent_where_each_rule_matters(self):
         for scene in ("streams", "destroyed", "waited", "older", "threads", "wait", "ordered", "others", "moved", "given_back",
-                      "graphs"):
+                      "unused", "graphs"):
             self.expect_none(runs.scene_jobs(scene, fewer(SCENE_SEEDS), ""))
 
     def test_seeded_runs_without_the_fence_are_caught(self):
@@ -92,6 +92,9 @@ class Seeds(harness.TestCase):
 
     def test_a_segment_that_goes_back_before_its_old_work_is_over_is_caught(self):
         self.expect_caught(runs.scene_jobs("given_back", SCENE_SEEDS, "done_goes"))
+
+    def test_a_free_in_the_order_of_a_stream_that_forgets_the_blocks_former_life_is_caught(self):
+        self.expect_caught(runs.scene_jobs("unused", SCENE_SEEDS, "former"))
 
     def test_a_wait_made_while_another_thread_launches_a_graph_there_is_caught(self):
         self.expect_caught(runs.scene_jobs("graphs", SCENE_SEEDS, "graphs_apart"))

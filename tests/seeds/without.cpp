@@ -24,6 +24,7 @@ bool kLeaves = true;
 bool kMoves = true;
 bool kLeft = true;
 bool kDoneGoes = true;
+bool kFormer = true;
 bool kGraphsApart = true;
 
 namespace {
@@ -48,6 +49,7 @@ constexpr Rule kRules[] = {{"fence", &kFence},
                            {"moves", &kMoves},
                            {"left", &kLeft},
                            {"done_goes", &kDoneGoes},
+                           {"former", &kFormer},
                            {"graphs_apart", &kGraphsApart}};
 
 [[gnu::constructor]] void take_one_out() {

@@ -1,7 +1,7 @@
 // Victim: short programs, each valid, each the one case that a rule of order/ is there for. The oracle
 // judges: what runs when does not matter, only what is ordered. Usage: torture_races
-// streams|destroyed|waited|older|both|renamed|moved|given_back|threads|wait|ordered|others|graphs [ROUNDS of
-// graphs]
+// streams|destroyed|waited|older|both|renamed|moved|given_back|unused|threads|wait|ordered|others|graphs
+// [ROUNDS of graphs]
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -201,8 +201,8 @@ void renamed(victim::Device& device) {
   }
 }
 
-// Frees memory in the order of a stream, by one of another context that waits for it: the block can have no
-// event of its own there.
+// Another context. Frees memory in the order of a stream, by one of its own that waits for it: the block can
+// have no event of its own there.
 class Elsewhere {
  public:
   Elsewhere() {
@@ -217,6 +217,16 @@ class Elsewhere {
     VICTIM_CHECK(cuEventRecord(event_, stream));
     VICTIM_CHECK(cuStreamWaitEvent(stream_, event_, 0));
     VICTIM_CHECK(cuMemFreeAsync(p, stream_));
+  }
+  // Writes into new memory of the other context.
+  void use(size_t bytes) const {
+    CUdeviceptr p = 0;
+    VICTIM_CHECK(cuCtxPushCurrent(context_));
+    VICTIM_CHECK(cuMemAlloc(&p, bytes));
+    VICTIM_CHECK(cuMemsetD8Async(p, 0xff, bytes, stream_));
+    VICTIM_CHECK(cuStreamSynchronize(stream_));
+    VICTIM_CHECK(cuMemFree(p));
+    VICTIM_CHECK(cuCtxPopCurrent(nullptr));
   }
 
  private:
@@ -239,6 +249,25 @@ void ordered(victim::Device& device) {
   device.check(p, kBytes, 2, one);
   VICTIM_CHECK(cuCtxSynchronize());
   device.free(p);
+}
+
+// On a full device, memory that was taken again and freed in the order of a stream that never used it goes
+// back for another context.
+void unused(victim::Device& device) {
+  CUstream const one = make_stream();
+  CUstream const other = make_stream();
+  const Elsewhere elsewhere;
+  for (unsigned value = 1; value < 5; ++value) {
+    CUdeviceptr p = device.alloc(2 * kBytes);
+    device.spin(30000, one);
+    device.fill(p, 2 * kBytes, value, one);
+    device.free(p);
+    p = device.alloc(2 * kBytes);
+    VICTIM_CHECK(cuMemFreeAsync(p, other));
+    VICTIM_CHECK(cuStreamSynchronize(other));
+    elsewhere.use(2 * kBytes);
+    VICTIM_CHECK(cuCtxSynchronize());
+  }
 }
 
 // One thread frees with work queued, another one asks for memory without having freed anything.
@@ -378,10 +407,10 @@ int main(int argc, char** argv) {
     void (*play)(victim::Device&);
   };
   constexpr Scene kScenes[] = {
-      {"streams", streams}, {"destroyed", destroyed}, {"waited", waited},   {"older", older},
-      {"both", both},       {"renamed", renamed},     {"moved", moved},     {"given_back", given_back},
-      {"threads", threads}, {"wait", wait},           {"ordered", ordered}, {"others", others},
-      {"graphs", graphs}};
+      {"streams", streams}, {"destroyed", destroyed}, {"waited", waited}, {"older", older},
+      {"both", both},       {"renamed", renamed},     {"moved", moved},   {"given_back", given_back},
+      {"unused", unused},   {"threads", threads},     {"wait", wait},     {"ordered", ordered},
+      {"others", others},   {"graphs", graphs}};
   if (argc == 3) graph_rounds = static_cast<unsigned>(std::atoi(argv[2]));
   for (const Scene& scene : kScenes) {
     if (argc < 2 || std::strcmp(argv[1], scene.name) != 0) continue;
