@@ -99,7 +99,7 @@ SETS = {
 
 # What the pool asks of the driver, with answers that a driver may give. The program sees some of them itself.
 FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999), ("cuCtxWaitEvent", 999), ("cuStreamWaitEvent", 999),
-          ("cuEventQuery", 999), ("cuEventCreate", 2), ("cuCtxSynchronize", 999), ("cuEventSynchronize", 999),
+          ("cuEventQuery", 999), ("cuEventCreate", 2), ("cuEventRecord", 999), ("cuCtxSynchronize", 999), ("cuEventSynchronize", 999),
           ("cuCtxGetCurrent", 999), ("cuMemGetInfo_v2", 999), ("cuMemAllocAsync", 2), ("cuLaunchKernel", 2),
           ("cuMemCreate", 2), ("cuMemMap", 2), ("cuMemSetAccess", 999), ("cuMemUnmap", 999), ("cuMemAddressReserve", 2),
           ("cuStreamDestroy_v2", 999), ("cuStreamBeginCapture_v2", 999), ("cuStreamCreate", 999), ("cuGraphLaunch", 999),

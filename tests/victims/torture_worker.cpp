@@ -130,6 +130,8 @@ void Worker::allocate() {
   }
   must(result, "allocation");
   ++world_.tally.allocations;
+  const bool is_plain = !block.pooled && !block.managed;
+  if (is_plain && options.has(kPooled) && one_in(random_, 16)) return free_unused(block);
   live_ += block.bytes;
   blocks_.push_back(block);
   // The driver's own free waits for everything, so fresh memory may be written at once, on any stream or by
@@ -190,6 +192,15 @@ void Worker::free_block(Block& block) {
   settle(block);
   if (block.graph != nullptr) MUST(cuGraphExecDestroy(block.graph));
   block.graph = nullptr;
+}
+
+// In the order of a stream that has nothing to do with it.
+void Worker::free_unused(Block& block) {
+  const Pass held = unsafe();
+  ++world_.tally.frees;
+  const Lease lease = world_.streams.choose(random_);
+  const Pass on_legacy = world_.streams.pass(lease);
+  MUST(lease.pick(world_.api.cuMemFreeAsync)(block.p, lease.stream));
 }
 
 void Worker::free_all() {

@@ -36,6 +36,7 @@ class Worker {
   void relaunch();
   void child();
   void second_context();
+  void free_unused(Block& block);
   void free_all();
 
   // torture_words.cpp
