@@ -193,6 +193,10 @@ void block_returns_on(CUdeviceptr block, CUstream stream) {
   });
 }
 
+void block_has_gone(CUdeviceptr block) {
+  if (config::options().check) history().note_free(block);
+}
+
 void forget_fill_stream(driver::Context context) { fill_streams.forget(context); }
 
 namespace {

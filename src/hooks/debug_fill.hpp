@@ -28,6 +28,8 @@ void block_given(CUdeviceptr block, size_t bytes, First first);
 void block_returns(CUdeviceptr block);
 // The same for a free ordered on `stream`.
 void block_returns_on(CUdeviceptr block, CUstream stream);
+// The driver has freed a block of ours by itself.
+void block_has_gone(CUdeviceptr block);
 // A context ends.
 void forget_fill_stream(driver::Context context);
 // Reports a failed free, under CUPOOL_CHECK, with the stacks of this call and of the earlier ones.

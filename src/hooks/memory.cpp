@@ -6,6 +6,7 @@
 #include "hooks/keeper.hpp"
 #include "hooks/loads.hpp"
 #include "hooks/permission.hpp"
+#include "hooks/relaxed_capture.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
 #include "memory/hot_path.hpp"
@@ -36,16 +37,31 @@ CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, const Ent
   return result;
 }
 
-// Whether this thread may free memory while a stream captures. Asked with a probe allocation: the driver
-// answers as it would for the free, and affects the capture in the same way.
-CUresult ask_capture() {
-  const cupool::Reentry guard;
-  CUdeviceptr probe = 0;
-  const CUresult result = real.cuMemAlloc_v2(&probe, 1);
-  if (result == CUDA_SUCCESS) real.cuMemFree_v2(probe);
+// A free while a stream captures. Whether this thread may is asked with a probe allocation: the driver
+// answers as it would for the free, and affects the capture in the same way. Its free waits for all work of
+// the context, as the program's would: so what is freed before that can be had at once.
+class CaptureProbe {
+ public:
+  CaptureProbe() : answer_(real.cuMemAlloc_v2(&block_, 1)) {}
+  ~CaptureProbe() {
+    if (block_ == 0) return;
+    const cupool::order::CaptureGate::Relaxed relaxed;
+    cupool::order::Timeline* const order = memory.timeline_of(cupool::hooks::current_context());
+    const cupool::order::Epoch epoch = order == nullptr ? 0 : order->begin_wait(cupool::order::Lane::kMany);
+    const bool has_waited = real.cuMemFree_v2(block_) == CUDA_SUCCESS;
+    if (order != nullptr) order->end_wait(epoch, has_waited);
+  }
+  CaptureProbe(const CaptureProbe&) = delete;
+  CaptureProbe& operator=(const CaptureProbe&) = delete;
+
   // A full device does not forbid a free.
-  return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
-}
+  CUresult answer() const { return answer_ == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : answer_; }
+
+ private:
+  const cupool::Reentry guard_;
+  CUdeviceptr block_ = 0;
+  const CUresult answer_;
+};
 
 CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
@@ -76,11 +92,12 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
     if (valid != CUDA_SUCCESS) return valid;
   }
   if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_INVALID_VALUE;
+  const cupool::driver::Context streams = cupool::hooks::owner_of(stream);
   // (The driver refuses managed memory here.)
-  const cupool::order::Timeline* const order = cupool::hooks::find_timeline(stream);
-  const cupool::driver::Status answered =
-      memory.free_whole(pointer, order == nullptr ? nullptr : order->context(),
-                        [&] { return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); }); });
+  const cupool::driver::Status answered = memory.free_whole(
+      pointer, streams, [&] { return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); }); });
+  if (answered == cupool::driver::kSuccess && cupool::hooks::watches_blocks())
+    cupool::hooks::block_has_gone(pointer);
   if (answered != cupool::allocator::kDeclined) return cupool::hooks::to_result(answered);
   if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns_on(pointer, stream);
   cupool::native::NativePool* const native = memory.native();
@@ -91,10 +108,23 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
                  : CUDA_ERROR_INVALID_VALUE;
     });
   }
+  const cupool::Reentry guard;
+  cupool::memory::Held held;
+  const bool is_elsewhere = memory.find(pointer, &held) && held.context != streams;
+  cupool::order::Timeline* const elsewhere = is_elsewhere ? memory.order().of(streams) : nullptr;
+  if (is_elsewhere && elsewhere == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto free = [&] {
+    return answer(memory.free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream), elsewhere));
+  };
+  // While a stream captures, this one does not and may be given a record, unless it is the one that orders
+  // itself with all others.
   CUresult result = CUDA_SUCCESS;
-  {
-    const cupool::Reentry guard;
-    result = answer(memory.free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream)));
+  if (memory.order().is_capturing() && stream != CU_STREAM_LEGACY) {
+    const cupool::hooks::RelaxedCapture allowed;
+    const cupool::order::CaptureGate::Relaxed relaxed;
+    result = free();
+  } else {
+    result = free();
   }
   if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
   return result;
@@ -140,8 +170,8 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
 // Frees while a stream captures, and frees of memory that is not the pool's.
 CUresult free_elsewhere(CUdeviceptr pointer) {
   if (!is_ours(pointer)) return forward(Counter::forwarded_frees, real.cuMemFree_v2, pointer);
-  const CUresult allowed = ask_capture();
-  return allowed == CUDA_SUCCESS ? answer(memory.free(pointer)) : allowed;
+  const CaptureProbe probe;
+  return probe.answer() == CUDA_SUCCESS ? answer(memory.free(pointer)) : probe.answer();
 }
 
 // Fast path miss: the thread cache has no block of this size.

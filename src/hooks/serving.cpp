@@ -91,15 +91,17 @@ order::Lane lane_of_this_thread() {
   return order::lane_of_thread(thread_number);
 }
 
-order::Timeline* find_timeline(CUstream stream) {
-  if (!memory.order().any()) return nullptr;
-  if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
-    return memory.timeline_of(current_context());
+driver::Context owner_of(CUstream stream) {
+  if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return current_context();
   const Reentry guard;
   CUcontext context = nullptr;
   if (cuda::real.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return nullptr;
   if (greens.any()) context = greens.owner(context);
-  return memory.timeline_of(reinterpret_cast<driver::Context>(context));
+  return reinterpret_cast<driver::Context>(context);
+}
+
+order::Timeline* find_timeline(CUstream stream) {
+  return memory.order().any() ? memory.timeline_of(owner_of(stream)) : nullptr;
 }
 
 bool is_capturing(CUstream stream) {

@@ -50,8 +50,10 @@ inline order::Lane lane_of(CUstream stream) {
   return order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
 }
 
-// The timeline for work on a stream whose handle 0 has been resolved. Null: its context has no memory of
-// ours.
+// The context of a stream whose handle 0 has been resolved, with memory of ours or not. Null: it is no
+// stream.
+driver::Context owner_of(CUstream stream);
+// The timeline for work on such a stream. Null: its context has no memory of ours.
 order::Timeline* find_timeline(CUstream stream);
 inline order::Timeline* timeline_of(CUstream stream) {
   if (order::Timeline* const only = memory.order().only()) [[likely]]

@@ -204,8 +204,13 @@ Freed Memory::finish_free(Address address, Unkept why, uint64_t asked) {
   return free_elsewhere(address, Waits::kIfAsked);
 }
 
-Freed Memory::free_on(Address address, driver::Stream stream) {
-  const Freed freed = pools_.free_on(address, stream);
+Freed Memory::free_on(Address address, driver::Stream stream, order::Timeline* elsewhere) {
+  Freed freed = pools_.free_on(address, stream, elsewhere);
+  for (auto& slot : wholes_) {
+    Wholes* const wholes = slot.load(std::memory_order_acquire);
+    if (freed == Freed::kNotOurs && wholes != nullptr && elsewhere != nullptr)
+      freed = wholes->free_after(address, *elsewhere);
+  }
   return freed == Freed::kNotOurs ? free_elsewhere(address, Waits::kNever) : freed;
 }
 

@@ -47,8 +47,9 @@ class Memory {
   Status allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
 
   Freed free(Address address);
-  // A free in stream order, of a block that is not an allocation of the driver's.
-  Freed free_on(Address address, driver::Stream stream);
+  // A free in stream order, if free_whole() has declined it. `elsewhere`: the timeline of the stream's
+  // context, if it is not the block's.
+  Freed free_on(Address address, driver::Stream stream, order::Timeline* elsewhere);
   // An allocation of the driver's: `call` frees it, on a stream of context `streams`. Its answer; kDeclined:
   // it is none, or not that context's.
   template <typename Call>

@@ -1,92 +1,107 @@
 // Blocks that were freed in stream order (cuMemFreeAsync) and whose stream has not come to the free yet. Such
 // a free says nothing of other streams, and the driver waits for none of them: so each block has an event of
-// its own, on its stream, and goes back to the pool when that is done, without any work of its last life.
+// its own, on its stream, and goes back to the pool when that is done, without any work of its last life. A
+// stream of another context can have no event of ours: there the block waits for all work of that context.
 // Under `lock_`, which is held across queries, never across a record: that may wait for room in the stream's
 // queue.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
+#include <deque>
+#include <map>
+#include <vector>
 
+#include "base/host_memory.hpp"
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
+#include "order/timeline.hpp"
 #include "pool/slabs.hpp"
 
 namespace cupool::pool {
 
 class OrderedFrees {
  public:
-  // False: the driver records no such event, or too many blocks wait already.
-  bool put(driver::Driver& driver, driver::Context context, driver::Stream stream, unsigned size_class,
-           const Entry& entry) {
-    const driver::Event event = take_event(driver, context);
-    const bool is_recorded = event != nullptr && driver.record_on(stream, event) == driver::kSuccess;
-    Guard hold(lock_);
-    if (is_recorded && count() < kMost) {
-      waiting_[count()] = {entry, event, size_class};
-      count_.store(count() + 1, std::memory_order_relaxed);
-      return true;
+  struct Waiting {
+    Entry entry;
+    unsigned size_class;
+    driver::Event event;         // null: it waits for an epoch of `elsewhere`
+    order::Timeline* elsewhere;  // of the stream's context, if it is not the block's
+    Epoch epoch;
+  };
+
+  // An event of the block's context; null: the driver has none. pre: no stream captures.
+  driver::Event take_event(driver::Driver& driver, driver::Context context) {
+    if (host::is_short()) return nullptr;
+    {
+      Guard hold(lock_);
+      if (!idle_.empty()) {
+        const driver::Event event = idle_.back();
+        idle_.pop_back();
+        return event;
+      }
     }
-    give_event_locked(event);
-    return false;
+    driver::Event made = nullptr;
+    return driver.create_event(context, &made) == driver::kSuccess ? made : nullptr;
+  }
+  void give_event(driver::Event event) {
+    Guard hold(lock_);
+    idle_.push_back(event);
   }
 
-  bool any() const { return count() != 0; }
-  // Calls `give(size_class, entry)` for the blocks whose streams have come to the free; asks for `most` of
-  // them at most, each time for others. pre: no stream captures.
-  template <typename Give>
-  void take_reached(driver::Driver& driver, size_t most, Give&& give) {
+  // After the record of `event` on the stream.
+  void put(driver::Stream stream, driver::Event event, unsigned size_class, const Entry& entry) {
+    put_last(stream, {entry, size_class, event, nullptr, 0});
+  }
+  // The block is free when the work of these epochs is done.
+  void put_after(order::Timeline& elsewhere, Epoch epoch, unsigned size_class, const Entry& entry) {
+    put_last(&elsewhere, {entry, size_class, nullptr, &elsewhere, epoch});
+  }
+
+  bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
+  // Calls `give(Waiting)` for the blocks whose streams have come to the free. `has_come(Waiting)` is asked
+  // `most` times at most, each time about other streams. pre: no stream captures.
+  template <typename HasCome, typename Give>
+  void take_reached(size_t most, HasCome&& has_come, Give&& give) {
     Guard hold(lock_);
-    for (size_t left = std::min(most, count()); left != 0; --left) {
-      if (next_ >= count()) next_ = 0;
-      Waiting& one = waiting_[next_];
-      if (driver.query(one.event) != driver::kSuccess) {
-        ++next_;
-        continue;
+    auto queue = queues_.upper_bound(last_);
+    for (size_t left = queues_.size(); left != 0 && most != 0; --left) {
+      if (queue == queues_.end()) queue = queues_.begin();
+      last_ = queue->first;
+      std::deque<Waiting>& line = queue->second;
+      while (!line.empty() && most != 0) {
+        --most;
+        const Waiting first = line.front();
+        if (!has_come(first)) break;
+        line.pop_front();
+        count_.fetch_sub(1, std::memory_order_relaxed);
+        if (first.event != nullptr) idle_.push_back(first.event);
+        give(first);
       }
-      give(one.size_class, one.entry);
-      give_event_locked(one.event);
-      one = waiting_[count() - 1];
-      count_.store(count() - 1, std::memory_order_relaxed);
+      queue = line.empty() ? queues_.erase(queue) : std::next(queue);
     }
   }
   // The context is gone, and its events with it.
   void drop_all() {
     Guard hold(lock_);
+    queues_.clear();
+    idle_.clear();
     count_.store(0, std::memory_order_relaxed);
-    idle_count_ = 0;
   }
-
-  static constexpr size_t kMost = 256;
 
  private:
-  struct Waiting {
-    Entry entry;
-    driver::Event event;
-    unsigned size_class;
-  };
-
-  size_t count() const { return count_.load(std::memory_order_relaxed); }
-  driver::Event take_event(driver::Driver& driver, driver::Context context) {
-    {
-      Guard hold(lock_);
-      if (idle_count_ != 0) return idle_[--idle_count_];
-    }
-    driver::Event made = nullptr;
-    return driver.create_event(context, &made) == driver::kSuccess ? made : nullptr;
-  }
-  // (More than fit were made by threads at the same time, and stay unused.)
-  void give_event_locked(driver::Event event) CUPOOL_REQUIRES(lock_) {
-    if (event != nullptr && idle_count_ < kMost) idle_[idle_count_++] = event;
+  void put_last(const void* line, const Waiting& block) {
+    Guard hold(lock_);
+    queues_[line].push_back(block);
+    count_.fetch_add(1, std::memory_order_relaxed);
   }
 
   Lock lock_;
   std::atomic<size_t> count_{0};  // changes under the lock
-  size_t next_ CUPOOL_GUARDED_BY(lock_) = 0;
-  size_t idle_count_ CUPOOL_GUARDED_BY(lock_) = 0;
-  std::array<Waiting, kMost> waiting_ CUPOOL_GUARDED_BY(lock_);
-  std::array<driver::Event, kMost> idle_ CUPOOL_GUARDED_BY(lock_);
+  // For each stream, or each other context, the blocks in the order of their frees. (Two streams that had one
+  // handle after the other share a line: the later one's blocks wait longer.)
+  std::map<const void*, std::deque<Waiting>> queues_ CUPOOL_GUARDED_BY(lock_);
+  const void* last_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // the line that was asked last
+  std::vector<driver::Event> idle_ CUPOOL_GUARDED_BY(lock_);
 };
 
 }  // namespace cupool::pool

@@ -80,10 +80,11 @@ class Pool {
   // The end of a free of `bytes` while work is pending. The driver's free would have waited for all of it, so
   // this is the place to make seals and to release surplus memory.
   void finish_free(ThreadCache& cache, uint64_t bytes);
-  // Takes back a block that is freed in stream order: it is free when the stream comes to that.
-  void take_back_on(driver::Stream stream, unsigned size_class, Entry entry);
-  // Looks which of these streams have come to the free, of so many blocks at most.
-  void give_reached(size_t most = OrderedFrees::kMost);
+  // Takes back a block that is freed in stream order: it is free when the stream comes to that. `elsewhere`:
+  // the timeline of the stream's context, if it is not this one. pre: it is counted as leaving.
+  void take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsigned size_class, Entry entry);
+  // Looks which of these streams have come to the free; asks so many times at most.
+  void give_reached(size_t most = ~size_t{0});
 
   // Into the thread's cache, if there is room.
   bool keep(ThreadCache& cache, unsigned size_class, const Entry& entry);
@@ -197,6 +198,7 @@ class Pool {
   };
 
   static bool is_held(const Range& range);
+  void give_left(unsigned size_class, const Entry& entry);
   uint64_t releasable_chunks_locked(const Segment& segment);
   uint64_t most_of_tail();
   void report_shortage(uint64_t asked);

@@ -5,6 +5,7 @@
 
 #include "pool/pool.hpp"
 #include "stats/device.hpp"
+#include "upstream/elsewhere.hpp"
 
 namespace cupool::pool {
 
@@ -93,31 +94,52 @@ bool Pool::is_above_budget(uint64_t bytes) {
 }
 
 // The stream may not have waited for the work of the block's former lives, for it may have been given none on
-// the block: so that counts on. Where the stream can have no event, as one of another context, the block
-// waits for all work so far.
-void Pool::take_back_on(driver::Stream stream, unsigned size_class, Entry entry) {
+// the block: so that counts on. Where the stream can have no event, the block waits for all work so far.
+void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsigned size_class, Entry entry) {
   {
     Guard hold(marks_lock_);
     marks_.erase(entry.address);
   }
   entry.stamp = order::kFormer ? order().newest_leant_on() : 0;
-  driver::Driver& driver = upstream_.driver();
-  if (!order().is_idle() && !driver.may_be_capturing() && order().gate().enter()) {
-    const bool waits = ordered_frees_.put(driver, context(), stream, size_class, entry);
-    order().gate().leave();
-    if (waits) return;
+  // In a thread that may record during a capture, a record of a whole context would still take it along.
+  const bool may_seal = !order::CaptureGate::is_relaxed();
+  if (elsewhere != nullptr) {
+    ordered_frees_.put_after(*elsewhere, elsewhere->open(), size_class, entry);
+    if (may_seal) elsewhere->seal_for_completion();
+    return;
   }
+  driver::Driver& driver = upstream_.driver();
+  driver::Event event = nullptr;
+  if (!order().is_idle() && !driver.may_be_capturing() && order().gate().enter()) {
+    event = ordered_frees_.take_event(driver, context());
+    order().gate().leave();
+  }
+  // Not inside the gate: where the stream's queue is full this waits, and a capture must be able to begin.
+  if (event != nullptr && driver.record_on(stream, event) == driver::kSuccess) {
+    ordered_frees_.put(stream, event, size_class, entry);
+    return;
+  }
+  if (event != nullptr) ordered_frees_.give_event(event);
   entry.stamp = order().open();
-  give_blocks(size_class, &entry, 1);
-  if (!order().is_idle()) order().seal_for_completion();
+  give_left(size_class, entry);
+  if (may_seal && !order().is_idle()) order().seal_for_completion();
 }
 
 void Pool::give_reached(size_t most) {
-  driver::Driver& driver = upstream_.driver();
-  if (!ordered_frees_.any() || driver.may_be_capturing() || !order().gate().enter()) return;
+  if (!ordered_frees_.any() || upstream_.driver().may_be_capturing() || !order().gate().enter()) return;
+  const auto has_come = [&](const OrderedFrees::Waiting& block) {
+    if (block.elsewhere != nullptr)
+      return upstream::is_done_elsewhere(in_flight_, *block.elsewhere, block.epoch);
+    return upstream_.driver().query(block.event) == driver::kSuccess;
+  };
   ordered_frees_.take_reached(
-      driver, most, [&](unsigned size_class, const Entry& entry) { give_blocks(size_class, &entry, 1); });
+      most, has_come, [&](const OrderedFrees::Waiting& block) { give_left(block.size_class, block.entry); });
   order().gate().leave();
+}
+
+void Pool::give_left(unsigned size_class, const Entry& entry) {
+  holder_of(*entry.range).leaving.fetch_sub(1, std::memory_order_relaxed);
+  give_blocks(size_class, &entry, 1);
 }
 
 // How many bytes of ranges a thread may keep if it asks for nothing larger: a quarter of the pool for all

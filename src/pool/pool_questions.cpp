@@ -12,7 +12,9 @@ bool Pool::is_held(const Range& range) {
   for (uint32_t i = 0; i < holder.blocks; ++i) {
     if (holder.tags[i].load(std::memory_order_relaxed) != 0) return true;
   }
-  return false;
+  // Counted before its tag is cleared.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return holder.leaving.load(std::memory_order_relaxed) != 0;
 }
 
 bool Pool::find_held(Address address, Held* out) {

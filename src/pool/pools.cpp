@@ -170,23 +170,27 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   return Freed::kDone;
 }
 
-Freed Pools::free_on(Address address, driver::Stream stream) {
+Freed Pools::free_on(Address address, driver::Stream stream, order::Timeline* elsewhere) {
   const Parting parting;
   const Holder* const holder = page_map.find(address);
   const uint32_t index = holder == nullptr ? 0 : holder->index_of(address);
-  const bool starts = holder != nullptr && index < holder->blocks;
-  const uint16_t held = starts ? holder->tags[index].exchange(0, std::memory_order_relaxed) : uint16_t{0};
-  if (held == 0) return free(address, Waits::kNever);
-  const uint64_t asked = holder->asked(held);
+  if (holder == nullptr || index >= holder->blocks) return free(address, Waits::kNever);
+  // First, so that nobody takes the block for free meanwhile.
+  holder->leaving.fetch_add(1, std::memory_order_relaxed);
+  const uint16_t held = holder->tags[index].exchange(0, std::memory_order_release);
   Pool* const pool = holder->pool;
-  if (pool->context() == nullptr) return Freed::kNotOurs;
+  if (held == 0 || pool->context() == nullptr) {
+    holder->leaving.fetch_sub(1, std::memory_order_relaxed);
+    return held == 0 ? free(address, Waits::kNever) : Freed::kNotOurs;
+  }
+  const uint64_t asked = holder->asked(held);
   ThreadCache* const cache = find_cache(pool);
   std::optional<Pool::Use> use;
   if (cache != nullptr) use.emplace(*pool, *cache);
   const Returned block = describe(address);
   if ((use && !use->is_open()) || block.pool != pool) return Freed::kNotOurs;
   if (cache != nullptr) cache->tally().take_back(asked, block.block_bytes);
-  pool->take_back_on(stream, block.size_class, block.entry);
+  pool->take_back_on(stream, elsewhere, block.size_class, block.entry);
   return Freed::kDone;
 }
 
@@ -485,7 +489,9 @@ uint64_t Pools::most_releasable(int device, uint64_t) {
 
 uint64_t Pools::releasable_bytes(driver::Context context) {
   Pool* const pool = pool_of(context);
-  return pool == nullptr ? 0 : pool->releasable_bytes();
+  if (pool == nullptr) return 0;
+  pool->give_reached();
+  return pool->releasable_bytes();
 }
 
 uint64_t Pools::trim(uint64_t keep) {

@@ -35,8 +35,8 @@ class Pools final : public allocator::Allocator {
   Freed free(Address address, Waits waits) override;
   // The rest of a free after the fast path, which left `why`.
   Freed finish_free(Address address, Unkept why, uint64_t asked);
-  // A free in stream order.
-  Freed free_on(Address address, driver::Stream stream);
+  // A free in stream order; `elsewhere`: the timeline of the stream's context, if it is not the block's.
+  Freed free_on(Address address, driver::Stream stream, order::Timeline* elsewhere);
   // Instead of finish_free(): the free is refused and the application still holds the block.
   static void refuse_free(Address address, Unkept why, uint64_t asked);
 

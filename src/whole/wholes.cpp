@@ -9,6 +9,7 @@
 #include "base/host_memory.hpp"
 #include "report/shortage.hpp"
 #include "stats/counters.hpp"
+#include "upstream/elsewhere.hpp"
 #include "upstream/retry.hpp"
 
 namespace cupool::whole {
@@ -79,6 +80,7 @@ Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out, a
   if (account == nullptr) return allocator::kDeclined;
   // For the exact size only, so that handles, address ranges and the checks of debugging tools stay exact.
   const Key key{context, bytes};
+  admit_left();
   if (take(key, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out)) return kSuccess;
   if (has_idle(key) && !order_.is_capturing() && take_after_wait(*account, key, bytes, out)) return kSuccess;
   uint64_t seen = gone_.load(std::memory_order_acquire);
@@ -252,6 +254,55 @@ Freed Wholes::free(Address address, Waits waits) {
   return Freed::kDone;
 }
 
+// The stream may not have waited for the work of the block's former lives: that counts on, as the stamp.
+Freed Wholes::free_after(Address address, order::Timeline& elsewhere) {
+  const driver::Context context = context_at(address);
+  if (context == nullptr) return Freed::kNotOurs;
+  const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+  order::Timeline* const order = call.is_open() ? order_.find(context) : nullptr;
+  const Epoch former = order == nullptr ? 0 : order->newest_leant_on();
+  {
+    Guard hold(lock_);
+    const auto found = containing(address);
+    if (found == table_.end()) return Freed::kNotOurs;
+    Whole& whole = found->second;
+    if (found->first != address || whole.asked == 0) return Freed::kNobodys;
+    if (whole.account->tally != nullptr) whole.account->tally->take_back(whole.asked, whole.bytes);
+    whole.asked = 0;
+    whole.stamp = former;
+    whole.age = ++ages_;
+    whole.leaving = true;
+    leaving_.push_back({address, whole.age, &elsewhere, elsewhere.open()});
+    any_leaving_.store(true, std::memory_order_relaxed);
+  }
+  if (!order::CaptureGate::is_relaxed()) elsewhere.seal_for_completion();
+  return Freed::kDone;
+}
+
+void Wholes::admit_left() {
+  if (!any_leaving_.load(std::memory_order_relaxed) || order_.is_capturing()) return;
+  std::vector<Leaving> all;
+  {
+    Guard hold(lock_);
+    all.swap(leaving_);
+  }
+  // Not under the lock.
+  const auto is_waiting = [&](const Leaving& one) {
+    return !upstream::is_done_elsewhere(in_flight_, *one.elsewhere, one.epoch);
+  };
+  const auto reached = std::partition(all.begin(), all.end(), is_waiting);
+  Guard hold(lock_);
+  for (auto one = reached; one != all.end(); ++one) {
+    const auto found = table_.find(one->start);
+    if (found == table_.end() || !found->second.leaving || found->second.age != one->age) continue;
+    found->second.leaving = false;
+    found->second.idle_since = now_ms();
+    add_idle(one->start, found->second);
+  }
+  leaving_.insert(leaving_.end(), all.begin(), reached);
+  any_leaving_.store(!leaving_.empty(), std::memory_order_relaxed);
+}
+
 // ---- Queries.
 
 Wholes::Table::iterator Wholes::containing(Address address) {
@@ -317,7 +368,9 @@ bool Wholes::device_of(driver::Context context, int* device) {
 
 // Memory that is not the device's is not counted as such.
 uint64_t Wholes::releasable_bytes(driver::Context context) {
-  return context == nullptr || !is_on_device() ? 0 : idle_bytes({.context = context});
+  if (context == nullptr || !is_on_device()) return 0;
+  admit_left();
+  return idle_bytes({.context = context});
 }
 
 uint64_t Wholes::largest_free(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {

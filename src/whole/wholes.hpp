@@ -64,6 +64,9 @@ class Wholes final : public allocator::Allocator {
     end_free_by(start, whole, status == driver::kSuccess);
     return status;
   }
+  // A free in the order of a stream of another context, whose timeline is `elsewhere`: the block is idle when
+  // all work there is done.
+  Freed free_after(Address address, order::Timeline& elsewhere);
   bool owns(Address address) override;
   bool find(Address address, Held* out) override;
   bool taint(Address address, uint64_t bytes, Taint reason) override;
@@ -115,7 +118,14 @@ class Wholes final : public allocator::Allocator {
     Epoch stamp = 0;
     uint64_t age = 0;         // idle blocks: lower is older
     uint64_t idle_since = 0;  // in milliseconds
+    bool leaving = false;     // free_after() has it, and it is not idle yet
     Mark mark;                // idle and tainted: waits to go back to the driver
+  };
+  struct Leaving {
+    Address start;
+    uint64_t age;  // of the block: another one may start there by now
+    order::Timeline* elsewhere;
+    Epoch epoch;
   };
   using Key = std::pair<driver::Context, uint64_t>;
   using Table = std::map<Address, Whole>;
@@ -168,6 +178,8 @@ class Wholes final : public allocator::Allocator {
   // refused, or must not be called (kNot); the block is kept.
   enum class Call { kNot, kWait, kAtOnce };
   bool give_back(Address start, const Whole& whole, Call call);
+  // Makes those idle whose streams have come to the free.
+  void admit_left();
   // Out of all records before the driver has it, whose next block may start there; and back if it refused.
   bool take_out(Address start, Whole* out);
   void end_free_by(Address start, const Whole& whole, bool is_gone);
@@ -188,7 +200,9 @@ class Wholes final : public allocator::Allocator {
   std::map<Key, std::deque<Address>> idle_ CUPOOL_GUARDED_BY(lock_);      // oldest first
   // Blocks of ending contexts that do not end with them, by the number of the end.
   std::multimap<uint64_t, Address> left_ CUPOOL_GUARDED_BY(lock_);
+  std::vector<Leaving> leaving_ CUPOOL_GUARDED_BY(lock_);
   uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;
+  std::atomic<bool> any_leaving_{false};
   std::atomic<uint64_t> gone_{0};  // blocks released to the driver
   std::atomic<uint64_t> max_cached_{kFromOptions};
 };

@@ -203,6 +203,7 @@ uint64_t Wholes::release_idle_of(driver::Context context, uint64_t keep) {
 }
 
 void Wholes::look(const Choice& choice, allocator::Effort effort) {
+  admit_left();
   if (!is_on_device() || order_.is_capturing()) return;
   for (const driver::Context context : contexts_of(choice)) {
     const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
@@ -242,7 +243,7 @@ uint64_t Wholes::most_idle(int device, uint64_t wanted) {
   Address end = 0;  // of the steps that were looked at, and whether the last of them counted
   bool is_counted = false;
   for (const auto& [start, whole] : table_) {
-    const bool is_idle = whole.asked == 0 && choice.covers(whole.context, *whole.account);
+    const bool is_idle = whole.asked == 0 && !whole.leaving && choice.covers(whole.context, *whole.account);
     if (start < end && is_counted && !is_idle) {
       bytes -= kDriverStep;
       is_counted = false;
@@ -267,6 +268,7 @@ std::vector<driver::Context> Wholes::contexts_of(const Choice& choice) {
 }
 
 uint64_t Wholes::trim(uint64_t keep) {
+  admit_left();
   uint64_t released = 0;
   for (const driver::Context context : contexts_of({})) released += release_of(context, keep);
   return released;
@@ -275,6 +277,7 @@ uint64_t Wholes::trim(uint64_t keep) {
 // Where a device is named, its memory is wanted.
 uint64_t Wholes::release_idle(const allocator::Idle& which) {
   if (which.device != allocator::kEveryDevice && !is_on_device() && !is_host_visible()) return 0;
+  admit_left();
   return release({.device = which.device, .only_idle = &which});
 }
 

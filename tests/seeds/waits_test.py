@@ -67,7 +67,16 @@ class Waits(harness.TestCase):
         self.assert_ends("full-512", "full-100K", "full-2M")
 
     def test_memory_freed_in_the_order_of_a_stream_is_had_again_while_a_kernel_waits_for_the_host(self):
-        self.assert_ends("freed-on-stream")
+        self.assert_ends("freed-on-stream", "freed-on-stream-many")
+
+    def test_memory_that_a_stream_has_yet_to_free_is_refused_at_once(self):
+        self.assert_ends("freed-on-stream-refused")
+
+    def test_memory_that_a_stream_of_another_context_frees_is_that_streams_until_then(self):
+        self.assert_ends("freed-by-another-context")
+
+    def test_memory_that_is_freed_while_a_stream_captures_is_had_in_the_capture(self):
+        self.assert_ends("freed-in-capture", "freed-on-stream-in-capture")
 
     def test_freed_memory_is_had_while_a_stream_captures(self):
         self.assert_ends("capture-room")

@@ -82,7 +82,7 @@ TEST_CASE_METHOD(MappedWorld, "where memory was refused the pool waits for all w
   work(kS);
   // The stream can have no event.
   driver.fail_record = driver::kUnknown;
-  REQUIRE(memory.free_on(block, reinterpret_cast<driver::Stream>(kS)) == memory::Freed::kDone);
+  REQUIRE(memory.free_on(block, reinterpret_cast<driver::Stream>(kS), nullptr) == memory::Freed::kDone);
   driver.fail_record = driver::kSuccess;
   CHECK(memory.release_everything() == 8 * kMiB);
   CHECK(driver.synchronisations == 1);

@@ -302,7 +302,7 @@ TEST_CASE_METHOD(PatienceWorld, "where reuse is exact a free in a stream's order
     const auto address = allocate(kBlock);
     work(kS);
     CHECK_FALSE(waits([&] {
-      REQUIRE(memory.free_on(address, reinterpret_cast<driver::Stream>(kS)) == memory::Freed::kDone);
+      REQUIRE(memory.free_on(address, reinterpret_cast<driver::Stream>(kS), nullptr) == memory::Freed::kDone);
     }));
   }
 }
@@ -315,8 +315,8 @@ TEST_CASE_METHOD(PoolWorld,
   const auto stream = reinterpret_cast<driver::Stream>(kT);
   work(kS);
   work(kT);
-  REQUIRE(memory.free_on(address, stream) == memory::Freed::kDone);
-  CHECK(memory.free_on(address, stream) == memory::Freed::kNobodys);
+  REQUIRE(memory.free_on(address, stream, nullptr) == memory::Freed::kDone);
+  CHECK(memory.free_on(address, stream, nullptr) == memory::Freed::kNobodys);
   CHECK(allocate(bytes) != address);
   driver.finish_on(stream);
   pool().empty_thread_caches();
@@ -336,7 +336,7 @@ TEST_CASE_METHOD(PoolWorld, "nor does it go back to the driver before the work o
   REQUIRE(allocate(200 * kMiB) == former);
   // The new owner has given it no work, and its stream has waited for nothing.
   const auto stream = reinterpret_cast<driver::Stream>(kT);
-  REQUIRE(memory.free_on(former, stream) == memory::Freed::kDone);
+  REQUIRE(memory.free_on(former, stream, nullptr) == memory::Freed::kDone);
   driver.finish_on(stream);
   pool().empty_thread_caches();
   CHECK(pool().release_done() == 0);

@@ -68,6 +68,6 @@ TEST_CASE_METHOD(WholeWorld, "in strict mode a stream-ordered free of a whole bl
   const auto address = allocate(5000);
   work(kS);
   const uint64_t before = driver.synchronisations;
-  CHECK(memory.free_on(address, reinterpret_cast<driver::Stream>(kS)) == memory::Freed::kDone);
+  CHECK(memory.free_on(address, reinterpret_cast<driver::Stream>(kS), nullptr) == memory::Freed::kDone);
   CHECK(driver.synchronisations == before);
 }

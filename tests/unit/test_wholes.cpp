@@ -144,7 +144,7 @@ TEST_CASE_METHOD(PatientWholes, "a free of managed memory in a stream's order wa
   for (uint64_t i = 0; i < 2 * kWithinBudget; ++i) blocks.push_back(allocate_managed(kBlock));
   for (const auto block : blocks) {
     work(kS);
-    CHECK(memory.free_on(block, reinterpret_cast<driver::Stream>(kS)) == Freed::kDone);
+    CHECK(memory.free_on(block, reinterpret_cast<driver::Stream>(kS), nullptr) == Freed::kDone);
   }
   CHECK(waited == 0);
 }
@@ -167,7 +167,7 @@ TEST_CASE_METHOD(WholeWorld,
 TEST_CASE_METHOD(WholeWorld, "a whole block that was freed in a stream's order is not leaned on") {
   const auto address = allocate(kMiB);
   work(kS);
-  CHECK(memory.free_on(address, reinterpret_cast<driver::Stream>(kS)) == Freed::kDone);
+  CHECK(memory.free_on(address, reinterpret_cast<driver::Stream>(kS), nullptr) == Freed::kDone);
   CHECK(allocate(kMiB) != address);
   driver.finish();
   CHECK(allocate(kMiB) == address);

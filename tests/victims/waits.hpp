@@ -36,6 +36,13 @@ inline constexpr size_t kKiB = 1024;
 inline constexpr size_t kMiB = 1024 * kKiB;
 inline constexpr unsigned long long kLongNs = 100'000'000;  // longer than a handful of driver calls
 
+// Of what the device has free.
+inline size_t sixteenth() {
+  size_t room = 0;
+  MUST(cuMemGetInfo(&room, nullptr));
+  return room / 16 / (2 * kMiB) * (2 * kMiB);
+}
+
 // One context with the kernels loaded and run once, so that none is loaded while something waits.
 class Device {
  public:
@@ -101,6 +108,7 @@ struct Case {
 using Cases = std::vector<Case>;
 
 Cases memory_cases();   // what allocation, and its kin, must not wait for
+Cases ordered_cases();  // frees in the order of a stream, or while one captures
 Cases program_cases();  // who waits for whom
 Cases thread_cases();   // several threads, contexts, devices
 Cases leaving_cases();  // memory that leaves the order of the device: its old life must be over

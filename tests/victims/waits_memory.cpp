@@ -84,13 +84,6 @@ int turns() {
   return d.finish();
 }
 
-// Of what the device has free.
-size_t sixteenth() {
-  size_t room = 0;
-  MUST(cuMemGetInfo(&room, nullptr));
-  return room / 16 / (2 * kMiB) * (2 * kMiB);
-}
-
 std::vector<CUdeviceptr> take(const Device& d, unsigned count, size_t bytes, CUstream stream) {
   std::vector<CUdeviceptr> blocks;
   for (unsigned i = 0; i < count; ++i) {
@@ -280,25 +273,6 @@ int managed(size_t bytes, bool old) {
   return d.finish();
 }
 
-// A kernel waits for the host, which takes and frees more than half of the device again and again: in the
-// order of another stream, which it waits for.
-int freed_on_stream() {
-  MUST(cuInit(0));
-  const Device d;
-  const Word word;
-  const CUstream s1 = d.stream(), s2 = d.stream();
-  const size_t part = sixteenth();
-  d.await(word.address(), 1, s1);
-  for (unsigned i = 0; i < 4; ++i) {
-    const CUdeviceptr p = d.alloc(part * 9);
-    d.use(p, kMiB, 20 + i, s2);
-    MUST(cuMemFreeAsync(p, s2));
-    MUST(cuStreamSynchronize(s2));
-  }
-  word.set(1);
-  return d.finish();
-}
-
 // Memory that was freed is asked for while a stream captures.
 int capture_room() {
   MUST(cuInit(0));
@@ -363,7 +337,6 @@ Cases memory_cases() {
   cases.push_back({"full-100K", [] { return full(100 * kKiB); }});
   cases.push_back({"full-2M", [] { return full(2 * kMiB); }});
   cases.push_back({"full-then-large", full_then_large});
-  cases.push_back({"freed-on-stream", freed_on_stream});
   cases.push_back({"capture-room", capture_room});
   cases.push_back({"growth-under-lock", growth_under_lock});
   cases.push_back({"destroy", [] { return destroyed(false); }});

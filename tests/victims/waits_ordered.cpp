@@ -1,0 +1,133 @@
+// Cases of `waits`: memory of cuMemAlloc's is freed in the order of a stream, or while a stream captures.
+#include "waits.hpp"
+
+namespace waits {
+
+namespace {
+
+// A kernel waits for the host, which takes and frees more than half of the device again and again: in the
+// order of another stream, which it waits for.
+int had_again() {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream(), s2 = d.stream();
+  const size_t part = sixteenth();
+  d.await(word.address(), 1, s1);
+  for (unsigned i = 0; i < 4; ++i) {
+    const CUdeviceptr p = d.alloc(part * 9);
+    d.use(p, kMiB, 20 + i, s2);
+    MUST(cuMemFreeAsync(p, s2));
+    MUST(cuStreamSynchronize(s2));
+  }
+  word.set(1);
+  return d.finish();
+}
+
+// The same with many blocks at once.
+int many() {
+  constexpr unsigned kCount = 500;
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream(), s2 = d.stream();
+  const size_t bytes = sixteenth() * 14 / kCount / (2 * kMiB) * (2 * kMiB);
+  d.await(word.address(), 1, s1);
+  for (unsigned turn = 0; turn < 2; ++turn) {
+    std::vector<CUdeviceptr> all;
+    for (unsigned i = 0; i < kCount; ++i) all.push_back(d.alloc(bytes));
+    for (const CUdeviceptr p : all) d.use(p, 4 * kKiB, 1 + turn, s2);
+    for (const CUdeviceptr p : all) MUST(cuMemFreeAsync(p, s2));
+    MUST(cuStreamSynchronize(s2));
+  }
+  word.set(1);
+  return d.finish();
+}
+
+// Most of the device is freed behind a kernel that waits for the host, which asks for as much and is refused
+// before it answers.
+int refused() {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream();
+  const size_t part = sixteenth();
+  const CUdeviceptr p = d.alloc(12 * part);
+  d.use(p, kMiB, 1, s1);
+  d.await(word.address(), 1, s1);
+  size_t before = 0, after = 0;
+  MUST(cuMemGetInfo(&before, nullptr));
+  MUST(cuMemFreeAsync(p, s1));
+  MUST(cuMemGetInfo(&after, nullptr));
+  CUdeviceptr q = 0;
+  const CUresult answer = cuMemAlloc(&q, 12 * part);
+  word.set(1);
+  if (answer != CUDA_ERROR_OUT_OF_MEMORY) return 1;
+  return after <= before ? d.finish() : 1;
+}
+
+// A stream of another context copies from the memory, behind something that takes long, and frees it.
+int by_another_context() {
+  constexpr size_t kBytes = 8 * kMiB;
+  MUST(cuInit(0));
+  const Device a;
+  const CUstream sa = a.stream();
+  const Device b(0, true);
+  const CUstream sb = b.stream();
+  const CUdeviceptr copy = b.alloc(kBytes);
+  for (unsigned i = 1; i < 10; ++i) {
+    a.enter();
+    const CUdeviceptr p = a.alloc(kBytes);
+    a.use(p, kBytes, i, sa);
+    MUST(cuStreamSynchronize(sa));
+    b.enter();
+    b.spin(kLongNs / 10, sb);
+    MUST(cuMemcpyAsync(copy, p, kBytes, sb));
+    MUST(cuMemFreeAsync(p, sb));
+    a.enter();
+    const CUdeviceptr q = a.alloc(kBytes);
+    a.use(q, kBytes, 100 + i, sa);
+    MUST(cuMemFreeAsync(q, sa));
+    MUST(cuStreamSynchronize(sa));
+    b.enter();
+    b.check(copy, kBytes, i, sb);
+  }
+  return b.finish() + a.finish() != 0 ? 1 : 0;
+}
+
+// Memory that is freed while a stream captures is had again in that capture.
+int in_a_capture(bool is_ordered) {
+  MUST(cuInit(0));
+  const Device d;
+  const CUstream s1 = d.stream(), s2 = d.stream();
+  const size_t part = sixteenth();
+  const CUdeviceptr small = d.alloc(kMiB), p = d.alloc(12 * part);
+  d.spin(kLongNs / 10, s2);
+  d.use(p, kMiB, 1, s2);
+  MUST(cuStreamBeginCapture(s1, CU_STREAM_CAPTURE_MODE_RELAXED));
+  d.fill(small, kMiB, 2, s1);
+  if (is_ordered) {
+    MUST(cuMemFreeAsync(p, s2));
+    MUST(cuStreamSynchronize(s2));
+  } else {
+    d.free(p);
+  }
+  const CUdeviceptr q = d.alloc(12 * part);
+  CUgraph graph = nullptr;
+  MUST(cuStreamEndCapture(s1, &graph));
+  d.use(q, kMiB, 3, s2);
+  return d.finish();
+}
+
+}  // namespace
+
+Cases ordered_cases() {
+  return {{"freed-on-stream", had_again},
+          {"freed-on-stream-many", many},
+          {"freed-on-stream-refused", refused},
+          {"freed-by-another-context", by_another_context},
+          {"freed-in-capture", [] { return in_a_capture(false); }},
+          {"freed-on-stream-in-capture", [] { return in_a_capture(true); }}};
+}
+
+}  // namespace waits
