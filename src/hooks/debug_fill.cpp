@@ -14,6 +14,7 @@
 #include "hooks/history.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
+#include "hooks/within.hpp"
 
 namespace cupool::hooks {
 
@@ -96,25 +97,6 @@ class FillStreams {
   NoDestroy<std::vector<Known>> all_ CUPOOL_GUARDED_BY(lock_);
 };
 constinit FillStreams fill_streams;
-
-// Makes a context current for this scope, if it is not already.
-class Within {
- public:
-  explicit Within(driver::Context context) : pushes_(current_context() != context) {
-    const OwnCall guard;
-    if (pushes_) cuda::real.cuCtxPushCurrent_v2(reinterpret_cast<CUcontext>(context));
-  }
-  ~Within() {
-    const OwnCall guard;
-    CUcontext before = nullptr;
-    if (pushes_) cuda::real.cuCtxPopCurrent_v2(&before);
-  }
-  Within(const Within&) = delete;
-  Within& operator=(const Within&) = delete;
-
- private:
-  bool pushes_;
-};
 
 // `then(stream)` runs after the write is submitted. pre: the block's context is current.
 template <typename Then>

@@ -71,38 +71,49 @@ Imports::Block* Imports::block_at(CUdeviceptr address) {
   return found == blocks_.end() ? nullptr : &*found;
 }
 
-Imports::Mapping* Imports::map(const Opener& opener, CUcontext context, const driver::Handle& handle,
-                               unsigned flags, CUresult* result) {
+CUresult Imports::map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags,
+                      Mapping* out) {
   CUdeviceptr start = 0;
   size_t bytes = 0;
-  *result = opener(&start, std::bit_cast<CUipcMemHandle>(handle), flags);
-  if (*result != CUDA_SUCCESS) return nullptr;
+  const CUresult result = opener(&start, std::bit_cast<CUipcMemHandle>(handle), flags);
+  if (result != CUDA_SUCCESS) return result;
   real.cuMemGetAddressRange_v2(nullptr, &bytes, start);
-  mappings_.push_back({context, handle, start, bytes});
+  *out = {context, handle, start, bytes};
+  Guard hold(lock_);
+  mappings_.push_back(*out);
   count_.store(mappings_.size(), std::memory_order_release);
-  return &mappings_.back();
+  return CUDA_SUCCESS;
+}
+
+bool Imports::find_mapping(CUcontext context, const driver::Handle& handle, Mapping* out) {
+  Guard hold(lock_);
+  const Mapping* const found = mapping_of(context, handle);
+  if (found != nullptr) *out = *found;
+  return found != nullptr;
 }
 
 CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle,
                        const driver::Place& place, unsigned flags) {
   if (out == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   if (host::is_short()) return CUDA_ERROR_OUT_OF_MEMORY;
-  Guard hold(lock_);
+  Guard one_at_a_time(changing_);
   const OwnCall guard;
   CUcontext const context = current();
-  CUresult result = CUDA_SUCCESS;
-  Mapping* mapping = mapping_of(context, handle);
-  if (mapping == nullptr) mapping = map(opener, context, handle, flags, &result);
-  if (mapping == nullptr) return result;
-  const CUdeviceptr start = mapping->start + place.offset;
-  if (place.offset >= mapping->bytes || place.bytes > mapping->bytes - place.offset) {
+  Mapping mapping{};
+  if (!find_mapping(context, handle, &mapping)) {
+    const CUresult result = map(opener, context, handle, flags, &mapping);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  if (place.offset >= mapping.bytes || place.bytes > mapping.bytes - place.offset) {
     CUresult closed = CUDA_SUCCESS;
-    unmap_if_unused(mapping->start, context, &closed);
+    unmap_if_unused(mapping.start, context, &closed);
     return CUDA_ERROR_INVALID_VALUE;
   }
+  const CUdeviceptr start = mapping.start + place.offset;
+  Guard hold(lock_);
   Block* block = block_at(start);
   if (block == nullptr || block->start != start || block->context != context) {
-    blocks_.push_back({start, place.bytes, mapping->start, context, 0, {allocator::next_life()}});
+    blocks_.push_back({start, place.bytes, mapping.start, context, 0, {allocator::next_life()}});
     block = &blocks_.back();
   }
   ++block->opens;
@@ -195,18 +206,27 @@ void Imports::ended(CUcontext context) {
 
 // ---- Closing.
 
+// Out of the list first: once the driver has closed it, its addresses may be another allocation's.
 void Imports::unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) {
-  const auto is_part = [&](const auto& block) { return block.mapping == start && block.context == context; };
-  if (std::any_of(blocks_.begin(), blocks_.end(), is_part)) return;
-  if (const Mapping* const mapping = mapping_at(start, context); mapping->chunks) {
-    unmap_foreign(mapping->foreign());
+  Mapping mapping{};
+  {
+    Guard hold(lock_);
+    const auto is_part = [&](const auto& block) {
+      return block.mapping == start && block.context == context;
+    };
+    const Mapping* const found = mapping_at(start, context);
+    if (found == nullptr || std::any_of(blocks_.begin(), blocks_.end(), is_part)) return;
+    mapping = *found;
+    std::erase_if(mappings_,
+                  [&](const Mapping& one) { return one.start == start && one.context == context; });
+    count_.store(mappings_.size(), std::memory_order_release);
+  }
+  if (mapping.chunks) {
+    unmap_foreign(mapping.foreign());
   } else {
     const Within within(context);
     *result = real.cuIpcCloseMemHandle(start);
   }
-  std::erase_if(mappings_,
-                [&](const Mapping& mapping) { return mapping.start == start && mapping.context == context; });
-  count_.store(mappings_.size(), std::memory_order_release);
 }
 
 // The block that was opened at a pointer, in this context if it can be.
@@ -227,23 +247,33 @@ CUcontext Imports::last_user(CUdeviceptr pointer, CUcontext context) {
   return mapping_at(block->mapping, block->context)->chunks ? block->context : nullptr;
 }
 
+bool Imports::has_opened(CUdeviceptr pointer, CUcontext context) {
+  Guard hold(lock_);
+  return opened_locked(pointer, context) != blocks_.end();
+}
+
 bool Imports::close(CUdeviceptr pointer, CUresult* result) {
   if (!any()) return false;
   const OwnCall guard;
   CUcontext const context = current();
-  if (context == nullptr) return false;
+  if (context == nullptr || !has_opened(pointer, context)) return false;
   if (CUcontext const user = last_user(pointer, context); user != nullptr) {
     *result = wait_as_a_close_does(user);
     if (*result != CUDA_SUCCESS) return true;
   }
-  Guard hold(lock_);
-  const auto block = opened_locked(pointer, context);
-  if (block == blocks_.end()) return false;
-  *result = CUDA_SUCCESS;
-  if (--block->opens > 0) return true;
-  const CUdeviceptr mapping = block->mapping;
-  CUcontext const owner = block->context;
-  blocks_.erase(block);
+  Guard one_at_a_time(changing_);
+  CUdeviceptr mapping = 0;
+  CUcontext owner = nullptr;
+  {
+    Guard hold(lock_);
+    const auto block = opened_locked(pointer, context);
+    if (block == blocks_.end()) return false;
+    *result = CUDA_SUCCESS;
+    if (--block->opens > 0) return true;
+    mapping = block->mapping;
+    owner = block->context;
+    blocks_.erase(block);
+  }
   unmap_if_unused(mapping, owner, result);
   return true;
 }
@@ -273,6 +303,7 @@ void Imports::forget(CUcontext context) {
 }
 
 void Imports::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  changing_.reset_after_fork();
   lock_.reset_after_fork();
   blocks_.clear();
   mappings_.clear();

@@ -1,10 +1,11 @@
 // Blocks of other processes that were opened through sealed handles or tickets. For a sealed handle the
 // driver maps a whole segment once for each context; any number of blocks of it are opened and closed in any
 // order, and the last one closed ends the mapping. For a ticket we map the chunks of one block, and unmap
-// them. Blocks opened under the driver's own handles are left to the driver. All state is under `lock_`,
-// which is held across the driver's open and close: callbacks from inside those calls never come back here
-// (the re-entry guard). It is not held while another process is asked for chunks, nor while work is waited
-// for before they are unmapped.
+// them. Blocks opened under the driver's own handles are left to the driver. All state is under `lock_`.
+// `changing_`, taken before it, is held across the driver's open and close of a segment, so that there is one
+// mapping at a time; `lock_` is not, for a close waits for work, and a look-up may come from the call that
+// this work needs. Nor is either held while another process is asked for chunks, or while work is waited for
+// before they are unmapped.
 #pragma once
 
 #include <atomic>
@@ -84,9 +85,12 @@ class Imports {
   };
 
   Mapping* mapping_of(CUcontext context, const driver::Handle& segment) CUPOOL_REQUIRES(lock_);
-  Mapping* map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags,
-               CUresult* result) CUPOOL_REQUIRES(lock_);
-  void unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) CUPOOL_REQUIRES(lock_);
+  bool find_mapping(CUcontext context, const driver::Handle& handle, Mapping* out) CUPOOL_EXCLUDES(lock_);
+  CUresult map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags,
+               Mapping* out) CUPOOL_REQUIRES(changing_) CUPOOL_EXCLUDES(lock_);
+  void unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) CUPOOL_REQUIRES(changing_)
+      CUPOOL_EXCLUDES(lock_);
+  bool has_opened(CUdeviceptr pointer, CUcontext context) CUPOOL_EXCLUDES(lock_);
   Block* block_at(CUdeviceptr address) CUPOOL_REQUIRES(lock_);
   std::vector<Block>::iterator opened_locked(CUdeviceptr pointer, CUcontext context) CUPOOL_REQUIRES(lock_);
   Mapping* mapping_at(CUdeviceptr start, CUcontext context) CUPOOL_REQUIRES(lock_);
@@ -96,6 +100,7 @@ class Imports {
   CUcontext last_user(CUdeviceptr pointer, CUcontext context);
 
   std::atomic<size_t> count_{0};  // of mappings; programs without any pay one load
+  Lock changing_;
   Lock lock_;
   std::vector<Mapping> mappings_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Block> blocks_ CUPOOL_GUARDED_BY(lock_);

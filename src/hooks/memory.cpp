@@ -1,6 +1,8 @@
 // Device memory: allocations served by the pool, and those left to the driver. Each entry point checks, calls
 // and counts; it owns nothing and holds no lock across the driver. In doubt the call goes to the driver,
 // which gives its own answer: bad arguments, no context, a capture that forbids allocation.
+#include <optional>
+
 #include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/keeper.hpp"
@@ -9,6 +11,7 @@
 #include "hooks/relaxed_capture.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
+#include "hooks/within.hpp"
 #include "memory/hot_path.hpp"
 
 using cupool::cuda::real;
@@ -42,11 +45,18 @@ CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, const Ent
 // the context, as the program's would: so what is freed before that can be had at once.
 class CaptureProbe {
  public:
-  CaptureProbe() : answer_(real.cuMemAlloc_v2(&block_, 1)) {}
+  // A thread without a context may free all the same.
+  explicit CaptureProbe(CUdeviceptr pointer) : context_(cupool::hooks::current_context()) {
+    cupool::memory::Held held;
+    if (context_ == nullptr && memory.find(pointer, &held)) within_.emplace(context_ = held.context);
+    const cupool::Reentry guard;
+    answer_ = real.cuMemAlloc_v2(&block_, 1);
+  }
   ~CaptureProbe() {
     if (block_ == 0) return;
+    const cupool::Reentry guard;
     const cupool::order::CaptureGate::Relaxed relaxed;
-    cupool::order::Timeline* const order = memory.timeline_of(cupool::hooks::current_context());
+    cupool::order::Timeline* const order = memory.timeline_of(context_);
     const cupool::order::Epoch epoch = order == nullptr ? 0 : order->begin_wait(cupool::order::Lane::kMany);
     const bool has_waited = real.cuMemFree_v2(block_) == CUDA_SUCCESS;
     if (order != nullptr) order->end_wait(epoch, has_waited);
@@ -58,12 +68,22 @@ class CaptureProbe {
   CUresult answer() const { return answer_ == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : answer_; }
 
  private:
-  const cupool::Reentry guard_;
+  cupool::driver::Context context_;
+  std::optional<cupool::hooks::Within> within_;
   CUdeviceptr block_ = 0;
-  const CUresult answer_;
+  CUresult answer_ = CUDA_SUCCESS;
 };
 
 CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
+
+bool is_ours(CUdeviceptr pointer) {
+  if (!cupool::hooks::is_serving()) return false;
+  if (memory.native() != nullptr && memory.native()->has_block(pointer)) return true;
+  // While a context ends, the driver may have given its addresses away again before we know.
+  cupool::memory::Held held;
+  const bool may_be_stale = cupool::memory::ContextEnding::is_under_way();
+  return may_be_stale ? memory.find(pointer, &held) && held.start == pointer : memory.owns(pointer);
+}
 
 // The error that ended the current context: the driver answers every free with it, whatever it frees, and the
 // block lives on.
@@ -108,31 +128,29 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
                  : CUDA_ERROR_INVALID_VALUE;
     });
   }
-  const cupool::Reentry guard;
   cupool::memory::Held held;
   const bool is_elsewhere = memory.find(pointer, &held) && held.context != streams;
   cupool::order::Timeline* const elsewhere = is_elsewhere ? memory.order().of(streams) : nullptr;
   if (is_elsewhere && elsewhere == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto free = [&] {
-    return answer(memory.free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream), elsewhere));
+    const cupool::Reentry guard;
+    return memory.free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream), elsewhere);
   };
   // While a stream captures, this one does not and may be given a record, unless it is the one that orders
   // itself with all others.
-  CUresult result = CUDA_SUCCESS;
+  Freed freed = Freed::kNotOurs;
   if (memory.order().is_capturing() && stream != CU_STREAM_LEGACY) {
     const cupool::hooks::RelaxedCapture allowed;
     const cupool::order::CaptureGate::Relaxed relaxed;
-    result = free();
+    freed = free();
   } else {
-    result = free();
+    freed = free();
   }
-  if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
-  return result;
-}
-
-bool is_ours(CUdeviceptr pointer) {
-  if (!cupool::hooks::is_serving()) return false;
-  return memory.owns(pointer) || (memory.native() != nullptr && memory.native()->has_block(pointer));
+  // Its context has ended meanwhile, and the address may be another allocation's.
+  if (freed != Freed::kDone && !is_ours(pointer))
+    return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); });
+  if (freed != Freed::kDone) cupool::hooks::note_bad_free(pointer);
+  return answer(freed);
 }
 
 // The full path of cuMemAlloc_v2, shared with the other entry points that hand out blocks.
@@ -170,7 +188,7 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
 // Frees while a stream captures, and frees of memory that is not the pool's.
 CUresult free_elsewhere(CUdeviceptr pointer) {
   if (!is_ours(pointer)) return forward(Counter::forwarded_frees, real.cuMemFree_v2, pointer);
-  const CaptureProbe probe;
+  const CaptureProbe probe(pointer);
   return probe.answer() == CUDA_SUCCESS ? answer(memory.free(pointer)) : probe.answer();
 }
 
@@ -204,6 +222,7 @@ CUresult refuse_free(CUdeviceptr pointer) {
 
 // Completes a free after the pool answered `freed`.
 CUresult finish_free(CUdeviceptr pointer, Freed freed) {
+  if (freed == Freed::kNobodys && !is_ours(pointer)) freed = Freed::kNotOurs;
   const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
   if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
   count_failure(result, Counter::failed_frees);

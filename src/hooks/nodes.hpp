@@ -44,7 +44,7 @@ struct NodeHook<Self, CUresult (*)(Args...)> {
   static CUresult call(Args... args) {
     Owners owners;
     const auto is_good = [&](CUdeviceptr address, uint64_t bytes) {
-      return is_good_operand(address, bytes, &owners);
+      return is_plainly_good(address, bytes) || is_good_operand(address, bytes, &owners);
     };
     if (may_have_blocks() && !(detail::visit_node(is_good, args) && ...)) return CUDA_ERROR_INVALID_VALUE;
     return RoomHook<Self, CUresult (*)(Args...)>::call(args...);

@@ -7,6 +7,7 @@ namespace cupool::hooks {
 
 bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
   if (bytes == 0) return true;
+  const bool may_be_stale = memory::ContextEnding::is_under_way();
   Block block;
   switch (look_up(address, &block)) {
     case Whose::kDrivers:
@@ -17,16 +18,14 @@ bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
       break;
   }
   if (!block.imported) owners->add(block.context, block.mapped);
-  return bytes <= block.bytes - (address - block.start);
+  return bytes <= block.bytes - (address - block.start) || may_be_stale;
 }
 
-bool is_good_word(CUdeviceptr address, Owners* owners) {
+bool is_good_word(CUdeviceptr address) {
   constexpr CUdeviceptr kUnit = 512;
   constexpr CUdeviceptr kLarge = 1 << 20;
   Block block;
-  const Whose whose = look_up(address, &block);
-  if (whose == Whose::kBlock && !block.imported) owners->add(block.context, block.mapped);
-  if (whose != Whose::kNobodys) return true;
+  if (look_up(address, &block) != Whose::kNobodys) return true;
   // Behind the end of a block that the driver would have rounded up: small ones to units, large ones to
   // twice what makes a block large, so that one of two steps back meets it.
   if (look_up(address & ~(kUnit - 1), &block) == Whose::kBlock) return true;

@@ -137,8 +137,10 @@ bool for_each_operand(Visit&& visit, const Args&... args) {
   } else if constexpr (shape == Shape::kWord32 || shape == Shape::kWord64) {
     return visit(std::get<1>(all), shape == Shape::kWord32 ? sizeof(cuuint32_t) : sizeof(cuuint64_t));
   } else if constexpr (shape == Shape::kWords) {
+    // (The driver refuses a longer list.)
+    constexpr unsigned kMost = 256;
     const CUstreamBatchMemOpParams* const list = std::get<2>(all);
-    for (unsigned i = 0; list != nullptr && i < std::get<1>(all); ++i) {
+    for (unsigned i = 0; std::get<1>(all) <= kMost && list != nullptr && i < std::get<1>(all); ++i) {
       if (!detail::visit_word(visit, list[i])) return false;
     }
     return true;
@@ -165,7 +167,7 @@ inline bool is_plainly_good(CUdeviceptr address, uint64_t bytes) {
 bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners);
 // The same of a value that a stream writes or waits for: the driver looks only at whether an allocation is
 // there, as large as it makes it.
-bool is_good_word(CUdeviceptr address, Owners* owners);
+bool is_good_word(CUdeviceptr address);
 constexpr bool has_words(Shape shape) {
   return shape == Shape::kWord32 || shape == Shape::kWord64 || shape == Shape::kWords;
 }

@@ -221,9 +221,10 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 // Of memory of cuMemAlloc's the driver tells no rights.
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
   Block block;
-  const CUdeviceptr asked = look_up(pointer, &block) == Whose::kNobodys ? kUnknownAddress : pointer;
-  const CUresult result = forward(real.cuMemGetAccess, flags, location, asked);
-  if (result == CUDA_SUCCESS && block.bytes != 0) *flags = 0;
+  const bool is_hidden = look_up(pointer, &block) == Whose::kNobodys || (block.mapped && block.imported);
+  const CUresult result =
+      forward(real.cuMemGetAccess, flags, location, is_hidden ? kUnknownAddress : pointer);
+  if (result == CUDA_SUCCESS && block.mapped) *flags = 0;
   return result;
 }
 

@@ -203,7 +203,8 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
       Owners owners;
       const auto is_good = [&](CUdeviceptr address, uint64_t bytes) {
         ++looked_at;
-        return has_words(kShape) ? is_good_word(address, &owners) : is_good_operand(address, bytes, &owners);
+        if constexpr (has_words(kShape)) return is_plainly_good(address, bytes) || is_good_word(address);
+        return is_good_operand(address, bytes, &owners);
       };
       // (The driver does not look at a memset that is captured.)
       if (may_have_blocks() && !for_each_operand<kShape>(is_good, args...) &&
@@ -215,7 +216,8 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
       // On memory of another context than the stream's.
       [[maybe_unused]] driver::Context maker = nullptr;
       bool is_across = false;
-      if constexpr (kShape != Shape::kNone) {
+      // (A value may be what that context's work waits for.)
+      if constexpr (kShape != Shape::kNone && !has_words(kShape)) {
         is_across = memory.order().only() == nullptr && owners.any_but(maker = context_of(stream));
         const order::Timeline* const old = is_across ? owners.wait_for_old_work(maker, stream) : nullptr;
         if (old != nullptr) return forbidden(*old);

@@ -88,9 +88,20 @@ Range* PageMap::find_containing(Address address) const {
     low = low->after;
     high = high->before;
   }
+  // A range that was found to reach into a page is named there. (One of this segment's own: its record may
+  // speak of another by now.)
+  const auto around = [&](Address here) -> Range* {
+    const Page* const record = page_of(here);
+    const Range* const range = record == nullptr ? nullptr : record->around.load(std::memory_order_acquire);
+    const bool is_there = range != nullptr && range->segment.load(std::memory_order_relaxed) == segment &&
+                          range->start <= address && address < range->end();
+    return is_there ? range->range : nullptr;
+  };
+  if (found == nullptr) found = around(page);
   while (found == nullptr && page > start) {
     page -= kPageBytes;
     found = last_in(page, kGranulesPerPage - 1);
+    if (found == nullptr) found = around(page);
   }
   return found != nullptr && found->end() > address ? found : nullptr;
 }

@@ -109,7 +109,9 @@ Status Pools::allocate_missed(uint64_t bytes, Address* out, Short when_short) {
 
 bool Pools::may_take(driver::Context context, uint64_t bytes) {
   Pool* const pool = pool_of(context);
-  return pool != nullptr && pool->may_take(bytes);
+  if (pool == nullptr) return false;
+  pool->give_reached();
+  return pool->may_take(bytes);
 }
 
 void Pools::note_failure(driver::Context context, uint64_t bytes) {
@@ -482,7 +484,9 @@ uint64_t Pools::release_everything(int device, allocator::Effort effort) {
 uint64_t Pools::most_releasable(int device, uint64_t) {
   uint64_t bytes = 0;
   for_each([&](Pool& pool) {
-    if (device == allocator::kEveryDevice || device == pool.device()) bytes += pool.most_releasable();
+    if (device != allocator::kEveryDevice && device != pool.device()) return;
+    pool.give_reached();
+    bytes += pool.most_releasable();
   });
   return bytes;
 }

@@ -225,6 +225,7 @@ uint64_t Wholes::release_everything(int device, allocator::Effort effort) {
 }
 
 uint64_t Wholes::most_releasable(int device, uint64_t wanted) {
+  admit_left();
   return is_on_device() || is_host_visible() ? most_idle(device, wanted) : 0;
 }
 

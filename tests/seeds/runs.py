@@ -209,6 +209,8 @@ def fault_jobs(first, count):
 SCENES = {"moved": {"CUPOOL_SEGMENTS": "mapped"},
           "given_back": {"CUPOOL_SIM_MEMORY": "64M"},
           "unused": {"CUPOOL_SIM_MEMORY": "64M"},
+          "ordered": {"CUPOOL_SIM_FAULTS": "cuEventRecord@1+=999"},
+          "wait": {"CUPOOL_SIM_FAULTS": "cuEventRecord@1+=999"},
           "others": {"CUPOOL_STREAMS": "exact", "CUPOOL_MANY_BUDGET": "0", "CUPOOL_SIM_WAITS": "exact"}}
 
 

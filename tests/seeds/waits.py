@@ -34,7 +34,8 @@ MODES = {
 # - By default a thread may be given memory that another one freed, on terms that make its work wait for that free. A
 #   program that shows no stream memory operation can meet the hang that remains (docs/order.md).
 # - Memory of the driver's own pool has no legacy handle, tokens or dma-buf (docs/native.md).
-# - The driver's own pool gets memory that is freed during a capture only afterwards (docs/native.md).
+# - The driver's own pool gets memory that is freed during a capture only afterwards, and only by a thread with a
+#   context (docs/native.md).
 # - Mapped memory has no legacy handle or tokens, and SYNC_MEMOPS cannot be set on it (docs/mapped.md).
 # On a GPU besides: while one thread's free waits, the other's submissions do (docs/order.md), so that these programs
 # hang bare; and the native pool's two streams share the device's queues with the program's (docs/native.md).
@@ -44,6 +45,7 @@ NOT_IN = {
        if harness.DRIVER == "gpu" else {}),
     "dma-buf": ["native"],
     "freed-in-capture": ["native"],
+    "freed-in-capture-elsewhere": ["native"],
     **{case: ["native", "mapped"] for case in ("p2p-tokens", "ipc-4K", "ipc-4M", "ipc-64M", "ipc-written", "ipc-while-waiting")},
     **{case: ["mapped"] for case in ("sync-memops", "sync-memops-while-waiting")},
 }

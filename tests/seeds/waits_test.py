@@ -78,6 +78,12 @@ class Waits(harness.TestCase):
     def test_memory_that_is_freed_while_a_stream_captures_is_had_in_the_capture(self):
         self.assert_ends("freed-in-capture", "freed-on-stream-in-capture")
 
+    def test_a_thread_without_a_context_frees_memory_while_another_captures(self):
+        self.assert_ends("freed-in-capture-elsewhere")
+
+    def test_a_word_of_one_context_is_written_by_another_while_a_kernel_waits_for_it(self):
+        self.assert_ends("two-contexts-word")
+
     def test_freed_memory_is_had_while_a_stream_captures(self):
         self.assert_ends("capture-room")
 

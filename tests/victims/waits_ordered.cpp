@@ -1,4 +1,6 @@
 // Cases of `waits`: memory of cuMemAlloc's is freed in the order of a stream, or while a stream captures.
+#include <thread>
+
 #include "waits.hpp"
 
 namespace waits {
@@ -119,6 +121,21 @@ int in_a_capture(bool is_ordered) {
   return d.finish();
 }
 
+// The same by a thread that has no context, while another one captures.
+int in_a_capture_elsewhere() {
+  MUST(cuInit(0));
+  const Device d;
+  const CUstream s1 = d.stream();
+  const CUdeviceptr small = d.alloc(kMiB), p = d.alloc(kMiB);
+  d.use(p, kMiB, 1, s1);
+  MUST(cuStreamBeginCapture(s1, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  d.fill(small, kMiB, 2, s1);
+  std::thread([&] { d.free(p); }).join();
+  CUgraph graph = nullptr;
+  MUST(cuStreamEndCapture(s1, &graph));
+  return d.finish();
+}
+
 }  // namespace
 
 Cases ordered_cases() {
@@ -127,7 +144,8 @@ Cases ordered_cases() {
           {"freed-on-stream-refused", refused},
           {"freed-by-another-context", by_another_context},
           {"freed-in-capture", [] { return in_a_capture(false); }},
-          {"freed-on-stream-in-capture", [] { return in_a_capture(true); }}};
+          {"freed-on-stream-in-capture", [] { return in_a_capture(true); }},
+          {"freed-in-capture-elsewhere", in_a_capture_elsewhere}};
 }
 
 }  // namespace waits

@@ -2,6 +2,8 @@
 // each run is the same one.
 #include <semaphore.h>
 
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "waits.hpp"
@@ -159,6 +161,42 @@ int two_contexts_full() {
   return b.finish() + a.finish() != 0 ? 1 : 0;
 }
 
+// In one context a kernel waits for a word there, memory is freed behind it, taken again and used. A stream
+// of another context writes the word.
+int two_contexts_word() {
+  MUST(cuInit(0));
+  const Device a;
+  const CUstream s1 = a.stream(), s2 = a.stream();
+  const Device b(0, true);
+  const CUstream sb = b.stream();
+  a.enter();
+  const CUdeviceptr word = a.alloc(4 * kKiB), p = a.alloc(24 * kMiB);
+  MUST(cuMemsetD32(word, 0, 1));
+  MUST(cuCtxSynchronize());
+  b.enter();
+  if (cuStreamWriteValue32(sb, word, 0, CU_STREAM_WRITE_VALUE_DEFAULT) != CUDA_SUCCESS)
+    skip("the driver writes no value of another context");
+  MUST(cuStreamSynchronize(sb));
+  a.enter();
+  a.await(word, 1, s1);
+  a.use(p, kMiB, 52, s1);
+  std::atomic<bool> is_free{false};
+  std::thread writer([&] {
+    b.enter();
+    // The driver's free waits for the word.
+    const auto begin = std::chrono::steady_clock::now();
+    while (!is_free && std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(200))
+      std::this_thread::yield();
+    MUST(cuStreamWriteValue32(sb, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+    MUST(cuStreamSynchronize(sb));
+  });
+  a.free(p);
+  a.use(a.alloc(24 * kMiB), kMiB, 53, s2);
+  is_free = true;
+  writer.join();
+  return b.finish() + a.finish() != 0 ? 1 : 0;
+}
+
 // One process for several devices, as with NCCL: device 0 waits for device 1, which allocates first.
 int two_devices(bool peers) {
   MUST(cuInit(0));
@@ -205,6 +243,7 @@ Cases thread_cases() {
           {"threads-free-kernel", [] { return free_waits(true); }},
           {"two-contexts", two_contexts},
           {"two-contexts-full", two_contexts_full},
+          {"two-contexts-word", two_contexts_word},
           {"two-devices", [] { return two_devices(false); }},
           {"two-devices-peers", [] { return two_devices(true); }}};
 }
