@@ -200,7 +200,7 @@ CUresult releases(CUdevice device, Call&& call) {
   if (cupool::native::NativePool* const native = memory.native()) native->usage(device);
   const cupool::hooks::KeeperPause pause;
   // Until our record is dropped, the driver may already reuse the context's addresses.
-  const cupool::memory::ContextEnding ending;
+  const cupool::memory::ContextEnding ending(ours(context));
   const auto taken = live.take(context);
   const CUresult result = call();
   if (context != nullptr && !primary_is_active(device)) {

@@ -105,8 +105,12 @@ CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const driver::Han
     if (result != CUDA_SUCCESS) return result;
   }
   if (place.offset >= mapping.bytes || place.bytes > mapping.bytes - place.offset) {
-    CUresult closed = CUDA_SUCCESS;
-    unmap_if_unused(mapping.start, context, &closed);
+    bool is_unused = false;
+    {
+      Guard hold(lock_);
+      is_unused = take_unused_locked(mapping.start, context, &mapping);
+    }
+    if (is_unused) unmap(mapping);
     return CUDA_ERROR_INVALID_VALUE;
   }
   const CUdeviceptr start = mapping.start + place.offset;
@@ -206,27 +210,25 @@ void Imports::ended(CUcontext context) {
 
 // ---- Closing.
 
-// Out of the list first: once the driver has closed it, its addresses may be another allocation's.
-void Imports::unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) {
-  Mapping mapping{};
-  {
-    Guard hold(lock_);
-    const auto is_part = [&](const auto& block) {
-      return block.mapping == start && block.context == context;
-    };
-    const Mapping* const found = mapping_at(start, context);
-    if (found == nullptr || std::any_of(blocks_.begin(), blocks_.end(), is_part)) return;
-    mapping = *found;
-    std::erase_if(mappings_,
-                  [&](const Mapping& one) { return one.start == start && one.context == context; });
-    count_.store(mappings_.size(), std::memory_order_release);
-  }
+// Takes a mapping without blocks off the list: before the driver closes it, for then its addresses may be
+// another allocation's.
+bool Imports::take_unused_locked(CUdeviceptr start, CUcontext context, Mapping* out) {
+  const auto is_part = [&](const auto& block) { return block.mapping == start && block.context == context; };
+  const Mapping* const found = mapping_at(start, context);
+  if (found == nullptr || std::any_of(blocks_.begin(), blocks_.end(), is_part)) return false;
+  *out = *found;
+  std::erase_if(mappings_, [&](const Mapping& one) { return one.start == start && one.context == context; });
+  count_.store(mappings_.size(), std::memory_order_release);
+  return true;
+}
+
+CUresult Imports::unmap(const Mapping& mapping) {
   if (mapping.chunks) {
     unmap_foreign(mapping.foreign());
-  } else {
-    const Within within(context);
-    *result = real.cuIpcCloseMemHandle(start);
+    return CUDA_SUCCESS;
   }
+  const Within within(mapping.context);
+  return real.cuIpcCloseMemHandle(mapping.start);
 }
 
 // The block that was opened at a pointer, in this context if it can be.
@@ -243,8 +245,7 @@ std::vector<Imports::Block>::iterator Imports::opened_locked(CUdeviceptr pointer
 CUcontext Imports::last_user(CUdeviceptr pointer, CUcontext context) {
   Guard hold(lock_);
   const auto block = opened_locked(pointer, context);
-  if (block == blocks_.end() || block->opens > 1) return nullptr;
-  return mapping_at(block->mapping, block->context)->chunks ? block->context : nullptr;
+  return block == blocks_.end() || block->opens > 1 ? nullptr : block->context;
 }
 
 bool Imports::has_opened(CUdeviceptr pointer, CUcontext context) {
@@ -262,19 +263,19 @@ bool Imports::close(CUdeviceptr pointer, CUresult* result) {
     if (*result != CUDA_SUCCESS) return true;
   }
   Guard one_at_a_time(changing_);
-  CUdeviceptr mapping = 0;
-  CUcontext owner = nullptr;
+  Mapping mapping{};
+  bool is_unused = false;
   {
     Guard hold(lock_);
     const auto block = opened_locked(pointer, context);
     if (block == blocks_.end()) return false;
-    *result = CUDA_SUCCESS;
-    if (--block->opens > 0) return true;
-    mapping = block->mapping;
-    owner = block->context;
-    blocks_.erase(block);
+    if (--block->opens == 0) {
+      const Block last = *block;
+      blocks_.erase(block);
+      is_unused = take_unused_locked(last.mapping, last.context, &mapping);
+    }
   }
-  unmap_if_unused(mapping, owner, result);
+  *result = is_unused ? unmap(mapping) : CUDA_SUCCESS;
   return true;
 }
 

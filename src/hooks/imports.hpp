@@ -88,15 +88,16 @@ class Imports {
   bool find_mapping(CUcontext context, const driver::Handle& handle, Mapping* out) CUPOOL_EXCLUDES(lock_);
   CUresult map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags,
                Mapping* out) CUPOOL_REQUIRES(changing_) CUPOOL_EXCLUDES(lock_);
-  void unmap_if_unused(CUdeviceptr start, CUcontext context, CUresult* result) CUPOOL_REQUIRES(changing_)
-      CUPOOL_EXCLUDES(lock_);
+  bool take_unused_locked(CUdeviceptr start, CUcontext context, Mapping* out) CUPOOL_REQUIRES(lock_);
+  static CUresult unmap(const Mapping& mapping);
   bool has_opened(CUdeviceptr pointer, CUcontext context) CUPOOL_EXCLUDES(lock_);
   Block* block_at(CUdeviceptr address) CUPOOL_REQUIRES(lock_);
   std::vector<Block>::iterator opened_locked(CUdeviceptr pointer, CUcontext context) CUPOOL_REQUIRES(lock_);
   Mapping* mapping_at(CUdeviceptr start, CUcontext context) CUPOOL_REQUIRES(lock_);
   bool open_again_locked(CUcontext context, const driver::Handle& handle, CUdeviceptr* out, CUresult* result)
       CUPOOL_REQUIRES(lock_);
-  // The context whose work must end before the last close of a block unmaps chunks; null: there is none.
+  // The context whose work the driver would wait for in the last close of a block: we do so before a lock is
+  // held. Null: it is not the last.
   CUcontext last_user(CUdeviceptr pointer, CUcontext context);
 
   std::atomic<size_t> count_{0};  // of mappings; programs without any pay one load

@@ -5,6 +5,7 @@
 
 #include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/greens.hpp"
 #include "hooks/keeper.hpp"
 #include "hooks/loads.hpp"
 #include "hooks/permission.hpp"
@@ -45,10 +46,10 @@ CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, const Ent
 // the context, as the program's would: so what is freed before that can be had at once.
 class CaptureProbe {
  public:
-  // A thread without a context may free all the same.
-  explicit CaptureProbe(CUdeviceptr pointer) : context_(cupool::hooks::current_context()) {
+  // In the block's context: the driver's free waits for that one, and a thread without any may free, too.
+  explicit CaptureProbe(CUdeviceptr pointer) {
     cupool::memory::Held held;
-    if (context_ == nullptr && memory.find(pointer, &held)) within_.emplace(context_ = held.context);
+    if (memory.find(pointer, &held)) within_.emplace(context_ = held.context);
     const cupool::Reentry guard;
     answer_ = real.cuMemAlloc_v2(&block_, 1);
   }
@@ -56,7 +57,9 @@ class CaptureProbe {
     if (block_ == 0) return;
     const cupool::Reentry guard;
     const cupool::order::CaptureGate::Relaxed relaxed;
-    cupool::order::Timeline* const order = memory.timeline_of(context_);
+    // (In a green context it waits for that part of the device alone.)
+    const bool is_part = cupool::hooks::greens.any();
+    cupool::order::Timeline* const order = is_part ? nullptr : memory.timeline_of(context_);
     const cupool::order::Epoch epoch = order == nullptr ? 0 : order->begin_wait(cupool::order::Lane::kMany);
     const bool has_waited = real.cuMemFree_v2(block_) == CUDA_SUCCESS;
     if (order != nullptr) order->end_wait(epoch, has_waited);
@@ -68,7 +71,7 @@ class CaptureProbe {
   CUresult answer() const { return answer_ == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : answer_; }
 
  private:
-  cupool::driver::Context context_;
+  cupool::driver::Context context_ = nullptr;
   std::optional<cupool::hooks::Within> within_;
   CUdeviceptr block_ = 0;
   CUresult answer_ = CUDA_SUCCESS;
@@ -79,10 +82,9 @@ CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUD
 bool is_ours(CUdeviceptr pointer) {
   if (!cupool::hooks::is_serving()) return false;
   if (memory.native() != nullptr && memory.native()->has_block(pointer)) return true;
-  // While a context ends, the driver may have given its addresses away again before we know.
   cupool::memory::Held held;
-  const bool may_be_stale = cupool::memory::ContextEnding::is_under_way();
-  return may_be_stale ? memory.find(pointer, &held) && held.start == pointer : memory.owns(pointer);
+  if (memory.may_be_gone(pointer)) return memory.find(pointer, &held) && held.start == pointer;
+  return memory.owns(pointer);
 }
 
 // The error that ended the current context: the driver answers every free with it, whatever it frees, and the

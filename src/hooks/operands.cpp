@@ -7,7 +7,7 @@ namespace cupool::hooks {
 
 bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
   if (bytes == 0) return true;
-  const bool may_be_stale = memory::ContextEnding::is_under_way();
+  const bool may_be_gone = memory.may_be_gone(address);
   Block block;
   switch (look_up(address, &block)) {
     case Whose::kDrivers:
@@ -18,7 +18,7 @@ bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
       break;
   }
   if (!block.imported) owners->add(block.context, block.mapped);
-  return bytes <= block.bytes - (address - block.start) || may_be_stale;
+  return bytes <= block.bytes - (address - block.start) || may_be_gone;
 }
 
 bool is_good_word(CUdeviceptr address) {

@@ -4,6 +4,7 @@
 #include "cuda/live.hpp"
 #include "hooks/capturing_streams.hpp"
 #include "hooks/forward.hpp"
+#include "hooks/greens.hpp"
 #include "hooks/submit.hpp"
 
 using cupool::cuda::real;
@@ -54,6 +55,15 @@ CUcontext current() {
   return real.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
+// The current context; null also for a green one, whose work is only a part of that of the context which owns
+// its memory.
+cupool::driver::Context whole_context() {
+  const cupool::driver::Context owner = cupool::hooks::current_context();
+  const bool is_part =
+      cupool::hooks::greens.any() && reinterpret_cast<cupool::driver::Context>(current()) != owner;
+  return is_part ? nullptr : owner;
+}
+
 template <typename Call>
 CUresult destroys(CUstream stream, Call&& call) {
   if (is_serving() && stream != nullptr) {
@@ -67,14 +77,14 @@ CUresult destroys(CUstream stream, Call&& call) {
 }  // namespace
 
 CUresult cuCtxSynchronize() {
-  return waits_for_context(cupool::hooks::current_context(),
+  return waits_for_context(whole_context(),
                            [] { return forward(Counter::synchronisations, real.cuCtxSynchronize); });
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
   // Null means the current context.
-  const auto meant = context != nullptr ? reinterpret_cast<cupool::driver::Context>(context)
-                                        : cupool::hooks::current_context();
+  const auto meant =
+      context != nullptr ? reinterpret_cast<cupool::driver::Context>(context) : whole_context();
   return waits_for_context(
       meant, [&] { return forward(Counter::synchronisations, real.cuCtxSynchronize_v2, context); });
 }

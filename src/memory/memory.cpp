@@ -233,6 +233,18 @@ bool Memory::taint(Address address, Taint reason, uint64_t bytes) {
   return any([&](Allocator& one) { return one.taint(address, bytes, reason); });
 }
 
+bool Memory::may_be_gone(Address address) {
+  const driver::Context ending = ContextEnding::which();
+  if (ending == nullptr) return false;
+  const pool::Pool* const pool = pool::page_map.pool_of(address);
+  if (pool != nullptr) return pool->context() == ending;
+  for (auto& slot : wholes_) {
+    Wholes* const wholes = slot.load(std::memory_order_acquire);
+    if (wholes != nullptr && wholes->context_at(address) == ending) return true;
+  }
+  return false;
+}
+
 bool Memory::owns(Address address) {
   return any([&](Allocator& one) { return one.owns(address); });
 }

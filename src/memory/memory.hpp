@@ -98,6 +98,9 @@ class Memory {
   bool taint(Address address, Taint reason, uint64_t bytes = 1);
   // Whether an address lies in memory that an allocator of ours got from the driver.
   bool owns(Address address);
+  // Whether the address may be another allocation's by now: it lay in memory of a context that is just
+  // ending. To be asked before anything else about it.
+  bool may_be_gone(Address address);
   // Whether there may be blocks that are not in the page map.
   bool has_wholes() const { return wholes_[0].load(std::memory_order_relaxed) != nullptr; }
   // Before a block leaves the process or stream order: the work of its previous life is done when this

@@ -107,7 +107,9 @@ Epoch Timeline::open_next_locked() {
   return epoch;
 }
 
+// (Where the thread may make calls during a capture, this one would still take the capturing streams along.)
 bool Timeline::seal_locked(Kind kind) {
+  if (CaptureGate::is_relaxed()) return false;
   if (failed_ || !driver_.has_context_events() || !gate_.enter()) return false;
   const Epoch epoch = open_next_locked();
   const driver::Event event = seals_.take_event(driver_, context());

@@ -9,13 +9,15 @@
 #include <atomic>
 #include <deque>
 #include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/host_memory.hpp"
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
-#include "order/timeline.hpp"
 #include "pool/slabs.hpp"
+#include "upstream/elsewhere.hpp"
 
 namespace cupool::pool {
 
@@ -24,9 +26,8 @@ class OrderedFrees {
   struct Waiting {
     Entry entry;
     unsigned size_class;
-    driver::Event event;         // null: it waits for an epoch of `elsewhere`
-    order::Timeline* elsewhere;  // of the stream's context, if it is not the block's
-    Epoch epoch;
+    driver::Event event;                           // null: see `elsewhere`
+    std::optional<upstream::Elsewhere> elsewhere;  // for a stream of another context
   };
 
   // An event of the block's context; null: the driver has none. pre: no stream captures.
@@ -50,11 +51,11 @@ class OrderedFrees {
 
   // After the record of `event` on the stream.
   void put(driver::Stream stream, driver::Event event, unsigned size_class, const Entry& entry) {
-    put_last(stream, {entry, size_class, event, nullptr, 0});
+    put_last({stream, &thread_}, {entry, size_class, event, {}});
   }
-  // The block is free when the work of these epochs is done.
-  void put_after(order::Timeline& elsewhere, Epoch epoch, unsigned size_class, const Entry& entry) {
-    put_last(&elsewhere, {entry, size_class, nullptr, &elsewhere, epoch});
+  // The block is free when that work is done.
+  void put_after(const upstream::Elsewhere& elsewhere, unsigned size_class, const Entry& entry) {
+    put_last({elsewhere.timeline, nullptr}, {entry, size_class, nullptr, elsewhere});
   }
 
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
@@ -80,16 +81,24 @@ class OrderedFrees {
       queue = line.empty() ? queues_.erase(queue) : std::next(queue);
     }
   }
-  // The context is gone, and its events with it.
-  void drop_all() {
+  // The context is gone, and its events with it. Calls `drop(Waiting)` for each block.
+  template <typename Drop>
+  void drop_all(Drop&& drop) {
     Guard hold(lock_);
+    for (const auto& [line, blocks] : queues_) {
+      for (const Waiting& block : blocks) drop(block);
+    }
     queues_.clear();
     idle_.clear();
     count_.store(0, std::memory_order_relaxed);
   }
 
  private:
-  void put_last(const void* line, const Waiting& block) {
+  // A stream and the thread that frees on it: the default stream of each thread has the same handle. Or a
+  // timeline.
+  using Line = std::pair<const void*, const void*>;
+
+  void put_last(const Line& line, const Waiting& block) {
     Guard hold(lock_);
     queues_[line].push_back(block);
     count_.fetch_add(1, std::memory_order_relaxed);
@@ -97,11 +106,12 @@ class OrderedFrees {
 
   Lock lock_;
   std::atomic<size_t> count_{0};  // changes under the lock
-  // For each stream, or each other context, the blocks in the order of their frees. (Two streams that had one
-  // handle after the other share a line: the later one's blocks wait longer.)
-  std::map<const void*, std::deque<Waiting>> queues_ CUPOOL_GUARDED_BY(lock_);
-  const void* last_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // the line that was asked last
+  // In the order of the frees. (Two streams that had one handle after the other share a line: the later one's
+  // blocks wait longer.)
+  std::map<Line, std::deque<Waiting>> queues_ CUPOOL_GUARDED_BY(lock_);
+  Line last_ CUPOOL_GUARDED_BY(lock_);  // that was asked last
   std::vector<driver::Event> idle_ CUPOOL_GUARDED_BY(lock_);
+  static inline constinit thread_local char thread_ = 0;
 };
 
 }  // namespace cupool::pool

@@ -88,12 +88,13 @@ Range* PageMap::find_containing(Address address) const {
     low = low->after;
     high = high->before;
   }
-  // A range that was found to reach into a page is named there. (One of this segment's own: its record may
-  // speak of another by now.)
+  // A block that was found to reach into a page is named there. (Its record may speak of another by now, and
+  // of none if its tag is clear.)
   const auto around = [&](Address here) -> Range* {
     const Page* const record = page_of(here);
     const Range* const range = record == nullptr ? nullptr : record->around.load(std::memory_order_acquire);
-    const bool is_there = range != nullptr && range->segment.load(std::memory_order_relaxed) == segment &&
+    const bool is_there = range != nullptr && range->tag.load(std::memory_order_relaxed) != 0 &&
+                          range->segment.load(std::memory_order_relaxed) == segment &&
                           range->start <= address && address < range->end();
     return is_there ? range->range : nullptr;
   };

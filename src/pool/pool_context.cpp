@@ -8,7 +8,9 @@ namespace cupool::pool {
 void Pool::close(uint64_t number) {
   failed_.store(nullptr, std::memory_order_relaxed);
   drop_kept();
-  ordered_frees_.drop_all();
+  ordered_frees_.drop_all([](const OrderedFrees::Waiting& block) {
+    holder_of(*block.entry.range).leaving.store(0, std::memory_order_relaxed);
+  });
   slabs_.drop_all();
   upstream_.forget(ranges_.reserved() + lost_.exchange(0, std::memory_order_relaxed));
   ranges_.drop_all();

@@ -5,7 +5,6 @@
 
 #include "pool/pool.hpp"
 #include "stats/device.hpp"
-#include "upstream/elsewhere.hpp"
 
 namespace cupool::pool {
 
@@ -101,11 +100,9 @@ void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsig
     marks_.erase(entry.address);
   }
   entry.stamp = order::kFormer ? order().newest_leant_on() : 0;
-  // In a thread that may record during a capture, a record of a whole context would still take it along.
-  const bool may_seal = !order::CaptureGate::is_relaxed();
   if (elsewhere != nullptr) {
-    ordered_frees_.put_after(*elsewhere, elsewhere->open(), size_class, entry);
-    if (may_seal) elsewhere->seal_for_completion();
+    ordered_frees_.put_after(upstream::Elsewhere(*elsewhere), size_class, entry);
+    elsewhere->seal_for_completion();
     return;
   }
   driver::Driver& driver = upstream_.driver();
@@ -122,14 +119,13 @@ void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsig
   if (event != nullptr) ordered_frees_.give_event(event);
   entry.stamp = order().open();
   give_left(size_class, entry);
-  if (may_seal && !order().is_idle()) order().seal_for_completion();
+  if (!order().is_idle()) order().seal_for_completion();
 }
 
 void Pool::give_reached(size_t most) {
   if (!ordered_frees_.any() || upstream_.driver().may_be_capturing() || !order().gate().enter()) return;
   const auto has_come = [&](const OrderedFrees::Waiting& block) {
-    if (block.elsewhere != nullptr)
-      return upstream::is_done_elsewhere(in_flight_, *block.elsewhere, block.epoch);
+    if (block.elsewhere.has_value()) return block.elsewhere->is_done(in_flight_);
     return upstream_.driver().query(block.event) == driver::kSuccess;
   };
   ordered_frees_.take_reached(

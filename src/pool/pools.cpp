@@ -190,7 +190,10 @@ Freed Pools::free_on(Address address, driver::Stream stream, order::Timeline* el
   std::optional<Pool::Use> use;
   if (cache != nullptr) use.emplace(*pool, *cache);
   const Returned block = describe(address);
-  if ((use && !use->is_open()) || block.pool != pool) return Freed::kNotOurs;
+  if ((use && !use->is_open()) || block.pool != pool) {
+    holder->leaving.fetch_sub(1, std::memory_order_relaxed);
+    return Freed::kNotOurs;
+  }
   if (cache != nullptr) cache->tally().take_back(asked, block.block_bytes);
   pool->take_back_on(stream, elsewhere, block.size_class, block.entry);
   return Freed::kDone;

@@ -122,6 +122,7 @@ struct alignas(64) Range : Holder, RangeLink {
     tag.store(0, std::memory_order_relaxed);
     large_asked.store(0, std::memory_order_relaxed);
     size_class.store(0, std::memory_order_relaxed);
+    leaving.store(0, std::memory_order_relaxed);
     use = Use::kFree;
     stamp = 0;
     sole = order::LaneName::kNone;

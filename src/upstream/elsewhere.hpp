@@ -6,13 +6,24 @@
 
 namespace cupool::upstream {
 
-// Whether the other context's work is done up to an epoch. It may end meanwhile, and when it has, it is.
-inline bool is_done_elsewhere(InFlight& in_flight, order::Timeline& elsewhere, order::Epoch epoch) {
-  if (epoch > elsewhere.done()) {
-    const InFlight::Call call(in_flight, elsewhere.context(), InFlight::Kind::kUse);
-    if (call.is_open()) elsewhere.expect_completion();
+// What such memory waits for: all work of the other context up to an epoch of its timeline.
+struct Elsewhere {
+  explicit Elsewhere(order::Timeline& of) : timeline(&of), context(of.context()), epoch(of.open()) {}
+
+  // Asks the driver if it is not known. A context whose end has begun may still have work, though its
+  // timeline has none; when it has ended, that is over.
+  bool is_done(InFlight& in_flight) const {
+    if (epoch > timeline->done()) {
+      const InFlight::Call call(in_flight, context, InFlight::Kind::kUse);
+      if (call.is_open() && epoch >= timeline->open()) timeline->seal_for_completion();
+      if (call.is_open()) timeline->advance();
+    }
+    return epoch <= timeline->done() && !in_flight.is_off(context);
   }
-  return epoch <= elsewhere.done();
-}
+
+  order::Timeline* timeline;
+  driver::Context context;
+  order::Epoch epoch;
+};
 
 }  // namespace cupool::upstream

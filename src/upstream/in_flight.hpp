@@ -19,16 +19,19 @@ namespace cupool::upstream {
 // page map may already have been reused by the driver.
 class ContextEnding {
  public:
-  ContextEnding() { under_way.fetch_add(1, std::memory_order_acq_rel); }
-  ~ContextEnding() { under_way.fetch_sub(1, std::memory_order_acq_rel); }
+  // Of two at once, which waiting for each other makes rare, one is known.
+  explicit ContextEnding(driver::Context context) { which_.store(context, std::memory_order_release); }
+  ~ContextEnding() { which_.store(nullptr, std::memory_order_release); }
   ContextEnding(const ContextEnding&) = delete;
   ContextEnding& operator=(const ContextEnding&) = delete;
 
-  static bool is_under_way() { return under_way.load(std::memory_order_acquire) != 0; }
-  static void forget_after_fork() { under_way.store(0, std::memory_order_relaxed); }
+  // Null: none does.
+  static driver::Context which() { return which_.load(std::memory_order_acquire); }
+  static bool is_under_way() { return which() != nullptr; }
+  static void forget_after_fork() { which_.store(nullptr, std::memory_order_relaxed); }
 
  private:
-  static inline constinit std::atomic<int> under_way{0};
+  static inline constinit std::atomic<driver::Context> which_{nullptr};
 };
 
 class InFlight {

@@ -9,7 +9,6 @@
 #include "base/host_memory.hpp"
 #include "report/shortage.hpp"
 #include "stats/counters.hpp"
-#include "upstream/elsewhere.hpp"
 #include "upstream/retry.hpp"
 
 namespace cupool::whole {
@@ -272,10 +271,10 @@ Freed Wholes::free_after(Address address, order::Timeline& elsewhere) {
     whole.stamp = former;
     whole.age = ++ages_;
     whole.leaving = true;
-    leaving_.push_back({address, whole.age, &elsewhere, elsewhere.open()});
+    leaving_.push_back({address, whole.age, upstream::Elsewhere(elsewhere)});
     any_leaving_.store(true, std::memory_order_relaxed);
   }
-  if (!order::CaptureGate::is_relaxed()) elsewhere.seal_for_completion();
+  elsewhere.seal_for_completion();
   return Freed::kDone;
 }
 
@@ -287,9 +286,7 @@ void Wholes::admit_left() {
     all.swap(leaving_);
   }
   // Not under the lock.
-  const auto is_waiting = [&](const Leaving& one) {
-    return !upstream::is_done_elsewhere(in_flight_, *one.elsewhere, one.epoch);
-  };
+  const auto is_waiting = [&](const Leaving& one) { return !one.until.is_done(in_flight_); };
   const auto reached = std::partition(all.begin(), all.end(), is_waiting);
   Guard hold(lock_);
   for (auto one = reached; one != all.end(); ++one) {

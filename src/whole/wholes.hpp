@@ -18,6 +18,7 @@
 #include "driver/driver.hpp"
 #include "order/timelines.hpp"
 #include "stats/device.hpp"
+#include "upstream/elsewhere.hpp"
 #include "upstream/in_flight.hpp"
 #include "upstream/upstream.hpp"
 
@@ -68,6 +69,8 @@ class Wholes final : public allocator::Allocator {
   // all work there is done.
   Freed free_after(Address address, order::Timeline& elsewhere);
   bool owns(Address address) override;
+  // Whose memory it is; null: not ours.
+  driver::Context context_at(Address address) CUPOOL_EXCLUDES(lock_);
   bool find(Address address, Held* out) override;
   bool taint(Address address, uint64_t bytes, Taint reason) override;
   bool device_of(driver::Context context, int* device) override;
@@ -124,8 +127,7 @@ class Wholes final : public allocator::Allocator {
   struct Leaving {
     Address start;
     uint64_t age;  // of the block: another one may start there by now
-    order::Timeline* elsewhere;
-    Epoch epoch;
+    upstream::Elsewhere until;
   };
   using Key = std::pair<driver::Context, uint64_t>;
   using Table = std::map<Address, Whole>;
@@ -168,7 +170,6 @@ class Wholes final : public allocator::Allocator {
   uint64_t idle_bytes_locked(const Choice& choice) const CUPOOL_REQUIRES(lock_);
   Table::iterator containing(Address address) CUPOOL_REQUIRES(lock_);
   Whole* held_at(Address address) CUPOOL_REQUIRES(lock_);
-  driver::Context context_at(Address address) CUPOOL_EXCLUDES(lock_);
   uint64_t release(const Choice& choice);
   std::vector<driver::Context> contexts_of(const Choice& choice) CUPOOL_EXCLUDES(lock_);
   driver::Context context_of_oldest(const Choice& choice, int* device) CUPOOL_EXCLUDES(lock_);
