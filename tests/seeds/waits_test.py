@@ -73,7 +73,10 @@ class Waits(harness.TestCase):
         self.assert_ends("freed-on-stream-refused")
 
     def test_memory_that_a_stream_of_another_context_frees_is_that_streams_until_then(self):
-        self.assert_ends("freed-by-another-context")
+        self.assert_ends("freed-by-another-context", "freed-by-another-context-often", "freed-by-contexts-that-end")
+
+    def test_memory_freed_on_one_threads_default_stream_does_not_wait_for_anothers(self):
+        self.assert_ends("freed-on-threads-streams")
 
     def test_memory_that_is_freed_while_a_stream_captures_is_had_in_the_capture(self):
         self.assert_ends("freed-in-capture", "freed-on-stream-in-capture")

@@ -97,6 +97,72 @@ int by_another_context() {
   return b.finish() + a.finish() != 0 ? 1 : 0;
 }
 
+// The same again and again with an eighth of the device: nothing of it is lost.
+int by_another_context_often() {
+  MUST(cuInit(0));
+  const Device a;
+  const CUstream sa = a.stream();
+  const size_t part = sixteenth();
+  const Device b(0, true);
+  const CUstream sb = b.stream();
+  for (unsigned i = 1; i < 30; ++i) {
+    a.enter();
+    const CUdeviceptr p = a.alloc(2 * part);
+    a.use(p, kMiB, i, sa);
+    MUST(cuStreamSynchronize(sa));
+    b.enter();
+    b.spin(1000, sb);
+    MUST(cuMemFreeAsync(p, sb));
+    MUST(cuStreamSynchronize(sb));
+  }
+  return b.finish() + a.finish() != 0 ? 1 : 0;
+}
+
+// Two threads free on their own default streams, which have one handle; one of them waits for the host.
+int by_two_threads() {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const size_t part = sixteenth();
+  const CUdeviceptr small = d.alloc(4 * kMiB);
+  std::thread([&] {
+    d.enter();
+    d.await(word.address(), 1, CU_STREAM_PER_THREAD);
+    MUST(cuMemFreeAsync(small, CU_STREAM_PER_THREAD));
+  }).join();
+  for (unsigned i = 0; i < 8; ++i) {
+    const CUdeviceptr p = d.alloc(5 * part);
+    d.use(p, kMiB, 1 + i, CU_STREAM_PER_THREAD);
+    MUST(cuMemFreeAsync(p, CU_STREAM_PER_THREAD));
+    MUST(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+  }
+  word.set(1);
+  return d.finish();
+}
+
+// Contexts end with blocks that their streams have yet to free; others come after them.
+int by_contexts_that_end() {
+  constexpr size_t kBytes = 8 * kMiB;
+  MUST(cuInit(0));
+  size_t first = 0;
+  for (unsigned i = 0; i < 12; ++i) {
+    const Device d(0, true);
+    const CUstream s = d.stream();
+    std::vector<CUdeviceptr> all;
+    for (unsigned k = 0; k < 40; ++k) all.push_back(d.alloc(kBytes));
+    for (const CUdeviceptr p : all) d.free(p);
+    size_t room = 0;
+    MUST(cuMemGetInfo(&room, nullptr));
+    if (i == 0) first = room;
+    if (room + kBytes < first) return 1;
+    for (CUdeviceptr& p : all) p = d.alloc(kBytes);
+    d.spin(1'000'000, s);
+    for (const CUdeviceptr p : all) MUST(cuMemFreeAsync(p, s));
+    MUST(cuCtxDestroy(d.context()));
+  }
+  return 0;
+}
+
 // Memory that is freed while a stream captures is had again in that capture.
 int in_a_capture(bool is_ordered) {
   MUST(cuInit(0));
@@ -143,6 +209,9 @@ Cases ordered_cases() {
           {"freed-on-stream-many", many},
           {"freed-on-stream-refused", refused},
           {"freed-by-another-context", by_another_context},
+          {"freed-by-another-context-often", by_another_context_often},
+          {"freed-on-threads-streams", by_two_threads},
+          {"freed-by-contexts-that-end", by_contexts_that_end},
           {"freed-in-capture", [] { return in_a_capture(false); }},
           {"freed-on-stream-in-capture", [] { return in_a_capture(true); }},
           {"freed-in-capture-elsewhere", in_a_capture_elsewhere}};
