@@ -140,29 +140,6 @@ int by_two_threads() {
   return d.finish();
 }
 
-// Contexts end with blocks that their streams have yet to free; others come after them.
-int by_contexts_that_end() {
-  constexpr size_t kBytes = 8 * kMiB;
-  MUST(cuInit(0));
-  size_t first = 0;
-  for (unsigned i = 0; i < 12; ++i) {
-    const Device d(0, true);
-    const CUstream s = d.stream();
-    std::vector<CUdeviceptr> all;
-    for (unsigned k = 0; k < 40; ++k) all.push_back(d.alloc(kBytes));
-    for (const CUdeviceptr p : all) d.free(p);
-    size_t room = 0;
-    MUST(cuMemGetInfo(&room, nullptr));
-    if (i == 0) first = room;
-    if (room + kBytes < first) return 1;
-    for (CUdeviceptr& p : all) p = d.alloc(kBytes);
-    d.spin(1'000'000, s);
-    for (const CUdeviceptr p : all) MUST(cuMemFreeAsync(p, s));
-    MUST(cuCtxDestroy(d.context()));
-  }
-  return 0;
-}
-
 // Memory that is freed while a stream captures is had again in that capture.
 int in_a_capture(bool is_ordered) {
   MUST(cuInit(0));
@@ -211,7 +188,6 @@ Cases ordered_cases() {
           {"freed-by-another-context", by_another_context},
           {"freed-by-another-context-often", by_another_context_often},
           {"freed-on-threads-streams", by_two_threads},
-          {"freed-by-contexts-that-end", by_contexts_that_end},
           {"freed-in-capture", [] { return in_a_capture(false); }},
           {"freed-on-stream-in-capture", [] { return in_a_capture(true); }},
           {"freed-in-capture-elsewhere", in_a_capture_elsewhere}};
