@@ -160,7 +160,7 @@ void block_returns(CUdeviceptr block) {
   if (value == kNone || !memory.find(block, &held) || held.start != block) return;
   order::Timeline* const order = memory.timeline_of(held.context);
   if (order == nullptr || !order->wait_for_all()) return;
-  const Within within(held.context);
+  const Within within(reinterpret_cast<CUcontext>(held.context));
   write_over(held.context, block, held.bytes, value, [](CUstream) {});
 }
 

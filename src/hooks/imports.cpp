@@ -9,6 +9,7 @@
 #include "base/own_call.hpp"
 #include "hooks/relaxed_capture.hpp"
 #include "hooks/serving.hpp"
+#include "hooks/within.hpp"
 
 namespace cupool::hooks {
 
@@ -23,23 +24,6 @@ CUcontext current() {
   CUcontext context = nullptr;
   return real.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
 }
-
-// Makes a context current for the life of this object.
-class Within {
- public:
-  explicit Within(CUcontext context) : pushed_(current() != context) {
-    if (pushed_) real.cuCtxPushCurrent_v2(context);
-  }
-  ~Within() {
-    CUcontext other = nullptr;
-    if (pushed_) real.cuCtxPopCurrent_v2(&other);
-  }
-  Within(const Within&) = delete;
-  Within& operator=(const Within&) = delete;
-
- private:
-  const bool pushed_;
-};
 
 // Closing a handle waits for the work of its context, as a free does, but is allowed while a stream captures.
 // Unmapping waits for nothing, so a free of the driver's comes first: on a full device that of host memory,

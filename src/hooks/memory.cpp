@@ -49,7 +49,10 @@ class CaptureProbe {
   // In the block's context: the driver's free waits for that one, and a thread without any may free, too.
   explicit CaptureProbe(CUdeviceptr pointer) {
     cupool::memory::Held held;
-    if (memory.find(pointer, &held)) within_.emplace(context_ = held.context);
+    if (memory.find(pointer, &held)) {
+      context_ = held.context;
+      within_.emplace(reinterpret_cast<CUcontext>(context_));
+    }
     const cupool::Reentry guard;
     answer_ = real.cuMemAlloc_v2(&block_, 1);
   }
@@ -131,7 +134,7 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
     });
   }
   cupool::memory::Held held;
-  const bool is_elsewhere = memory.find(pointer, &held) && held.context != streams;
+  const bool is_elsewhere = streams != nullptr && memory.find(pointer, &held) && held.context != streams;
   cupool::order::Timeline* const elsewhere = is_elsewhere ? memory.order().of(streams) : nullptr;
   if (is_elsewhere && elsewhere == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto free = [&] {

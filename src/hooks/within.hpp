@@ -1,28 +1,30 @@
-// Makes a context current for a scope, if it is not already: for calls of ours that need one.
+// Makes a context current for a scope, if it is not already: for calls of ours that need one. By the driver's
+// own handle, since a green context is not the one that owns its memory.
 #pragma once
 
 #include "base/own_call.hpp"
 #include "cuda/real.hpp"
-#include "hooks/current.hpp"
 
 namespace cupool::hooks {
 
 class Within {
  public:
-  explicit Within(driver::Context context) : pushes_(current_context() != context) {
+  explicit Within(CUcontext context) {
     const OwnCall guard;
-    if (pushes_) cuda::real.cuCtxPushCurrent_v2(reinterpret_cast<CUcontext>(context));
+    CUcontext current = nullptr;
+    pushes_ = cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context;
+    if (pushes_) cuda::real.cuCtxPushCurrent_v2(context);
   }
   ~Within() {
     const OwnCall guard;
-    CUcontext before = nullptr;
-    if (pushes_) cuda::real.cuCtxPopCurrent_v2(&before);
+    CUcontext other = nullptr;
+    if (pushes_) cuda::real.cuCtxPopCurrent_v2(&other);
   }
   Within(const Within&) = delete;
   Within& operator=(const Within&) = delete;
 
  private:
-  const bool pushes_;
+  bool pushes_ = false;
 };
 
 }  // namespace cupool::hooks

@@ -2,8 +2,8 @@
 // a free says nothing of other streams, and the driver waits for none of them: so each block has an event of
 // its own, on its stream, and goes back to the pool when that is done, without any work of its last life. A
 // stream of another context can have no event of ours: there the block waits for all work of that context.
-// Under `lock_`, which is held across queries, never across a record: that may wait for room in the stream's
-// queue.
+// Under `lock_`, which is held across queries, never across a record on a stream: that may wait for room in
+// its queue. (A seal of another context is made under it where the free could make none.)
 #pragma once
 
 #include <atomic>
