@@ -249,6 +249,7 @@ class Pool {
   void put_back(Segment* segment);
   void unmap_left();
   uint64_t chunk_bytes() const;
+  bool device_seems_to_have(uint64_t bytes) const;
   uint64_t most_of_chunk(uint64_t run) const;
   uint64_t run_bytes(uint64_t need) const;
   bool may_exceed(uint64_t bytes) const;

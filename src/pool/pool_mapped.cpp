@@ -19,14 +19,18 @@ uint64_t Pool::chunk_bytes() const {
   return std::clamp(ranges_.usable() / kShare & ~(kPageBytes - 1), kPageBytes, settings_.chunk);
 }
 
+bool Pool::device_seems_to_have(uint64_t bytes) const {
+  size_t free = 0;
+  size_t total = 0;
+  return upstream_.driver().memory(&free, &total) != kSuccess || bytes <= free;
+}
+
 // The chunks of a large block's run come and go together as long as it is not cut. Where the device seems to
 // have too little, the run is one chunk: the driver then gives all of it, from what its own pools keep, too,
 // or refuses at once. Chunk by chunk it would take all there is first, and others would be refused meanwhile.
 uint64_t Pool::most_of_chunk(uint64_t run) const {
   constexpr uint64_t kFewChunks = 16;
-  size_t free = 0;
-  size_t total = 0;
-  if (run > settings_.chunk && upstream_.driver().memory(&free, &total) == kSuccess && free < run) return run;
+  if (run > settings_.chunk && !device_seems_to_have(run)) return run;
   return std::clamp(round_up(run / kFewChunks, kPageBytes), chunk_bytes(), settings_.chunk);
 }
 
@@ -218,6 +222,8 @@ Range* Pool::add_run(uint64_t bytes, uint64_t taken, Search* search) {
   Run run{.bytes = bytes};
   search->status = map_run(search, &run);
   if (search->status != kSuccess) {
+    // (For more than the device has there may be no addresses, either.)
+    if (!device_seems_to_have(bytes)) search->status = kOutOfMemory;
     if (search->status == kOutOfMemory) return nullptr;
     // It can, and does not: the driver's own allocations serve from now on.
     space_.stop();

@@ -232,6 +232,17 @@ TEST_CASE_METHOD(MappedWorld, "a run that cannot be made in full leaves nothing 
   check_records();
 }
 
+TEST_CASE_METHOD(MappedWorld, "a request for more than is free does not end mapping, however it is refused") {
+  allocate(8 * kMiB);
+  mapping.fail_create = driver::kNotSupported;
+  driver.unreported = driver.capacity;
+  driver::Address out = 0;
+  CHECK(memory.allocate(context, 64 * kMiB, &out) == driver::kOutOfMemory);
+  mapping.fail_create = driver::kSuccess;
+  driver.unreported = 0;
+  CHECK(pool().space().serves());
+}
+
 TEST_CASE_METHOD(MappedWorld, "a driver that stops mapping serves segments of its own") {
   const driver::Address block = allocate(8 * kMiB);
   mapping.fail_allow = driver::kNotSupported;
