@@ -198,6 +198,7 @@ class Pool {
   };
 
   static bool is_held(const Range& range);
+  bool record_on(driver::Stream stream, driver::Event event);
   void give_left(unsigned size_class, const Entry& entry);
   uint64_t releasable_chunks_locked(const Segment& segment);
   uint64_t most_of_tail();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "order/graph_launches.hpp"
 #include "pool/pool.hpp"
 #include "stats/device.hpp"
 
@@ -92,6 +93,20 @@ bool Pool::is_above_budget(uint64_t bytes) {
   return unfinished_.fetch_add(bytes, std::memory_order_relaxed) + bytes > settings_.many_budget;
 }
 
+// Drivers lose a wait that one thread makes while another launches a graph into the stream. It was not seen
+// of a record, but a block would have two owners: so only one that no launch has met counts.
+bool Pool::record_on(driver::Stream stream, driver::Event event) {
+  constexpr int kFewTurns = 4;
+  const order::GraphLaunches::Place place(order::lane_of_handle(reinterpret_cast<uintptr_t>(stream)),
+                                          context());
+  for (int turn = 0; turn < kFewTurns; ++turn) {
+    const order::GraphLaunches::QuietMoment moment(place);
+    if (upstream_.driver().record_on(stream, event) != driver::kSuccess) return false;
+    if (moment.has_lasted()) return true;
+  }
+  return false;
+}
+
 // The stream may not have waited for the work of the block's former lives, for it may have been given none on
 // the block: so that counts on. Where the stream can have no event, the block waits for all work so far.
 void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsigned size_class, Entry entry) {
@@ -112,7 +127,7 @@ void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsig
     order().gate().leave();
   }
   // Not inside the gate: where the stream's queue is full this waits, and a capture must be able to begin.
-  if (event != nullptr && driver.record_on(stream, event) == driver::kSuccess) {
+  if (event != nullptr && record_on(stream, event)) {
     ordered_frees_.put(stream, event, size_class, entry);
     return;
   }

@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "mapped_world.hpp"
+#include "order/graph_launches.hpp"
 
 using namespace cupool;
 using namespace cupool::test;
@@ -92,6 +93,26 @@ TEST_CASE_METHOD(MappedWorld, "where memory was refused the pool waits for all w
   work(kS);
   CHECK(memory.release_everything() == 0);
   CHECK(driver.synchronisations == 1);
+}
+
+TEST_CASE_METHOD(MappedWorld,
+                 "a stream's free beside a graph's launch into that stream trusts no record there") {
+  const auto free_on_stream = [&](driver::Address block) {
+    REQUIRE(memory.free_on(block, reinterpret_cast<driver::Stream>(kS), nullptr) == memory::Freed::kDone);
+  };
+  const driver::Address block = allocate(8 * kMiB);
+  work(kS);
+  const uint64_t before = driver.records;
+  free_on_stream(block);
+  CHECK(driver.records == before);
+  const driver::Address other = allocate(8 * kMiB);
+  work(kS);
+  {
+    const order::GraphLaunches::Launch under_way(order::GraphLaunches::Place(kS, context));
+    free_on_stream(other);
+  }
+  // Of the context instead.
+  CHECK(driver.records == before + 1);
 }
 
 TEST_CASE_METHOD(MappedWorld, "holes go back wherever they lie, and the rest stays where it is") {

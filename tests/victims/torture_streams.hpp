@@ -75,8 +75,9 @@ class Streams {
   // What may not be done on the legacy stream while a blocking one captures: held around each single call.
   Pass pass(const Lease& lease) { return lease.legacy() ? Pass(gates_.legacy, Side::kCall) : Pass(); }
   void record(CUevent event, const Lease& lease);
-  // Held around a graph launch and around a wait for an event: drivers lose a wait that is made while another
-  // thread launches a graph into the same stream, so a program has to keep the two apart.
+  // Held around a graph launch and around a wait for an event or its record: drivers lose a wait that is made
+  // while another thread launches a graph into the same stream, so a program has to keep the two apart. (Of a
+  // record it was not seen, but cannot be told from memory with two owners.)
   std::unique_lock<std::mutex> apart(const Lease& lease);
 
  private:
