@@ -34,7 +34,8 @@ struct Held {
   Address segment;
   uint64_t segment_number;  // unique in the process; 0: not in a segment
   driver::Context context;
-  bool mapped = false;  // of chunks, which the driver does not know as an allocation of cuMemAlloc's
+  bool mapped = false;   // of chunks, which the driver does not know as an allocation of cuMemAlloc's
+  bool leaving = false;  // a stream has yet to free it
 };
 
 // The allocator does not serve this context now (it is ending, has failed, or host memory is short): the
@@ -94,8 +95,8 @@ class Allocator {
   virtual uint64_t release_idle(const Idle& which) = 0;
   // Overrides CUPOOL_MAX_CACHED, for future contexts too.
   virtual void set_max_cached(uint64_t bytes) = 0;
-  // How many bytes trim(0) of a context would free on its device.
-  virtual uint64_t releasable_bytes(driver::Context context) = 0;
+  // How many bytes trim(0) would free on a device.
+  virtual uint64_t releasable_bytes(int device) = 0;
   // The largest free piece on a device; 0 when the lock is taken (with `wait`: for more than a moment).
   virtual uint64_t largest_free(int device, bool wait) = 0;
 

@@ -10,8 +10,8 @@ Whose look_up(CUdeviceptr address, Block* out) {
   if (is_serving() && memory.owns(address)) {
     memory::Held held;
     if (!memory.find(address, &held)) return may_be_gone ? Whose::kDrivers : Whose::kNobodys;
-    *out = {held.start, held.bytes, held.segment, held.segment_number,
-            held.whole, false,      held.mapped,  held.context};
+    *out = {held.start, held.bytes,  held.segment, held.segment_number, held.whole,
+            false,      held.mapped, held.leaving, held.context};
     return Whose::kBlock;
   }
   Imports::Found found;
@@ -22,6 +22,11 @@ Whose look_up(CUdeviceptr address, Block* out) {
   out->mapped = found.chunks;
   out->context = reinterpret_cast<driver::Context>(found.context);
   return out->bytes != 0 ? Whose::kBlock : Whose::kNobodys;
+}
+
+Whose look_up_lasting(CUdeviceptr address, Block* out) {
+  const Whose whose = look_up(address, out);
+  return whose == Whose::kBlock && out->leaving ? Whose::kNobodys : whose;
 }
 
 }  // namespace cupool::hooks

@@ -17,6 +17,7 @@ struct Block {
   bool whole = false;     // alone in its segment
   bool imported = false;  // another process's
   bool mapped = false;    // made of chunks, which the driver does not know as an allocation of cuMemAlloc's
+  bool leaving = false;   // a stream has yet to free it
   driver::Context context = nullptr;
 };
 
@@ -28,6 +29,8 @@ enum class Whose { kDrivers, kBlock, kNobodys };
 inline bool may_have_blocks() { return is_serving() || (imports.any() && !Reentry::inside()); }
 
 Whose look_up(CUdeviceptr address, Block* out);
+// The same for a call whose effect stays with the block: one that a stream has yet to free is nobody's.
+Whose look_up_lasting(CUdeviceptr address, Block* out);
 
 // An address that no driver ever hands out: querying it yields the driver's own answer for an unknown
 // pointer.

@@ -21,6 +21,7 @@ using cupool::hooks::forward;
 using cupool::hooks::imports;
 using cupool::hooks::kUnknownAddress;
 using cupool::hooks::look_up;
+using cupool::hooks::look_up_lasting;
 using cupool::hooks::memory;
 using cupool::hooks::Whose;
 using cupool::memory::Taint;
@@ -151,7 +152,7 @@ CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   Block block;
-  const Whose whose = look_up(pointer, &block);
+  const Whose whose = look_up_lasting(pointer, &block);
   if (whose == Whose::kBlock && !block.imported && handle != nullptr)
     return export_block(handle, pointer, block);
   const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;

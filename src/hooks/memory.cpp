@@ -10,6 +10,7 @@
 #include "hooks/loads.hpp"
 #include "hooks/permission.hpp"
 #include "hooks/relaxed_capture.hpp"
+#include "hooks/room.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
 #include "hooks/within.hpp"
@@ -102,8 +103,23 @@ CUresult error_of_context() {
   return error;
 }
 
+// Whether this thread may free in stream order while another stream captures. The driver refuses a query
+// where it refuses such a free, and ends the capture with it; unlike an allocation, a query waits for
+// nothing.
+CUresult ask_to_free_on(CUstream stream) {
+  if (!memory.order().is_capturing()) return CUDA_SUCCESS;
+  const cupool::hooks::Within within(reinterpret_cast<CUcontext>(cupool::hooks::owner_of(stream)));
+  const cupool::Reentry guard;
+  CUevent event = nullptr;
+  if (real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  const CUresult answer = real.cuEventQuery(event);
+  real.cuEventDestroy_v2(event);
+  return answer;
+}
+
 // A stream-ordered free of a block of ours: nothing waits, and the next owner's work comes after the stream
-// reaches the free. Refused only where the driver would refuse: an invalid stream, or one that captures.
+// reaches the free. Refused only where the driver would refuse: an invalid stream, one that captures, or a
+// thread that may not while another one does.
 CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   if (!cupool::hooks::thread_may_call()) {
     cupool::stats::count(Counter::failed_frees);
@@ -117,6 +133,10 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
     if (valid != CUDA_SUCCESS) return valid;
   }
   if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult allowed = ask_to_free_on(stream); allowed != CUDA_SUCCESS) {
+    cupool::stats::count(Counter::failed_frees);
+    return allowed;
+  }
   const cupool::driver::Context streams = cupool::hooks::owner_of(stream);
   // (The driver refuses managed memory here.)
   const cupool::driver::Status answered = memory.free_whole(
@@ -312,7 +332,7 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   if (cupool::hooks::is_serving()) memory.release_idle_managed(cupool::hooks::current_context());
   const CUresult result = forward(Counter::pointer_questions, real.cuMemGetInfo_v2, free, total);
   if (result == CUDA_SUCCESS && free != nullptr && cupool::hooks::is_serving()) {
-    *free += memory.releasable_bytes(cupool::hooks::current_context());
+    *free += memory.releasable_bytes(cupool::hooks::device_of());
   }
   return result;
 }

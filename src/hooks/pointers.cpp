@@ -15,6 +15,7 @@ using cupool::hooks::Block;
 using cupool::hooks::forward;
 using cupool::hooks::kUnknownAddress;
 using cupool::hooks::look_up;
+using cupool::hooks::look_up_lasting;
 using cupool::hooks::memory;
 using cupool::hooks::Whose;
 using cupool::hooks::with_mark;
@@ -191,7 +192,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
   Block block;
-  const Whose whose = look_up(pointer, &block);
+  const Whose whose = look_up_lasting(pointer, &block);
   if (whose == Whose::kBlock && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && value != nullptr) {
     return set_sync_memops(value, pointer, block);
   }
@@ -203,7 +204,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t bytes,
                                        CUmemRangeHandleType type, unsigned long long flags) {
   Block block;
-  Whose whose = look_up(pointer, &block);
+  Whose whose = look_up_lasting(pointer, &block);
   if (whose == Whose::kBlock && bytes > block.start + block.bytes - pointer) whose = Whose::kNobodys;
   if (whose == Whose::kBlock && !block.imported && bytes != 0) {
     memory.taint(pointer, Taint::kDmaBuf);

@@ -9,17 +9,12 @@
 
 namespace cupool::hooks {
 
-namespace {
-
-// What lies on other devices does not help, and to release it would wait for the work there.
 int device_of(driver::Context context) {
   int device = memory::kEveryDevice;
   if (context == nullptr) context = current_context();
   if (context == nullptr || memory.device_of(context, &device)) return device;
   return memory.driver().device(&device) == driver::kSuccess ? device : memory::kEveryDevice;
 }
-
-}  // namespace
 
 bool make_room(allocator::Effort effort, int where, driver::Context context, uint64_t bytes) {
   if (where == cuda::kNotRepeated || !is_serving()) return false;
@@ -31,6 +26,7 @@ bool make_room(allocator::Effort effort, int where, driver::Context context, uin
     return make_room(effort, where, context, bytes);
   }
   int device = where;
+  // What lies on other devices does not help, and to release it would wait for the work there.
   if (where == cuda::kHere) device = device_of(context);
   if (where == cuda::kAnywhere) device = memory::kEveryDevice;
   return memory.make_room(device, effort, bytes);

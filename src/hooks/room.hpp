@@ -20,6 +20,9 @@
 
 namespace cupool::hooks {
 
+// The device of a context or, if that is null, of the current one; else memory::kEveryDevice.
+int device_of(driver::Context context = nullptr);
+
 // Releases idle memory on a device, as far as the effort goes: its number, or cuda::kHere or kAnywhere; kHere
 // is the device of `context` or, if that is null, of the current context. False: nothing was released, or the
 // pool does not serve this call, or a stream captures, which a wait for work would break; or `bytes` are

@@ -306,9 +306,9 @@ uint64_t Memory::release_everything(int device, Effort effort) {
   return released;
 }
 
-uint64_t Memory::releasable_bytes(driver::Context context) {
+uint64_t Memory::releasable_bytes(int device) {
   uint64_t bytes = 0;
-  for_each([&](Allocator& one) { bytes += one.releasable_bytes(context); });
+  for_each([&](Allocator& one) { bytes += one.releasable_bytes(device); });
   return bytes;
 }
 

@@ -131,8 +131,8 @@ class Memory {
   // Releases everything idle that such an effort reaches, because memory is needed elsewhere. Returns the
   // bytes released.
   uint64_t release_everything(int device = kEveryDevice, allocator::Effort effort = allocator::Effort::kAll);
-  // How many bytes that would free on the current context's device.
-  uint64_t releasable_bytes(driver::Context context);
+  // How many bytes that would free on a device.
+  uint64_t releasable_bytes(int device);
   // Keeps at most `keep` free bytes of each kind in each context; returns the bytes released.
   uint64_t trim(uint64_t keep);
   // Overrides CUPOOL_MAX_CACHED, for future contexts too.

@@ -64,7 +64,7 @@ class NativePool final : public allocator::Allocator {
   uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t) override {}
-  uint64_t releasable_bytes(driver::Context) override { return 0; }
+  uint64_t releasable_bytes(int) override { return 0; }
   uint64_t largest_free(int, bool) override { return 0; }
   // From now on the context's handle is unknown here, but its memory stays until ended().
   void begin_end(driver::Context context, uint64_t ending) override;

@@ -25,6 +25,7 @@ class OrderedFrees {
  public:
   struct Waiting {
     Entry entry;
+    uint64_t asked;  // by its owner
     unsigned size_class;
     driver::Event event;                           // null: see `elsewhere`
     std::optional<upstream::Elsewhere> elsewhere;  // for a stream of another context
@@ -50,15 +51,27 @@ class OrderedFrees {
   }
 
   // After the record of `event` on the stream.
-  void put(driver::Stream stream, driver::Event event, unsigned size_class, const Entry& entry) {
-    put_last({stream, &thread_}, {entry, size_class, event, {}});
+  void put(driver::Stream stream, driver::Event event, unsigned size_class, const Entry& entry,
+           uint64_t asked) {
+    put_last({stream, &thread_}, {entry, asked, size_class, event, {}});
   }
   // The block is free when that work is done.
-  void put_after(const upstream::Elsewhere& elsewhere, unsigned size_class, const Entry& entry) {
-    put_last({elsewhere.timeline, nullptr}, {entry, size_class, nullptr, elsewhere});
+  void put_after(const upstream::Elsewhere& elsewhere, unsigned size_class, const Entry& entry,
+                 uint64_t asked) {
+    put_last({elsewhere.timeline, nullptr}, {entry, asked, size_class, nullptr, elsewhere});
   }
 
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
+  // How many bytes the owner of the block that starts there had asked for; 0: none waits there.
+  uint64_t asked_at(Address start) {
+    Guard hold(lock_);
+    for (const auto& [line, blocks] : queues_) {
+      for (const Waiting& block : blocks) {
+        if (block.entry.address == start) return block.asked;
+      }
+    }
+    return 0;
+  }
   // Calls `give(Waiting)` for the blocks whose streams have come to the free. `has_come(Waiting)` is asked
   // `most` times at most, each time about other streams. pre: no stream captures.
   template <typename HasCome, typename Give>

@@ -82,7 +82,8 @@ class Pool {
   void finish_free(ThreadCache& cache, uint64_t bytes);
   // Takes back a block that is freed in stream order: it is free when the stream comes to that. `elsewhere`:
   // the timeline of the stream's context, if it is not this one. pre: it is counted as leaving.
-  void take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsigned size_class, Entry entry);
+  void take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsigned size_class, Entry entry,
+                    uint64_t asked);
   // Looks which of these streams have come to the free; asks so many times at most.
   void give_reached(size_t most = ~size_t{0});
 
@@ -197,6 +198,7 @@ class Pool {
     bool has_small = false;  // one was found, and no slab is wanted any more
   };
 
+  bool find_in_ranges(Address address, Held* out);
   static bool is_held(const Range& range);
   bool record_on(driver::Stream stream, driver::Event event);
   void give_left(unsigned size_class, const Entry& entry);

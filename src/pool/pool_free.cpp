@@ -109,14 +109,15 @@ bool Pool::record_on(driver::Stream stream, driver::Event event) {
 
 // The stream may not have waited for the work of the block's former lives, for it may have been given none on
 // the block: so that counts on. Where the stream can have no event, the block waits for all work so far.
-void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsigned size_class, Entry entry) {
+void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsigned size_class, Entry entry,
+                        uint64_t asked) {
   {
     Guard hold(marks_lock_);
     marks_.erase(entry.address);
   }
   entry.stamp = order::kFormer ? order().newest_leant_on() : 0;
   if (elsewhere != nullptr) {
-    ordered_frees_.put_after(upstream::Elsewhere(*elsewhere), size_class, entry);
+    ordered_frees_.put_after(upstream::Elsewhere(*elsewhere), size_class, entry, asked);
     elsewhere->seal_for_completion();
     return;
   }
@@ -128,7 +129,7 @@ void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsig
   }
   // Not inside the gate: where the stream's queue is full this waits, and a capture must be able to begin.
   if (event != nullptr && record_on(stream, event)) {
-    ordered_frees_.put(stream, event, size_class, entry);
+    ordered_frees_.put(stream, event, size_class, entry, asked);
     return;
   }
   if (event != nullptr) ordered_frees_.give_event(event);

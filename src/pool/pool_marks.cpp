@@ -21,7 +21,7 @@ bool set_mark_bit_at(Address start) {
 
 Mark* Pool::mark_locked(Address address) {
   Held held;
-  if (!find_held(address, &held)) return nullptr;
+  if (!find_held(address, &held) || held.leaving) return nullptr;
   if (host::is_short() && !marks_.contains(held.start)) return nullptr;
   if (!set_mark_bit_at(held.start)) return nullptr;
   Mark& mark = marks_[held.start];

@@ -18,6 +18,14 @@ bool Pool::is_held(const Range& range) {
 }
 
 bool Pool::find_held(Address address, Held* out) {
+  return find_in_ranges(address, out) &&
+         (!out->leaving || (out->bytes = ordered_frees_.asked_at(out->start)) != 0) &&
+         // Only the requested bytes count, not the slack: the driver answers likewise.
+         address - out->start < out->bytes;
+}
+
+// Of a block that a stream has yet to free, all but the requested bytes.
+bool Pool::find_in_ranges(Address address, Held* out) {
   Guard hold(ranges_.lock());
   // The segment may have gone since the caller looked.
   if (page_map.pool_of(address) != this) return false;
@@ -26,20 +34,23 @@ bool Pool::find_held(Address address, Held* out) {
   const Holder& holder = holder_of(*range);
   const uint32_t index = holder.index_containing(address);
   const uint16_t tag = index < holder.blocks ? holder.tags[index].load(std::memory_order_relaxed) : 0;
-  if (tag == 0) return false;
+  const bool is_leaving =
+      tag == 0 && index < holder.blocks && holder.leaving.load(std::memory_order_relaxed) != 0;
+  if (tag == 0 && !is_leaving) return false;
   const Segment& segment = *range->segment.load();
   const bool is_whole = &holder == range && range->bytes == segment.bytes && !segment.mapped;
   *out = {holder.start + uint64_t{index} * holder.bytes_of_blocks(),
-          holder.asked(tag),
+          is_leaving ? 0 : holder.asked(tag),
           is_whole,
           segment.start,
           segment.number,
           context(),
-          segment.mapped};
+          segment.mapped,
+          is_leaving};
   // The next copy to this place is to find the block without a lock.
-  if (&holder == range && range->start < (address & ~(kPageBytes - 1))) page_map.remember(address, range);
-  // Only the requested bytes count, not the slack: the driver answers likewise.
-  return address - out->start < out->bytes;
+  if (tag != 0 && &holder == range && range->start < (address & ~(kPageBytes - 1)))
+    page_map.remember(address, range);
+  return true;
 }
 
 uint64_t Pool::releasable_bytes() {

@@ -195,7 +195,7 @@ Freed Pools::free_on(Address address, driver::Stream stream, order::Timeline* el
     return Freed::kNotOurs;
   }
   if (cache != nullptr) cache->tally().take_back(asked, block.block_bytes);
-  pool->take_back_on(stream, elsewhere, block.size_class, block.entry);
+  pool->take_back_on(stream, elsewhere, block.size_class, block.entry, asked);
   return Freed::kDone;
 }
 
@@ -456,7 +456,10 @@ bool Pools::owns(Address address) { return page_map.is_ours(address); }
 
 bool Pools::find(Address address, Held* out) {
   Pool* const pool = page_map.pool_of(address);
-  return pool != nullptr && pool->find_held(address, out);
+  if (pool == nullptr || !pool->find_held(address, out)) return false;
+  if (!out->leaving) return true;
+  pool->give_reached();
+  return pool->find_held(address, out);
 }
 
 bool Pools::visit_mark(Address address, void (*visit)(Mark&, void*), void* data) {
@@ -494,11 +497,14 @@ uint64_t Pools::most_releasable(int device, uint64_t) {
   return bytes;
 }
 
-uint64_t Pools::releasable_bytes(driver::Context context) {
-  Pool* const pool = pool_of(context);
-  if (pool == nullptr) return 0;
-  pool->give_reached();
-  return pool->releasable_bytes();
+uint64_t Pools::releasable_bytes(int device) {
+  uint64_t bytes = 0;
+  for_each([&](Pool& pool) {
+    if (device != pool.device()) return;
+    pool.give_reached();
+    bytes += pool.releasable_bytes();
+  });
+  return bytes;
 }
 
 uint64_t Pools::trim(uint64_t keep) {

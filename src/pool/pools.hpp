@@ -49,7 +49,7 @@ class Pools final : public allocator::Allocator {
   uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t bytes) override;
-  uint64_t releasable_bytes(driver::Context context) override;
+  uint64_t releasable_bytes(int device) override;
   uint64_t largest_free(int device, bool wait) override;
   void begin_end(driver::Context context, uint64_t ending) override;
   void ended(uint64_t ending, bool gone) override;

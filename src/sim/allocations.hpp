@@ -36,7 +36,8 @@ struct Allocation {
   std::uint64_t buffer_id = 0;
   unsigned flags = 0;
   bool sync_memops = false;
-  Advice advice;  // kManaged
+  bool is_leaving = false;  // a stream has yet to free it; until then it is there
+  Advice advice;            // kManaged
   CUmemoryPool pool = nullptr;
   CUmemGenericAllocationHandle physical = 0;  // kMapped
   std::uint64_t physical_offset = 0;          // kImported

@@ -70,7 +70,7 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
     const CUresult allowed = check_unsafe_call();
     if (allowed != CUDA_SUCCESS) return allowed;
     const Allocation* const known = s.allocations.exact(p);
-    if (known == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (known == nullptr || known->is_leaving) return CUDA_ERROR_INVALID_VALUE;
     const MemoryKind kind = known->kind;
     if (kind != MemoryKind::kDevice && kind != MemoryKind::kManaged && kind != MemoryKind::kPooled) {
       return CUDA_ERROR_INVALID_VALUE;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/capture.hpp"
 #include "sim/lives.hpp"
 #include "sim/scheduler.hpp"
 #include "sim/state.hpp"
@@ -142,9 +143,14 @@ void return_to_pool(const Allocation& allocation, const VectorClock& after) {
 CUresult pool_free(const StreamPtr& stream, CUdeviceptr p) {
   State& s = state();
   ++s.counters.free_calls;
+  // Asked of an H200: refused before the address is looked at.
+  if (stream->capture == nullptr) {
+    const CUresult allowed = check_unsafe_call();
+    if (allowed != CUDA_SUCCESS) return allowed;
+  }
   if (p == 0) return CUDA_SUCCESS;
-  const Allocation* const known = s.allocations.exact(p);
-  if (known == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Allocation* const known = s.allocations.exact(p);
+  if (known == nullptr || known->is_leaving) return CUDA_ERROR_INVALID_VALUE;
   // What no stream-ordered allocation made cannot become a node; the capture goes on (asked of an H200).
   if (stream->capture != nullptr)
     return known->kind == MemoryKind::kPooled ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
@@ -156,14 +162,16 @@ CUresult pool_free(const StreamPtr& stream, CUdeviceptr p) {
     return CUDA_SUCCESS;
   }
   if (known->kind != MemoryKind::kDevice) return CUDA_ERROR_INVALID_VALUE;
-  own_life_ends(*known, "cuMemFreeAsync");
-  const Allocation gone = *known;
-  s.allocations.forget(p);
+  known->is_leaving = true;
   auto clock = std::make_shared<VectorClock>();
   auto work = ordered_point("stream-ordered free");
-  work->run = [gone, clock] {
-    state().allocations.adopt(gone);
-    state().allocations.destroy(gone.base);
+  work->run = [p, clock] {
+    // (Its context may have ended.)
+    const Allocation* const left = state().allocations.exact(p);
+    if (left != nullptr && left->is_leaving) {
+      own_life_ends(*left, "cuMemFreeAsync");
+      state().allocations.destroy(p);
+    }
     host_saw(*clock);
     return CUDA_SUCCESS;
   };

@@ -364,10 +364,10 @@ bool Wholes::device_of(driver::Context context, int* device) {
 }
 
 // Memory that is not the device's is not counted as such.
-uint64_t Wholes::releasable_bytes(driver::Context context) {
-  if (context == nullptr || !is_on_device()) return 0;
+uint64_t Wholes::releasable_bytes(int device) {
+  if (!is_on_device()) return 0;
   admit_left();
-  return idle_bytes({.context = context});
+  return idle_bytes({.device = device});
 }
 
 uint64_t Wholes::largest_free(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {

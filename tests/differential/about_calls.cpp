@@ -1,5 +1,8 @@
 // Good and bad calls that give and take memory.
 #include <cstring>
+#include <future>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "questions.hpp"
@@ -123,6 +126,40 @@ void stream_ordered() {
   MUST(cuStreamDestroy(stream));
 }
 
+// Memory is there until the stream comes to the free.
+void leaving() {
+  CUstream stream = nullptr, other = nullptr;
+  MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  for (const size_t bytes : kFewSizes) {
+    set_place("a stream has yet to free it, size " + std::to_string(bytes) + ": ");
+    CUdeviceptr p = 0, q = 0;
+    MUST(cuMemAlloc(&p, bytes));
+    MUST(cuMemAlloc(&q, bytes));
+    std::promise<void> is_open;
+    std::future<void> opens = is_open.get_future();
+    MUST(cuLaunchHostFunc(
+        stream, [](void* gate) { static_cast<std::future<void>*>(gate)->wait(); }, &opens));
+    say("cuMemFreeAsync", cuMemFreeAsync(p, stream));
+    ask_range("at its start", p, p);
+    ask_range("at its end", p + bytes - 1, p);
+    unsigned type = 0;
+    say("MEMORY_TYPE", cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p),
+        std::to_string(type));
+    say("cuMemsetD8Async", cuMemsetD8Async(p, 1, bytes, other));
+    say("cuMemsetD8Async of a byte more", cuMemsetD8Async(p, 1, bytes + 1, other));
+    say("cuMemcpyAsync", cuMemcpyAsync(q, p, bytes, other));
+    MUST(cuStreamSynchronize(other));
+    is_open.set_value();
+    MUST(cuStreamSynchronize(stream));
+    ask_range("after it", p, p);
+    say("cuMemsetD8Async after it", cuMemsetD8Async(p, 1, bytes, other));
+    MUST(cuStreamSynchronize(other));
+    MUST(cuMemFree(q));
+  }
+  for (const CUstream one : {stream, other}) MUST(cuStreamDestroy(one));
+}
+
 // Values must survive what is allocated and freed around them.
 void values() {
   set_place("values: ");
@@ -173,6 +210,51 @@ void captures() {
   for (const CUstream one : {stream, other}) MUST(cuStreamDestroy(one));
 }
 
+// Frees while a stream captures, in its thread or another: refused before the address is looked at, unless
+// the thread is relaxed or the capture another thread's own.
+void frees_in_captures() {
+  CUcontext context = nullptr;
+  CUstream stream = nullptr, other = nullptr;
+  CUgraph graph = nullptr;
+  MUST(cuCtxGetCurrent(&context));
+  MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  constexpr std::pair<const char*, CUstreamCaptureMode> kModes[] = {
+      {"global", CU_STREAM_CAPTURE_MODE_GLOBAL},
+      {"of a thread", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL},
+      {"relaxed", CU_STREAM_CAPTURE_MODE_RELAXED}};
+  const std::pair<const char*, CUresult (*)(CUdeviceptr, CUstream, CUstream)> kFrees[] = {
+      {"cuMemFreeAsync", [](CUdeviceptr p, CUstream, CUstream o) { return cuMemFreeAsync(p, o); }},
+      {"cuMemFreeAsync inside", [](CUdeviceptr p, CUstream, CUstream o) { return cuMemFreeAsync(p + 8, o); }},
+      {"cuMemFreeAsync of null", [](CUdeviceptr, CUstream, CUstream o) { return cuMemFreeAsync(0, o); }},
+      {"cuMemFreeAsync there", [](CUdeviceptr p, CUstream s, CUstream) { return cuMemFreeAsync(p, s); }},
+      {"cuMemFree", [](CUdeviceptr p, CUstream, CUstream) { return cuMemFree(p); }}};
+  for (const auto& [name, mode] : kModes) {
+    for (const char* where : {"its thread", "another thread", "a thread without a context"}) {
+      set_place(std::string("capture, ") + name + ", in " + where + ": ");
+      for (const auto& [what, free] : kFrees) {
+        CUdeviceptr p = 0;
+        CUresult answer = CUDA_SUCCESS;
+        MUST(cuMemAlloc(&p, 100000));
+        MUST(cuStreamBeginCapture(stream, mode));
+        if (where[0] == 'i') {
+          answer = free(p, stream, other);
+        } else {
+          std::thread([&, where = where, free = free] {
+            if (where[2] == 'o') MUST(cuCtxSetCurrent(context));
+            answer = free(p, stream, other);
+          }).join();
+        }
+        say(what, answer);
+        say("end", cuStreamEndCapture(stream, &graph));
+        MUST(cuCtxSynchronize());
+        say("cuMemFree after it", cuMemFree(p));
+      }
+    }
+  }
+  for (const CUstream one : {stream, other}) MUST(cuStreamDestroy(one));
+}
+
 }  // namespace
 
 void about_calls() {
@@ -180,8 +262,10 @@ void about_calls() {
   pitched();
   memory_info();
   stream_ordered();
+  leaving();
   values();
   captures();
+  frees_in_captures();
   set_place("");
 }
 

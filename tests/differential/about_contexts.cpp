@@ -50,6 +50,27 @@ void created(size_t bytes) {
   MUST(cuCtxSetCurrent(before));
 }
 
+// The device has what each context frees.
+void freed_elsewhere() {
+  set_place("two contexts: ");
+  CUcontext before = nullptr, second = nullptr;
+  MUST(cuCtxGetCurrent(&before));
+  MUST(cuCtxCreate(&second, nullptr, 0, device()));
+  CUdeviceptr p = 0;
+  size_t most = 0, now = 0;
+  MUST(cuMemGetInfo(&most, nullptr));
+  for (const CUcontext owner : {before, second}) {
+    MUST(cuCtxSetCurrent(owner));
+    MUST(cuMemAlloc(&p, 512 * kMiB));
+    MUST(cuMemFree(p));
+    MUST(cuCtxSetCurrent(owner == before ? second : before));
+    say("cuMemGetInfo after a free in the other one", cuMemGetInfo(&now, nullptr),
+        now + 64 * kMiB > most ? "as before" : "not as before");
+  }
+  MUST(cuCtxSetCurrent(before));
+  MUST(cuCtxDestroy(second));
+}
+
 void green() {
   set_place("green context: ");
   CUdevResource resource = {};
@@ -116,6 +137,7 @@ void about_contexts() {
       created(bytes);
     }
   }
+  freed_elsewhere();
   green();
   for (unsigned round = 1; round <= kRounds; ++round) {
     set_place("reset, round " + std::to_string(round) + ": ");

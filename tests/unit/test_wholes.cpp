@@ -209,7 +209,7 @@ TEST_CASE_METHOD(WholeWorld, "advice on a range marks every block in it") {
 TEST_CASE_METHOD(WholeWorld, "idle whole blocks go back when memory is needed, and count as free") {
   const auto address = allocate(100 * kMiB);
   free(address);
-  CHECK(memory.releasable_bytes(context) == 100 * kMiB);
+  CHECK(memory.releasable_bytes(0) == 100 * kMiB);
   CHECK(memory.release_everything() == 100 * kMiB);
   CHECK(driver.reserved == 0);
 }
@@ -289,7 +289,7 @@ TEST_CASE_METHOD(WholeWorld, "a new driver allocation replaces the record of an 
   CHECK(allocate(kMiB) != idle);
   CHECK(memory.free(held) == Freed::kNobodys);
   free(both);
-  CHECK(memory.releasable_bytes(context) == 4 * kMiB);
+  CHECK(memory.releasable_bytes(0) == 4 * kMiB);
 }
 
 TEST_CASE_METHOD(WholeWorld, "a block whose release the driver refuses is kept, and given back later") {
@@ -300,7 +300,7 @@ TEST_CASE_METHOD(WholeWorld, "a block whose release the driver refuses is kept, 
   CHECK(memory.release_everything() == 0);
   CHECK(memory.owns(address));
   CHECK(stats::device(0).read().reserved_bytes == reserved + 5 * kMiB);
-  CHECK(memory.releasable_bytes(context) == 5 * kMiB);
+  CHECK(memory.releasable_bytes(0) == 5 * kMiB);
   CHECK(allocate(5 * kMiB) == address);
   REQUIRE(memory.taint(address, memory::Taint::kAdvised));
   free(address);
@@ -349,7 +349,7 @@ TEST_CASE_METHOD(BasicPoolWorld<EndingDriver>,
   CHECK(memory.release_everything() == 0);
   driver.others.front().join();
   driver.others.clear();
-  CHECK(memory.releasable_bytes(context) == 0);
+  CHECK(memory.releasable_bytes(0) == 0);
   allocate(64 * kMiB);
   CHECK(driver.allocations == 2);
 }

@@ -1,4 +1,5 @@
 // Cases of `waits`: memory of cuMemAlloc's is freed in the order of a stream, or while a stream captures.
+#include <future>
 #include <thread>
 
 #include "waits.hpp"
@@ -125,11 +126,15 @@ int by_two_threads() {
   const Word word;
   const size_t part = sixteenth();
   const CUdeviceptr small = d.alloc(4 * kMiB);
-  std::thread([&] {
+  std::promise<void> is_free, may_end;
+  std::thread other([&] {
     d.enter();
     d.await(word.address(), 1, CU_STREAM_PER_THREAD);
     MUST(cuMemFreeAsync(small, CU_STREAM_PER_THREAD));
-  }).join();
+    is_free.set_value();
+    may_end.get_future().wait();
+  });
+  is_free.get_future().wait();
   for (unsigned i = 0; i < 8; ++i) {
     const CUdeviceptr p = d.alloc(5 * part);
     d.use(p, kMiB, 1 + i, CU_STREAM_PER_THREAD);
@@ -137,6 +142,8 @@ int by_two_threads() {
     MUST(cuStreamSynchronize(CU_STREAM_PER_THREAD));
   }
   word.set(1);
+  may_end.set_value();
+  other.join();
   return d.finish();
 }
 
