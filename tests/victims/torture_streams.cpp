@@ -114,8 +114,10 @@ bool Streams::waits_by_itself(const Mark& mark, const Lease& target) {
   if (mark.kind == Mark::kLegacy) return target.blocking;
   if (!target.legacy()) return false;
   if (mark.kind == Mark::kOwn) return true;
-  const std::optional<Lease> lease = created(mark.slot);
-  return lease && lease->mark.generation == mark.generation && lease->blocking;
+  std::optional<Lease> lease = created(mark.slot);
+  if (!lease || lease->mark.generation != mark.generation || !lease->blocking) return false;
+  target.waited_for_.push_back(std::move(lease->shared_));
+  return true;
 }
 
 bool Streams::order(Random& random, const Mark& mark, const Lease& target, CUevent scratch) {

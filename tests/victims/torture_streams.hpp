@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <vector>
 
 #include "torture_api.hpp"
 #include "torture_gates.hpp"
@@ -46,6 +47,8 @@ class Lease {
   friend class Streams;
   std::shared_lock<std::shared_mutex> shared_;
   std::unique_lock<std::shared_mutex> alone_;
+  // Of streams that this one waits for by itself: they must not be destroyed before the work is submitted.
+  mutable std::vector<std::shared_lock<std::shared_mutex>> waited_for_;
 };
 
 class Streams {
@@ -75,9 +78,10 @@ class Streams {
   // What may not be done on the legacy stream while a blocking one captures: held around each single call.
   Pass pass(const Lease& lease) { return lease.legacy() ? Pass(gates_.legacy, Side::kCall) : Pass(); }
   void record(CUevent event, const Lease& lease);
-  // Held around a graph launch and around a wait for an event or its record: drivers lose a wait that is made
-  // while another thread launches a graph into the same stream, so a program has to keep the two apart. (Of a
-  // record it was not seen, but cannot be told from memory with two owners.)
+  // Held around a graph launch and around a wait for an event: drivers lose a wait that is made while another
+  // thread launches a graph into the same stream, so a program has to keep the two apart. Also around a
+  // record and a stream-ordered allocation or free, in which the driver may make a wait: of these it was not
+  // seen, but it could not be told from memory with two owners.
   std::unique_lock<std::mutex> apart(const Lease& lease);
 
  private:

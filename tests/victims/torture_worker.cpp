@@ -100,6 +100,7 @@ CUresult Worker::get_memory(Block& block) {
   if (options.has(kPooled) && one_in(random_, 8)) {
     const Lease lease = world_.streams.choose(random_);
     const Pass on_legacy = world_.streams.pass(lease);
+    const std::unique_lock<std::mutex> no_graphs = world_.streams.apart(lease);
     block.pooled = true;
     block.writer = lease.mark;
     return lease.pick(world_.api.cuMemAllocAsync)(&block.p, block.bytes, lease.stream);
@@ -177,6 +178,7 @@ void Worker::free_block(Block& block) {
     in_order = order_write(block, lease);
     if (in_order) {
       const Pass on_legacy = world_.streams.pass(lease);
+      const std::unique_lock<std::mutex> no_graphs = world_.streams.apart(lease);
       MUST(lease.pick(world_.api.cuMemFreeAsync)(block.p, lease.stream));
     }
   }
@@ -200,6 +202,7 @@ void Worker::free_unused(Block& block) {
   ++world_.tally.frees;
   const Lease lease = world_.streams.choose(random_);
   const Pass on_legacy = world_.streams.pass(lease);
+  const std::unique_lock<std::mutex> no_graphs = world_.streams.apart(lease);
   MUST(lease.pick(world_.api.cuMemFreeAsync)(block.p, lease.stream));
 }
 
