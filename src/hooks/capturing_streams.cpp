@@ -2,10 +2,12 @@
 #include "hooks/capturing_streams.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <vector>
 
 #include "base/after_fork.hpp"
+#include "hooks/relaxed_capture.hpp"
 #include "hooks/serving.hpp"
 
 namespace cupool::hooks {
@@ -19,19 +21,38 @@ struct Capture {
 
 constinit Lock lock;
 constinit NoDestroy<std::vector<Capture>> list CUPOOL_GUARDED_BY(lock);
+// Whether a stream that captures may have work from before, and how often that has begun.
+constinit std::atomic<bool> hides_work{false};
+constinit std::atomic<uint64_t> times_hidden{0};
+
+void note_hidden_work() {
+  times_hidden.fetch_add(1, std::memory_order_seq_cst);
+  hides_work.store(true, std::memory_order_seq_cst);
+}
+
+// A query of a stream that captures would end the capture, and of the legacy one any of a blocking stream.
+bool may_have_work(CUstream stream) {
+  if (stream == CU_STREAM_LEGACY || is_capturing(stream)) return true;
+  const RelaxedCapture allowed;
+  const Reentry guard;
+  return cuda::real.cuStreamQuery(stream) != CUDA_SUCCESS;
+}
 
 template <typename Ended>
 void remove(Ended&& ended) {
   Guard hold(lock);
   const size_t gone = std::erase_if(list.value, ended);
   for (size_t i = 0; i < gone; ++i) memory.order().gate().end_capture();
+  if (list.value.empty()) hides_work.store(false, std::memory_order_seq_cst);
 }
 
 }  // namespace
 
 void capture_begins(CUstream stream) {
   const driver::Context context = current_context();
+  const bool hides = may_have_work(stream);
   Guard hold(lock);
+  if (hides) note_hidden_work();
   list.value.push_back({lane_of(stream), context});
   memory.order().gate().begin_capture();
 }
@@ -54,6 +75,23 @@ void capture_ended(CUstream stream) {
 void captures_ended_with(driver::Context context) {
   remove([&](const Capture& capture) { return capture.context == context; });
 }
+
+void capture_may_have_spread(CUstream stream) {
+  if (!memory.order().is_capturing() || hides_work.load(std::memory_order_seq_cst)) return;
+  if (!is_capturing(stream)) return;
+  const order::Lane lane = lane_of(stream);
+  Guard hold(lock);
+  const bool is_known = std::any_of(list.value.begin(), list.value.end(),
+                                    [&](const Capture& capture) { return capture.lane == lane; });
+  if (!is_known && !list.value.empty()) note_hidden_work();
+}
+
+bool captures_hide_no_work(uint64_t* since) {
+  *since = times_hidden.load(std::memory_order_seq_cst);
+  return !hides_work.load(std::memory_order_seq_cst);
+}
+
+bool have_hidden_no_work(uint64_t since) { return times_hidden.load(std::memory_order_seq_cst) == since; }
 
 namespace {
 void forget() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {

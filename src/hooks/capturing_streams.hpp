@@ -16,4 +16,11 @@ void capture_was_refused(CUstream stream);
 void capture_ended(CUstream stream);
 // Ends every capture of a context that is being destroyed.
 void captures_ended_with(driver::Context context);
+
+// `stream` may have been drawn into a capture by the event that it waits for.
+void capture_may_have_spread(CUstream stream);
+// Whether a free of the driver's own waits for all work while a stream captures: not known of what was
+// submitted to a captured stream before. Ask before the free for `since`, and after it.
+bool captures_hide_no_work(uint64_t* since);
+bool have_hidden_no_work(uint64_t since);
 }  // namespace cupool::hooks

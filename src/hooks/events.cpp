@@ -1,4 +1,5 @@
 // Events: recorded and waited for on streams, and waited for by the program.
+#include "hooks/capturing_streams.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/submit.hpp"
 
@@ -8,6 +9,17 @@ using cupool::hooks::forward;
 using cupool::hooks::named;
 using cupool::hooks::submit;
 using cupool::stats::Counter;
+
+namespace {
+
+template <typename Call>
+CUresult wait_on(CUstream stream, Call&& call) {
+  const CUresult result = submit(stream, call);
+  if (result == CUDA_SUCCESS && cupool::hooks::is_serving()) cupool::hooks::capture_may_have_spread(stream);
+  return result;
+}
+
+}  // namespace
 
 CUresult cuEventSynchronize(CUevent event) {
   return forward(Counter::synchronisations, real.cuEventSynchronize, event);
@@ -34,13 +46,13 @@ CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned fl
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
-  return submit(named(stream, DefaultStream::kLegacy),
-                [&] { return real.cuStreamWaitEvent(stream, event, flags); });
+  return wait_on(named(stream, DefaultStream::kLegacy),
+                 [&] { return real.cuStreamWaitEvent(stream, event, flags); });
 }
 
 CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) {
-  return submit(named(stream, DefaultStream::kPerThread),
-                [&] { return real.cuStreamWaitEvent_ptsz(stream, event, flags); });
+  return wait_on(named(stream, DefaultStream::kPerThread),
+                 [&] { return real.cuStreamWaitEvent_ptsz(stream, event, flags); });
 }
 
 CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent event) {
