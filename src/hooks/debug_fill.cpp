@@ -157,7 +157,7 @@ void block_returns(CUdeviceptr block) {
   if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);
   memory::Held held;
-  if (value == kNone || !memory.find(block, &held) || held.start != block) return;
+  if (value == kNone || !memory.find(block, &held) || held.start != block || held.leaving) return;
   order::Timeline* const order = memory.timeline_of(held.context);
   if (order == nullptr || !order->wait_for_all()) return;
   const Within within(reinterpret_cast<CUcontext>(held.context));
@@ -169,7 +169,7 @@ void block_returns_on(CUdeviceptr block, CUstream stream) {
   if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);
   memory::Held held;
-  if (value == kNone || !memory.find(block, &held) || held.start != block) return;
+  if (value == kNone || !memory.find(block, &held) || held.start != block || held.leaving) return;
   submit(stream, [&] {
     return cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), held.bytes, stream);
   });

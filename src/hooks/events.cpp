@@ -14,9 +14,8 @@ namespace {
 
 template <typename Call>
 CUresult wait_on(CUstream stream, Call&& call) {
-  const CUresult result = submit(stream, call);
-  if (result == CUDA_SUCCESS && cupool::hooks::is_serving()) cupool::hooks::capture_may_have_spread(stream);
-  return result;
+  const cupool::hooks::CaptureMaySpread watch(stream);
+  return submit(stream, call);
 }
 
 }  // namespace

@@ -111,8 +111,10 @@ CUresult error_of_context() {
 // where it refuses such a free, and ends the capture with it; unlike an allocation, a query waits for
 // nothing.
 CUresult ask_to_free_on(CUstream stream) {
-  if (!memory.order().is_capturing()) return CUDA_SUCCESS;
-  const cupool::hooks::Within within(reinterpret_cast<CUcontext>(cupool::hooks::owner_of(stream)));
+  const cupool::driver::Context owner =
+      memory.order().is_capturing() ? cupool::hooks::owner_of(stream) : nullptr;
+  if (owner == nullptr) return CUDA_SUCCESS;
+  const cupool::hooks::Within within(reinterpret_cast<CUcontext>(owner));
   const cupool::Reentry guard;
   CUevent event = nullptr;
   if (real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return CUDA_SUCCESS;

@@ -13,7 +13,7 @@ class Within {
     const OwnCall guard;
     CUcontext current = nullptr;
     pushes_ = cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context;
-    if (pushes_) cuda::real.cuCtxPushCurrent_v2(context);
+    pushes_ = pushes_ && cuda::real.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
   }
   ~Within() {
     const OwnCall guard;

@@ -101,7 +101,7 @@ bool Pool::record_on(driver::Stream stream, driver::Event event) {
                                           context());
   for (int turn = 0; turn < kFewTurns; ++turn) {
     const order::GraphLaunches::QuietMoment moment(place);
-    if (upstream_.driver().record_on(stream, event) != driver::kSuccess) return false;
+    if (!moment.is_quiet() || upstream_.driver().record_on(stream, event) != driver::kSuccess) return false;
     if (moment.has_lasted()) return true;
   }
   return false;

@@ -223,7 +223,7 @@ Range* Pool::add_run(uint64_t bytes, uint64_t taken, Search* search) {
   search->status = map_run(search, &run);
   if (search->status != kSuccess) {
     // (For more than the device has there may be no addresses, either.)
-    if (!device_seems_to_have(bytes)) search->status = kOutOfMemory;
+    if (search->status != kOutOfMemory && !device_seems_to_have(bytes)) search->status = kOutOfMemory;
     if (search->status == kOutOfMemory) return nullptr;
     // It can, and does not: the driver's own allocations serve from now on.
     space_.stop();

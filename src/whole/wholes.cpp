@@ -367,7 +367,12 @@ bool Wholes::device_of(driver::Context context, int* device) {
 uint64_t Wholes::releasable_bytes(int device) {
   if (!is_on_device()) return 0;
   admit_left();
-  return idle_bytes({.device = device});
+  uint64_t bytes = 0;
+  Guard hold(lock_);
+  for (const auto& [context, account] : accounts_) {
+    if (account.upstream.device() == device && !in_flight_.is_off(context)) bytes += account.idle;
+  }
+  return bytes;
 }
 
 uint64_t Wholes::largest_free(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
