@@ -38,8 +38,11 @@ void end_locked(size_t count) CUPOOL_REQUIRES(lock) {
   if (list.value.empty()) hides_work.store(false, std::memory_order_seq_cst);
 }
 
-// A query of a stream that captures would end the capture, and of the legacy one any of a blocking stream.
+// The driver is asked only if what is noted does not tell. A query of a stream that captures would end the
+// capture, and of the legacy one any of a blocking stream.
 bool may_have_work(CUstream stream) {
+  order::Timeline* const order = timeline_of(stream);
+  if (order == nullptr || !order->may_have_work(lane_of(stream))) return false;
   if (stream == CU_STREAM_LEGACY || is_capturing(stream)) return true;
   const RelaxedCapture allowed;
   const Reentry guard;
