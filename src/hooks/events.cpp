@@ -1,5 +1,4 @@
 // Events: recorded and waited for on streams, and waited for by the program.
-#include "hooks/capturing_streams.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/submit.hpp"
 
@@ -9,16 +8,6 @@ using cupool::hooks::forward;
 using cupool::hooks::named;
 using cupool::hooks::submit;
 using cupool::stats::Counter;
-
-namespace {
-
-template <typename Call>
-CUresult wait_on(CUstream stream, Call&& call) {
-  const cupool::hooks::CaptureMaySpread watch(stream);
-  return submit(stream, call);
-}
-
-}  // namespace
 
 CUresult cuEventSynchronize(CUevent event) {
   return forward(Counter::synchronisations, real.cuEventSynchronize, event);
@@ -45,13 +34,13 @@ CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned fl
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
-  return wait_on(named(stream, DefaultStream::kLegacy),
-                 [&] { return real.cuStreamWaitEvent(stream, event, flags); });
+  return submit(named(stream, DefaultStream::kLegacy),
+                [&] { return real.cuStreamWaitEvent(stream, event, flags); });
 }
 
 CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) {
-  return wait_on(named(stream, DefaultStream::kPerThread),
-                 [&] { return real.cuStreamWaitEvent_ptsz(stream, event, flags); });
+  return submit(named(stream, DefaultStream::kPerThread),
+                [&] { return real.cuStreamWaitEvent_ptsz(stream, event, flags); });
 }
 
 CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent event) {

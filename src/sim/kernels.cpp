@@ -25,23 +25,34 @@ CUresult run_fill(CUdeviceptr p, std::uint64_t bytes, unsigned value, std::uint6
   return CUDA_SUCCESS;
 }
 
-CUresult run_check(CUdeviceptr p, std::uint64_t bytes, unsigned value, CUdeviceptr errors,
+// The verdict is four words: how many bytes were wrong, and where the first is, what it holds and should
+// hold.
+CUresult run_check(CUdeviceptr p, std::uint64_t bytes, unsigned value, CUdeviceptr verdict,
                    std::uint64_t context_id) {
+  const auto expected = static_cast<std::uint8_t>(value);
   std::uint64_t wrong = 0;
+  const std::uint8_t* memory = nullptr;
   if (bytes > 0) {
-    const std::uint8_t* const memory = device_bytes(p, bytes, context_id, Touch::kRead);
+    memory = device_bytes(p, bytes, context_id, Touch::kRead);
     if (memory == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
-    const auto expected = static_cast<std::uint8_t>(value);
     // All right is the usual case, and comparing the bytes with their neighbours finds it fast.
     const bool all_right = memory[0] == expected && std::memcmp(memory, memory + 1, bytes - 1) == 0;
     if (!all_right) wrong = bytes - static_cast<std::uint64_t>(std::count(memory, memory + bytes, expected));
   }
-  std::uint8_t* const sum = device_bytes(errors, sizeof wrong, context_id, Touch::kWrite);
-  if (sum == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  std::uint64_t total;
-  std::memcpy(&total, sum, sizeof total);
-  total += wrong;
-  std::memcpy(sum, &total, sizeof total);
+  std::uint64_t words[4];
+  std::uint8_t* const told = device_bytes(verdict, sizeof words, context_id, Touch::kWrite);
+  if (told == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  if (wrong == 0) return CUDA_SUCCESS;
+  std::memcpy(words, told, sizeof words);
+  if (words[1] == 0) {
+    const std::uint8_t* const first =
+        std::find_if(memory, memory + bytes, [=](std::uint8_t byte) { return byte != expected; });
+    words[1] = p + static_cast<std::uint64_t>(first - memory);
+    words[2] = *first;
+    words[3] = expected;
+  }
+  words[0] += wrong;
+  std::memcpy(told, words, sizeof words);
   return CUDA_SUCCESS;
 }
 
@@ -117,9 +128,9 @@ std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Cont
     work->run = [=] { return run_fill(p, bytes, value, id); };
     return work;
   }
-  const auto errors = parameter<CUdeviceptr>(parameters, 3);
-  work->touches.push_back(Span{errors, errors + sizeof(std::uint64_t)});
-  work->run = [=] { return run_check(p, bytes, value, errors, id); };
+  const auto verdict = parameter<CUdeviceptr>(parameters, 3);
+  work->touches.push_back(Span{verdict, verdict + sizeof(std::uint64_t)});
+  work->run = [=] { return run_check(p, bytes, value, verdict, id); };
   return work;
 }
 

@@ -36,8 +36,8 @@ struct Held {
 class Worker {
  public:
   Worker(const Kernels& kernels, unsigned seed) : kernels_(kernels), random_(seed) {
-    MUST(cuMemAlloc_v2(&errors_, sizeof(unsigned long long)));
-    MUST(cuMemsetD8_v2(errors_, 0, sizeof(unsigned long long)));
+    MUST(cuMemAlloc_v2(&errors_, kVerdictBytes));
+    MUST(cuMemsetD8_v2(errors_, 0, kVerdictBytes));
     MUST(cuCtxSynchronize());
     streams_ = {CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
     for (int i = 0; i < 4; ++i) {
@@ -185,6 +185,7 @@ class Worker {
 
   Kernels kernels_;
   std::mt19937 random_;
+  static constexpr std::size_t kVerdictBytes = 4 * sizeof(unsigned long long);
   CUdeviceptr errors_ = 0;
   CUevent event_ = nullptr;
   std::vector<CUstream> streams_;

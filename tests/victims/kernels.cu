@@ -11,13 +11,28 @@ extern "C" __global__ void fill(Bytes p, size_t bytes, unsigned value) {
     memory[i] = static_cast<unsigned char>(value);
 }
 
-extern "C" __global__ void check(Bytes p, size_t bytes, unsigned value, Bytes errors) {
+// Adds the number of wrong bytes to the first of four words. The others are of the first wrong byte that any
+// check met: where it is, what it holds and what it should hold.
+extern "C" __global__ void check(Bytes p, size_t bytes, unsigned value, Bytes verdict) {
   const unsigned char* memory = reinterpret_cast<const unsigned char*>(p);
   const size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
-  unsigned long long wrong = 0;
-  for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < bytes; i += step)
-    wrong += memory[i] != static_cast<unsigned char>(value);
-  if (wrong != 0) atomicAdd(reinterpret_cast<unsigned long long*>(errors), wrong);
+  unsigned long long wrong = 0, where = 0, found = 0;
+  for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < bytes; i += step) {
+    const unsigned char byte = memory[i];
+    if (byte == static_cast<unsigned char>(value)) continue;
+    if (wrong++ == 0) {
+      where = p + i;
+      found = byte;
+    }
+  }
+  if (wrong == 0) return;
+  unsigned long long* const words = reinterpret_cast<unsigned long long*>(verdict);
+  if (atomicCAS(words + 1, 0ull, where) == 0) {
+    words[2] = found;
+    words[3] = value & 0xff;
+  }
+  __threadfence_system();
+  atomicAdd(words, wrong);
 }
 
 extern "C" __global__ void spin(unsigned long long ns) {

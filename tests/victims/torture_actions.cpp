@@ -32,6 +32,7 @@ void Worker::copy() {
     }
     if (!(lease.mark == from.writer)) from.readers.push_back(lease.mark);
     to.value = from.value;
+    note(synchronous ? "copied at once into" : "copied into", to, lease);
     wrote(to, lease);
     return;
   }
@@ -60,6 +61,7 @@ void Worker::copy() {
                                                 host.size()));
     }
   }
+  note("wrote the end of", from, lease);
   wrote(from, lease);
 }
 
@@ -110,6 +112,7 @@ void Worker::receive() {
     for (const Mark& reader : block.readers) wait(reader);
     settle(block);
   }
+  note("received", block, {});
   live_ += block.bytes;
   blocks_.push_back(std::move(block));
   if (one_in(random_, 2)) {
@@ -124,6 +127,7 @@ void Worker::wait_somehow() {
     const Pass nobody_captures(world_.gates.whole, Side::kCall);
     const Pass nothing_closed = waits();
     MUST(cuCtxSynchronize());
+    History::note({0, "waited for everything", 0, 0, 0, {}, {}});
     return;
   }
   const Lease lease = world_.streams.choose(random_);

@@ -32,6 +32,8 @@ class Capture {
 
 constexpr CUstreamCaptureMode kModes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                                           CU_STREAM_CAPTURE_MODE_RELAXED};
+constexpr const char* kModeNames[] = {"begins a global capture", "begins a thread-local capture",
+                                      "begins a relaxed capture"};
 
 }  // namespace
 
@@ -65,6 +67,7 @@ void Worker::capture_and_allocate(const Lease& lease, bool graph_is_dropped) {
   // block.
   if (graph_is_dropped) world_.kernels.fill(block.p, block.bytes, fresh_value(), lease);
   block.value = 0x100;
+  note("allocates in a capture", block, lease);
   ++world_.tally.allocations;
   live_ += block.bytes;
   blocks_.push_back(block);
@@ -75,6 +78,7 @@ void Worker::capture_and_allocate(const Lease& lease, bool graph_is_dropped) {
       live_ += old.bytes;
       blocks_.push_back(std::move(old));
     } else {
+      note("frees in a capture", old, lease);
       MUST(cuMemFree(old.p));
       ++world_.tally.frees;
     }
@@ -100,10 +104,12 @@ void Worker::capture() {
       block.graph_value = fresh_value();
       own = &block;
     }
+    History::note({0, kModeNames[mode], 0, 0, 0, lease->mark, branch ? branch->mark : Mark{}});
     Capture capture(lease->stream, mode);
     if (own != nullptr) capture_work(block, *lease, branch ? &*branch : nullptr);
     if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) capture_and_allocate(*lease, own == nullptr);
     graph = capture.end();
+    History::note({0, "ends a capture", 0, 0, 0, lease->mark, {}});
   }
   branch.reset();
   lease.reset();
@@ -129,6 +135,7 @@ void Worker::launch_graph(Block& block) {
     MUST(lease.pick(world_.api.cuGraphLaunch)(block.graph, lease.stream));
   }
   block.value = block.graph_value;
+  note("launched the graph of", block, lease);
   wrote(block, lease);
 }
 
@@ -148,13 +155,13 @@ void Worker::second_context() {
   bool right = true;
   try {
     Kernels kernels(world_.api);
-    const bool room = kernels.load();
+    kernels.load();
     CUstream stream = nullptr;
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     Lease other;
     other.stream = stream;
     const Lease legacy;
-    for (unsigned i = 0; room && i < 12; ++i) {
+    for (unsigned i = 0; i < 12; ++i) {
       const Lease& lease = one_in(random_, 2) ? other : legacy;
       const std::uint64_t bytes = random_size();
       CUdeviceptr p = 0;
@@ -164,9 +171,9 @@ void Worker::second_context() {
       kernels.check(p, bytes, value, lease);
       if (!one_in(random_, 6)) MUST(cuMemFree(p));
     }
-    if (const auto wrong = room ? kernels.verdict() : std::nullopt) right = *wrong == 0;
+    if (const auto wrong = kernels.verdict()) right = *wrong == 0;
     CUdeviceptr p = 0;
-    if (room && cuMemAlloc(&p, 512) == CUDA_SUCCESS) kernels.fill(p, 512, 1, other);
+    if (cuMemAlloc(&p, 512) == CUDA_SUCCESS) kernels.fill(p, 512, 1, other);
   } catch (const Stop&) {
     cuCtxDestroy(context);
     cuCtxSetCurrent(world_.context);

@@ -3,6 +3,8 @@
 // the gates.
 #include "torture_streams.hpp"
 
+#include "torture_history.hpp"
+
 namespace torture {
 
 void Streams::create(Slot& slot, Random& random) {
@@ -122,20 +124,27 @@ bool Streams::waits_by_itself(const Mark& mark, const Lease& target) {
 
 bool Streams::order(Random& random, const Mark& mark, const Lease& target, CUevent scratch) {
   if (mark.kind == Mark::kNothing || mark == target.mark) return true;
+  const auto note = [&](const char* what) { History::note({0, what, 0, 0, 0, target.mark, mark}); };
   if (mark.kind == Mark::kEvent) {
     wait_for_event(target, mark.event);
+    note("ordered by the block's event");
     return true;
   }
-  if (one_in(random, 2) && waits_by_itself(mark, target)) return true;
+  if (one_in(random, 2) && waits_by_itself(mark, target)) {
+    note("leans on the legacy stream");
+    return true;
+  }
   if (const std::optional<Lease> source = stream_of(mark)) {
     record(scratch, *source);
     wait_for_event(target, scratch);
+    note("ordered by an event");
     return true;
   }
   // Its stream is gone, or busy with a capture. Of a gone one the last words are left.
   const std::optional<Lease> now = created(mark.slot);
   if (!now || now->mark.generation == mark.generation) return false;
   wait_for_event(target, slots_[mark.slot].last_words);
+  note("ordered by last words");
   return true;
 }
 
@@ -164,6 +173,14 @@ void Streams::replace_one(Random& random) {
   if (slot.last_words != nullptr) MUST(cuEventDestroy(slot.last_words));
   slot.last_words = event;
   if (one_in(random, 3)) MUST(cuStreamSynchronize(slot.stream));
+  const unsigned index = static_cast<unsigned>(&slot - slots_.data());
+  History::note({0,
+                 slot.blocking ? "replaces blocking" : "replaces",
+                 0,
+                 0,
+                 0,
+                 {Mark::kCreated, index, slot.generation, nullptr},
+                 {}});
   CUstream const old = slot.stream;
   slot.stream = nullptr;
   ++slot.generation;

@@ -103,6 +103,7 @@ void Worker::use_while_closed(std::vector<CUdeviceptr>& made) {
   const unsigned value = fresh_value();
   world_.kernels.fill(p, bytes, value, lease);
   world_.kernels.check(p, bytes, value, lease);
+  History::note({0, "used", p, bytes, value, lease.mark, {}});
 }
 
 // The driver refuses at once what the device cannot have beside what is in use.
@@ -120,7 +121,10 @@ void Worker::streams_wait() {
   std::vector<CUdeviceptr> made;
   const auto free_made = [&] {
     const Pass nothing_closed = waits();
-    for (const CUdeviceptr p : made) MUST(cuMemFree(p));
+    for (const CUdeviceptr p : made) {
+      History::note({0, "frees", p, 1, 0, {}, {}});
+      MUST(cuMemFree(p));
+    }
     world_.tally.frees += made.size();
     made.clear();
   };

@@ -18,6 +18,7 @@ double now() {
 
 void Worker::run(std::uint64_t operations, double deadline) {
   value_ = 31 * number_;
+  world_.history.enter(number_);
   try {
     MUST(cuCtxSetCurrent(world_.context));
     {
@@ -26,6 +27,7 @@ void Worker::run(std::uint64_t operations, double deadline) {
     }
     for (std::uint64_t i = 0; deadline > 0 ? now() < deadline : i < operations; ++i) {
       step();
+      if (world_.kernels.wrong_so_far() != 0) break;
       world_.tally.operations.fetch_add(1, std::memory_order_relaxed);
     }
     if (!options.has(kResets) || one_in(random_, 2)) free_all();
@@ -131,6 +133,7 @@ void Worker::allocate() {
   }
   must(result, "allocation");
   ++world_.tally.allocations;
+  History::note({0, "allocated", block.p, block.bytes, block.pooled, block.writer, {}});
   const bool is_plain = !block.pooled && !block.managed;
   if (is_plain && options.has(kPooled) && one_in(random_, 16)) return free_unused(block);
   live_ += block.bytes;
@@ -177,6 +180,7 @@ void Worker::free_block(Block& block) {
     const Lease lease = world_.streams.choose(random_);
     in_order = order_write(block, lease);
     if (in_order) {
+      note("frees in order", block, lease);
       const Pass on_legacy = world_.streams.pass(lease);
       const std::unique_lock<std::mutex> no_graphs = world_.streams.apart(lease);
       MUST(lease.pick(world_.api.cuMemFreeAsync)(block.p, lease.stream));
@@ -189,6 +193,7 @@ void Worker::free_block(Block& block) {
       const Pass nobody_captures(world_.gates.whole, Side::kCall);
       MUST(cuCtxSynchronize());
     }
+    note("frees", block, {});
     MUST(cuMemFree(block.p));
   }
   settle(block);
@@ -203,6 +208,7 @@ void Worker::free_unused(Block& block) {
   const Lease lease = world_.streams.choose(random_);
   const Pass on_legacy = world_.streams.pass(lease);
   const std::unique_lock<std::mutex> no_graphs = world_.streams.apart(lease);
+  note("frees unused in order", block, lease);
   MUST(lease.pick(world_.api.cuMemFreeAsync)(block.p, lease.stream));
 }
 
@@ -253,6 +259,7 @@ void Worker::fill(Block& block, const Lease& lease) {
       world_.kernels.fill(block.p, block.bytes, block.value, lease);
     }
   }
+  note("filled", block, lease);
   wrote(block, lease);
 }
 
@@ -260,6 +267,7 @@ void Worker::check(Block& block, const Lease& lease) {
   {
     const Pass on_legacy = world_.streams.pass(lease);
     world_.kernels.check(block.p, block.bytes, block.value, lease);
+    note("checked", block, lease);
   }
   if (lease.mark == block.writer) return;
   if (std::find(block.readers.begin(), block.readers.end(), lease.mark) == block.readers.end()) {

@@ -56,6 +56,9 @@ class Worker {
   // Around whatever the driver waits in, after all other gates.
   Pass waits() { return options.has(kRude) ? Pass() : Pass(world_.gates.words, Side::kCall); }
   Pass unsafe() { return Pass(world_.gates.unsafe, Side::kCall); }
+  static void note(const char* what, const Block& block, const Lease& lease) {
+    History::note({0, what, block.p, block.bytes, block.value, lease.mark, block.writer});
+  }
   bool order_write(Block& block, const Lease& lease);
   bool order_read(Block& block, const Lease& lease);
   void wrote(Block& block, const Lease& lease);

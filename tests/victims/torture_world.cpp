@@ -1,6 +1,9 @@
 // The kernels as the torture victim launches them. See torture_world.hpp.
 #include "torture_world.hpp"
 
+#include <cstddef>
+#include <new>
+
 namespace torture {
 
 namespace {
@@ -9,20 +12,20 @@ const char kKernels[] =
     ;
 }  // namespace
 
-bool Kernels::load() {
+void Kernels::load() {
   CUmodule module = nullptr;
   MUST(cuModuleLoadData(&module, kKernels));
   MUST(cuModuleGetFunction(&fill_, module, "fill"));
   MUST(cuModuleGetFunction(&check_, module, "check"));
   MUST(cuModuleGetFunction(&spin_, module, "spin"));
   MUST(cuModuleGetFunction(&await_, module, "await"));
-  const CUresult room = cuMemAlloc(&errors_, 2 * sizeof(unsigned long long));
-  if (room == CUDA_ERROR_OUT_OF_MEMORY) return false;
-  must(room, "cuMemAlloc for the verdict");
-  MUST(cuMemsetD8(errors_, 0, sizeof(unsigned long long)));
+  void* memory = nullptr;
+  MUST(cuMemHostAlloc(&memory, sizeof(Verdict), CU_MEMHOSTALLOC_DEVICEMAP));
+  told_ = new (memory) Verdict{};
+  MUST(cuMemHostGetDevicePointer(&verdict_, memory, 0));
   Lease legacy;
   legacy.mark.kind = Mark::kLegacy;
-  const CUdeviceptr scratch = errors_ + sizeof(unsigned long long);
+  const CUdeviceptr scratch = verdict_ + offsetof(Verdict, scratch);
   fill(scratch, 1, 7, legacy);
   check(scratch, 1, 7, legacy);
   spin(1, legacy);
@@ -31,7 +34,6 @@ bool Kernels::load() {
     await(scratch, 0, legacy);
   }
   MUST(cuCtxSynchronize());
-  return true;
 }
 
 void Kernels::launch(CUfunction function, std::uint64_t bytes, void** parameters, const Lease& lease) const {
@@ -49,8 +51,8 @@ void Kernels::fill(CUdeviceptr p, std::uint64_t bytes, unsigned value, const Lea
 }
 
 void Kernels::check(CUdeviceptr p, std::uint64_t bytes, unsigned value, const Lease& lease) const {
-  CUdeviceptr errors = errors_;
-  void* parameters[] = {&p, &bytes, &value, &errors};
+  CUdeviceptr verdict = verdict_;
+  void* parameters[] = {&p, &bytes, &value, &verdict};
   launch(check_, bytes, parameters, lease);
 }
 
@@ -65,12 +67,16 @@ void Kernels::await(CUdeviceptr word, unsigned value, const Lease& lease) const 
 }
 
 std::optional<unsigned long long> Kernels::verdict() const {
-  unsigned long long wrong = 0;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    if (cuCtxSynchronize() == CUDA_SUCCESS && cuMemcpyDtoH(&wrong, errors_, sizeof wrong) == CUDA_SUCCESS)
-      return wrong;
+    if (cuCtxSynchronize() == CUDA_SUCCESS) return wrong_so_far();
   }
   return std::nullopt;
+}
+
+CUdeviceptr Kernels::tell_first() const {
+  std::fprintf(stderr, "torture: the byte at %#llx is %#llx and should be %#llx\n", told_->where,
+               told_->found, told_->expected);
+  return told_->where;
 }
 
 }  // namespace torture

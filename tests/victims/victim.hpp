@@ -26,8 +26,8 @@ class Device {
     VICTIM_CHECK(api_.cuModuleGetFunction(&fill_, module_, "fill"));
     VICTIM_CHECK(api_.cuModuleGetFunction(&check_, module_, "check"));
     VICTIM_CHECK(api_.cuModuleGetFunction(&spin_, module_, "spin"));
-    errors_ = alloc(sizeof(unsigned long long));
-    VICTIM_CHECK(api_.cuMemsetD8_v2(errors_, 0, sizeof(unsigned long long)));
+    errors_ = alloc(kVerdictBytes);
+    VICTIM_CHECK(api_.cuMemsetD8_v2(errors_, 0, kVerdictBytes));
   }
 
   // Each further thread that uses the device calls this first.
@@ -91,6 +91,7 @@ class Device {
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
   CUfunction fill_ = nullptr, check_ = nullptr, spin_ = nullptr;
+  static constexpr size_t kVerdictBytes = 4 * sizeof(unsigned long long);
   CUdeviceptr errors_ = 0;
   std::atomic<unsigned long> allocs_{0}, frees_{0}, launches_{0};
 };

@@ -40,9 +40,10 @@ Device::Device(int ordinal, bool own_context) {
   MUST(cuModuleGetFunction(&check_, module, "check"));
   MUST(cuModuleGetFunction(&spin_, module, "spin"));
   MUST(cuModuleGetFunction(&await_, module, "await"));
-  errors_ = alloc(2 * sizeof(unsigned long long));
-  MUST(cuMemsetD8(errors_, 0, 2 * sizeof(unsigned long long)));
-  const CUdeviceptr scratch = errors_ + sizeof(unsigned long long);
+  constexpr std::uint64_t kVerdict = 4 * sizeof(unsigned long long);
+  errors_ = alloc(kVerdict + sizeof(unsigned));
+  MUST(cuMemsetD8(errors_, 0, kVerdict + sizeof(unsigned)));
+  const CUdeviceptr scratch = errors_ + kVerdict;
   const CUstream first = stream();
   fill(scratch, 4, 0, first);
   check(scratch, 4, 0, first);
