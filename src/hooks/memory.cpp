@@ -3,7 +3,6 @@
 // which gives its own answer: bad arguments, no context, a capture that forbids allocation.
 #include <optional>
 
-#include "hooks/capturing_streams.hpp"
 #include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/greens.hpp"
@@ -45,8 +44,8 @@ CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, const Ent
 
 // A free while a stream captures. Whether this thread may is asked with a probe allocation: the driver
 // answers as it would for the free, and affects the capture in the same way. Its free waits for all work of
-// the context, as the program's would: so what is freed before that can be had at once, unless a stream that
-// captures may have older work.
+// the context, as the program's would, also for what a stream was given before its capture: so what is freed
+// before that can be had at once.
 class CaptureProbe {
  public:
   // In the block's context: the driver's free waits for that one, and a thread without any may free, too.
@@ -66,11 +65,9 @@ class CaptureProbe {
     // (In a green context it waits for that part of the device alone.)
     const bool is_part = cupool::hooks::greens.any();
     cupool::order::Timeline* const order = is_part ? nullptr : memory.timeline_of(context_);
-    uint64_t since = 0;
-    const bool tells = order != nullptr && cupool::hooks::captures_hide_no_work(&since);
-    const cupool::order::Epoch epoch = tells ? order->begin_wait(cupool::order::Lane::kMany) : 0;
+    const cupool::order::Epoch epoch = order == nullptr ? 0 : order->begin_wait(cupool::order::Lane::kMany);
     const bool has_waited = real.cuMemFree_v2(block_) == CUDA_SUCCESS;
-    if (tells) order->end_wait(epoch, has_waited && cupool::hooks::have_hidden_no_work(since));
+    if (order != nullptr) order->end_wait(epoch, has_waited);
   }
   CaptureProbe(const CaptureProbe&) = delete;
   CaptureProbe& operator=(const CaptureProbe&) = delete;

@@ -492,12 +492,6 @@ Epoch Timeline::begin_wait(Lane lane) {
   return epoch;
 }
 
-bool Timeline::may_have_work(Lane lane) {
-  Guard hold(lock_);
-  const Lane in_use = in_use_locked();
-  return in_use == lane || in_use == Lane::kMany;
-}
-
 // A failed wait proves nothing. Its lanes pass to a seal made meanwhile, which covers their work, or else
 // back to the noted lanes.
 void Timeline::end_wait(Epoch epoch, bool succeeded) {

@@ -147,8 +147,6 @@ class Timeline {
   bool is_all_before_last_free();
   // Whether this thread is the only one seen to submit work, or to free.
   bool is_only_thread();
-  // Whether some of the pending work may be in that lane.
-  bool may_have_work(Lane lane);
   // Makes it known some time later whether all work submitted so far is done, also if the program frees
   // nothing more.
   void expect_completion();
