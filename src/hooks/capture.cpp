@@ -8,14 +8,9 @@ using cupool::cuda::real;
 using cupool::hooks::DefaultStream;
 using cupool::hooks::forward;
 using cupool::hooks::named;
-using cupool::hooks::submit_to;
 using cupool::stats::Event;
 
 namespace {
-
-CUstream upload_stream(const CUDA_GRAPH_INSTANTIATE_PARAMS* params, DefaultStream zero) {
-  return named(params->hUploadStream, zero);
-}
 
 template <typename Call>
 CUresult begins(CUstream stream, Call&& call) {
@@ -40,6 +35,19 @@ CUresult ends(CUstream stream, Call&& call) {
 
 bool uploads(const CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   return params != nullptr && (params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0;
+}
+
+template <typename Entry>
+CUresult instantiate_and_upload(DefaultStream zero, const Entry& entry, CUgraphExec* exec, CUgraph graph,
+                                CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  const CUstream stream = named(params->hUploadStream, zero);
+  const auto make = [&] {
+    return cupool::hooks::submit_graph(stream, [&] { return entry(exec, graph, params); });
+  };
+  const auto room = [&](cupool::allocator::Effort effort) {
+    return cupool::hooks::make_room_for(stream, entry.room(), effort);
+  };
+  return cupool::hooks::call_with_room(make(), room, make);
 }
 
 }  // namespace
@@ -130,13 +138,13 @@ CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
 CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   if (!uploads(params)) return forward(real.cuGraphInstantiateWithParams, exec, graph, params);
-  return submit_to(upload_stream(params, DefaultStream::kLegacy), real.cuGraphInstantiateWithParams, exec,
-                   graph, params);
+  return instantiate_and_upload(DefaultStream::kLegacy, real.cuGraphInstantiateWithParams, exec, graph,
+                                params);
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
                                            CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   if (!uploads(params)) return forward(real.cuGraphInstantiateWithParams_ptsz, exec, graph, params);
-  return submit_to(upload_stream(params, DefaultStream::kPerThread), real.cuGraphInstantiateWithParams_ptsz,
-                   exec, graph, params);
+  return instantiate_and_upload(DefaultStream::kPerThread, real.cuGraphInstantiateWithParams_ptsz, exec,
+                                graph, params);
 }

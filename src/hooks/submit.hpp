@@ -72,6 +72,16 @@ inline CUresult submit(CUstream stream, Call&& call) {
     return forbidden(*order);
   return submit_now(*order, lane_of(stream), call);
 }
+// A graph on its way into the stream: no wait of ours must be made there meanwhile.
+template <typename Call>
+inline CUresult submit_graph(CUstream stream, Call&& call) {
+  if (!is_serving()) return forward_counted(call);
+  const order::GraphLaunches::Place where(lane_of(stream), current_context());
+  return submit(stream, [&] {
+    const order::GraphLaunches::Launch under_way(where);
+    return call();
+  });
+}
 // A submission was refused for want of memory: releases some where the stream has its own, if the row's mark
 // says so. True: it is to be made again, with all that belongs to a submission.
 [[gnu::cold]] inline bool make_room_for(CUstream stream, int where, allocator::Effort effort) {
@@ -197,7 +207,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     if constexpr (kIsConfig) {
       return call_in_turn(args...);
     } else if constexpr (kIsGraph) {
-      return call_announced(args...);
+      return submit_graph(stream_of(args...), [&] { return Self::entry()(args...); });
     } else {
       size_t looked_at = 0;
       Owners owners;
@@ -244,18 +254,6 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
                        !(order->is_capturing() && is_capturing(stream));
     const InTurn in_turn(config, leans);
     return submit(stream, [&] { return Self::entry()(in_turn.config(), rest...); });
-  }
-
-  // A wait that another thread makes for this stream meanwhile may be lost: it has to know.
-  static CUresult call_announced(Args... args) {
-    const CUstream stream = stream_of(args...);
-    if (!is_serving()) return forward_counted([&] { return Self::entry()(args...); });
-    const bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-    const order::GraphLaunches::Place where(lane_of(stream), is_default ? current_context() : nullptr);
-    return submit(stream, [&] {
-      const order::GraphLaunches::Launch under_way(where);
-      return Self::entry()(args...);
-    });
   }
 
   static constexpr bool kIsGraph = kind == cuda::Kind::kGraph || kind == cuda::Kind::kGraphPerThread;

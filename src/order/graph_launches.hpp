@@ -1,7 +1,8 @@
-// Tells whether a graph may have been on its way into a stream while we made that stream wait for an event:
-// the driver loses a wait that one thread makes while another launches or uploads a graph there (seen on an
-// H200, docs/order.md). Process-wide counters, which streams share by a hash: a launch into another stream
-// may be taken for one into this, never the reverse. No lock, and nobody waits here.
+// Keeps our own waits and records in a stream apart from graphs on their way there, and tells where that
+// failed: the driver loses a wait that one thread makes while another launches or uploads a graph into the
+// stream (seen on an H200, docs/order.md). Process-wide counters, which streams share by a hash: a launch
+// into another stream may be taken for one into this, never the reverse. No lock. A launch gives way to a
+// call of ours for some microseconds; we never wait for a launch.
 #pragma once
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/lock.hpp"
 #include "driver/driver.hpp"
 #include "order/lane.hpp"
 #include "order/rules.hpp"
@@ -20,6 +22,7 @@ class GraphLaunches {
   struct Counters {
     std::atomic<uint64_t> begun{0};
     std::atomic<uint64_t> ended{0};
+    std::atomic<uint32_t> ours{0};  // calls of ours under way
   };
 
  public:
@@ -33,11 +36,15 @@ class GraphLaunches {
     Counters& counters_;
   };
 
-  // Around the driver's call.
+  // Around the driver's call. Either a QuietMoment sees it begun, or it sees the QuietMoment, and then goes
+  // on when that is over. Not much later, though: the call of ours may wait for room in the stream's queue.
   class Launch {
    public:
     explicit Launch(Place place) : counters_(place.counters_) {
+      constexpr int kFewTurns = 200;
       counters_.begun.fetch_add(1, std::memory_order_seq_cst);
+      for (int turn = 0; turn < kFewTurns && counters_.ours.load(std::memory_order_seq_cst) != 0; ++turn)
+        Lock::wait_a_little(turn);
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
     ~Launch() { counters_.ended.fetch_add(1, std::memory_order_seq_cst); }
@@ -48,17 +55,20 @@ class GraphLaunches {
     Counters& counters_;
   };
 
-  // Begins before a wait is made; has_lasted() after it: no launch was under way at any time in between. One
-  // that overlaps the wait has raised `begun` before its own call. If that was seen here, the launch had not
-  // ended yet; if not, has_lasted() sees it.
+  // Around one call of ours, which is made only if it is quiet; has_lasted() after it: no launch was under
+  // way at any time in between. One that overlaps the call has raised `begun` before its own. If that was
+  // seen here, the launch had not ended yet; if not, has_lasted() sees it.
   class QuietMoment {
    public:
-    explicit QuietMoment(Place place)
-        : counters_(place.counters_),
-          begun_(counters_.begun.load(std::memory_order_seq_cst)),
-          is_quiet_(counters_.ended.load(std::memory_order_seq_cst) == begun_ || !kGraphsApart) {
+    explicit QuietMoment(Place place) : counters_(place.counters_) {
+      counters_.ours.fetch_add(1, std::memory_order_seq_cst);
+      begun_ = counters_.begun.load(std::memory_order_seq_cst);
+      is_quiet_ = counters_.ended.load(std::memory_order_seq_cst) == begun_ || !kGraphsApart;
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
+    ~QuietMoment() { counters_.ours.fetch_sub(1, std::memory_order_seq_cst); }
+    QuietMoment(const QuietMoment&) = delete;
+    QuietMoment& operator=(const QuietMoment&) = delete;
     bool is_quiet() const { return is_quiet_; }
     bool has_lasted() const {
       std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -67,8 +77,8 @@ class GraphLaunches {
 
    private:
     Counters& counters_;
-    const uint64_t begun_;
-    const bool is_quiet_;
+    uint64_t begun_;
+    bool is_quiet_;
   };
 
   static void forget_after_fork();

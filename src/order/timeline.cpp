@@ -309,10 +309,10 @@ void Timeline::note_avoided_wait() {
   note_turn_locked();
 }
 
-// A wait may be lost beside a graph that another thread launches into the stream. One of the whole context is
-// not, and the driver's free would have waited for the same work, so it is made then. During a capture it
-// cannot be: then for a moment without launches, but not for long, since a launch may depend on this very
-// thread.
+// A wait may be lost beside a graph that another thread launches into the stream. A launch that begins now
+// gives way to it. Beside one that began before, the wait is made by the whole context: that one is not lost,
+// and the driver's free would have waited for the same work. During a capture it cannot be: then for a moment
+// without launches, but not for long, since a launch may depend on this very thread.
 bool Timeline::make_wait_locked(Lane lane, driver::Stream stream, driver::Context context, const Seal& seal) {
   constexpr int kMostTurns = 400;
   const GraphLaunches::Place place(lane, context);
@@ -320,8 +320,7 @@ bool Timeline::make_wait_locked(Lane lane, driver::Stream stream, driver::Contex
   bool is_made = false;
   for (int turn = 0; !is_made && status == kSuccess; ++turn) {
     const bool is_last = turn == kMostTurns;
-    const GraphLaunches::QuietMoment moment(place);
-    if (moment.is_quiet() || is_last) {
+    if (const GraphLaunches::QuietMoment moment(place); moment.is_quiet() || is_last) {
       status = driver_.wait_on(stream, seal.event);
       is_made = moment.has_lasted() || is_last;
       if (status == kSuccess && is_made) stats::count(stats::Event::stream_waits);

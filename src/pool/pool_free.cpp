@@ -93,18 +93,13 @@ bool Pool::is_above_budget(uint64_t bytes) {
   return unfinished_.fetch_add(bytes, std::memory_order_relaxed) + bytes > settings_.many_budget;
 }
 
-// Drivers lose a wait that one thread makes while another launches a graph into the stream. It was not seen
-// of a record, but a block would have two owners: so only one that no launch has met counts.
+// Drivers lose a wait that one thread makes while another launches a graph into the stream. Of a record this
+// was not seen, but programs that made both at a time have failed: so only one that no launch has met counts.
 bool Pool::record_on(driver::Stream stream, driver::Event event) {
-  constexpr int kFewTurns = 4;
-  const order::GraphLaunches::Place place(order::lane_of_handle(reinterpret_cast<uintptr_t>(stream)),
-                                          context());
-  for (int turn = 0; turn < kFewTurns; ++turn) {
-    const order::GraphLaunches::QuietMoment moment(place);
-    if (!moment.is_quiet() || upstream_.driver().record_on(stream, event) != driver::kSuccess) return false;
-    if (moment.has_lasted()) return true;
-  }
-  return false;
+  const order::GraphLaunches::QuietMoment moment(
+      {order::lane_of_handle(reinterpret_cast<uintptr_t>(stream)), context()});
+  return moment.is_quiet() && upstream_.driver().record_on(stream, event) == driver::kSuccess &&
+         moment.has_lasted();
 }
 
 // The stream may not have waited for the work of the block's former lives, for it may have been given none on

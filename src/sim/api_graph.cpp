@@ -197,7 +197,9 @@ CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, CUgraphNode* node, 
 CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   const unsigned long long flags = params != nullptr ? params->flags : 0;
-  const CUresult result = make_exec(SIM_SITE(cuGraphInstantiateWithParams), out, graph, flags);
+  CUresult result = make_exec(SIM_SITE(cuGraphInstantiateWithParams), out, graph, flags);
+  if (result == CUDA_SUCCESS && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0)
+    result = cuGraphUpload(*out, params->hUploadStream);
   if (params != nullptr) {
     params->result_out =
         result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;

@@ -365,6 +365,14 @@ void graphs(victim::Device& device) {
   std::thread launcher([&] {
     device.enter_thread();
     for (unsigned i = 1; !is_over; ++i) {
+      if (i % 16 == 0) {
+        CUDA_GRAPH_INSTANTIATE_PARAMS params{};
+        params.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+        params.hUploadStream = shared;
+        CUgraphExec uploaded = nullptr;
+        VICTIM_CHECK(cuGraphInstantiateWithParams(&uploaded, graph, &params));
+        VICTIM_CHECK(cuGraphExecDestroy(uploaded));
+      }
       VICTIM_CHECK(i % 8 == 0 ? cuGraphUpload(exec, shared) : cuGraphLaunch(exec, shared));
       if (i % 32 == 0) VICTIM_CHECK(cuStreamSynchronize(shared));
     }

@@ -197,7 +197,10 @@ void Worker::free_block(Block& block) {
     MUST(cuMemFree(block.p));
   }
   settle(block);
-  if (block.graph != nullptr) MUST(cuGraphExecDestroy(block.graph));
+  if (block.graph != nullptr) {
+    note("destroys the graph of", block, {});
+    MUST(cuGraphExecDestroy(block.graph));
+  }
   block.graph = nullptr;
 }
 
