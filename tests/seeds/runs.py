@@ -29,6 +29,7 @@ MAPPED = ["--most", "40000000", "--live", "150000000"]
 SETS = {
     "lanes": ({}, []),
     "lanes, one stretch": ({}, ["--without", "destroy,graphs,pooled,waits"]),
+    "records beside graphs": ({}, ["--with", "beside"]),
     "fences": ({"CUPOOL_STREAMS": "fences"}, []),
     "exact": ({"CUPOOL_STREAMS": "exact"}, []),
     "exact, no budget": ({"CUPOOL_STREAMS": "exact", "CUPOOL_MANY_BUDGET": "0"}, []),

@@ -24,7 +24,8 @@ constexpr Name kNames[] = {{"streams", kStreams},    {"per-thread", kPerThread},
                            {"copies", kCopies},      {"waits", kWaits},          {"host", kHost},
                            {"children", kChildren},  {"contexts", kContexts},    {"resets", kResets},
                            {"phases", kPhases},      {"crash", kCrash},          {"managed", kManaged},
-                           {"words", kWords},        {"awaits", kAwaits},        {"rude", kRude}};
+                           {"words", kWords},        {"awaits", kAwaits},        {"rude", kRude},
+                           {"beside", kBeside}};
 
 [[noreturn]] void usage(const char* what) {
   std::fprintf(stderr, "torture: %s is not something I know\n", what);

@@ -37,6 +37,7 @@ enum Feature : unsigned {
   kWords = 32768,    // streams that wait for words which later work writes
   kAwaits = 65536,   // kernels and host functions that wait for the host
   kRude = 131072,    // frees and waits of other threads meanwhile
+  kBeside = 262144,  // records and stream-ordered frees beside graph launches into the same stream
 };
 inline constexpr unsigned kUsual = kContexts - 1;
 

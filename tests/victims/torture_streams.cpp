@@ -95,7 +95,7 @@ std::optional<Lease> Streams::stream_of(const Mark& mark) {
 
 void Streams::record(CUevent event, const Lease& lease) {
   const Pass held = pass(lease);
-  const std::unique_lock<std::mutex> no_graphs = apart(lease);
+  const std::unique_lock<std::mutex> no_graphs = apart_unless_beside(lease);
   MUST(lease.pick(api_.cuEventRecord)(event, lease.stream));
 }
 

@@ -80,9 +80,13 @@ class Streams {
   void record(CUevent event, const Lease& lease);
   // Held around a graph launch and around a wait for an event: drivers lose a wait that is made while another
   // thread launches a graph into the same stream, so a program has to keep the two apart. Also around a
-  // record and a stream-ordered allocation or free, in which the driver may make a wait: of these it was not
-  // seen, but it could not be told from memory with two owners.
+  // stream-ordered allocation, which may make such a wait.
   std::unique_lock<std::mutex> apart(const Lease& lease);
+  // The same around records and stream-ordered frees, unless they are to be beside launches: not a byte was
+  // wrong with that, but some processes failed in other ways (docs/gpu-runs.md).
+  std::unique_lock<std::mutex> apart_unless_beside(const Lease& lease) {
+    return options.has(kBeside) ? std::unique_lock<std::mutex>() : apart(lease);
+  }
 
  private:
   static constexpr unsigned kCreated = 6;

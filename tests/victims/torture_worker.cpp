@@ -182,7 +182,7 @@ void Worker::free_block(Block& block) {
     if (in_order) {
       note("frees in order", block, lease);
       const Pass on_legacy = world_.streams.pass(lease);
-      const std::unique_lock<std::mutex> no_graphs = world_.streams.apart(lease);
+      const std::unique_lock<std::mutex> no_graphs = world_.streams.apart_unless_beside(lease);
       MUST(lease.pick(world_.api.cuMemFreeAsync)(block.p, lease.stream));
     }
   }
@@ -210,7 +210,7 @@ void Worker::free_unused(Block& block) {
   ++world_.tally.frees;
   const Lease lease = world_.streams.choose(random_);
   const Pass on_legacy = world_.streams.pass(lease);
-  const std::unique_lock<std::mutex> no_graphs = world_.streams.apart(lease);
+  const std::unique_lock<std::mutex> no_graphs = world_.streams.apart_unless_beside(lease);
   note("frees unused in order", block, lease);
   MUST(lease.pick(world_.api.cuMemFreeAsync)(block.p, lease.stream));
 }
