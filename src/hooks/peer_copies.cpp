@@ -56,8 +56,10 @@ void Owners::for_each_but(driver::Context maker, Visit&& visit) const {
 
 order::Timeline* Owners::wait_for_old_work(driver::Context maker, CUstream stream) const {
   order::Timeline* refusing = nullptr;
+  // (The maker has a name here only if it has memory of ours.)
+  const driver::Context streams = maker != nullptr ? maker : owner_of(stream);
   for_each_but(maker, [&](order::Timeline& timeline) {
-    if (!timeline.before_visit(lane_of(stream), reinterpret_cast<driver::Stream>(stream), maker))
+    if (!timeline.before_visit(lane_of(stream), reinterpret_cast<driver::Stream>(stream), streams))
       refusing = &timeline;
   });
   return refusing;

@@ -17,6 +17,7 @@ void GraphLaunches::forget_after_fork() {
   for (Counters& one : counters_) {
     one.begun.store(0, std::memory_order_relaxed);
     one.ended.store(0, std::memory_order_relaxed);
+    one.overran.store(0, std::memory_order_relaxed);
     one.ours.store(0, std::memory_order_relaxed);
   }
 }

@@ -309,10 +309,10 @@ void Timeline::note_avoided_wait() {
   note_turn_locked();
 }
 
-// A wait may be lost beside a graph that another thread launches into the stream. A launch that begins now
-// gives way to it. Beside one that began before, the wait is made by the whole context: that one is not lost,
-// and the driver's free would have waited for the same work. During a capture it cannot be: then for a moment
-// without launches, but not for long, since a launch may depend on this very thread.
+// A wait may be lost beside a graph that another thread launches into the stream. The two give way to each
+// other for a moment. Beside a launch that takes longer the wait is made by the whole context: that one is
+// not lost, and the driver's free would have waited for the same work. During a capture it cannot be: then
+// for a time without launches, but not for long, since a launch may depend on this very thread.
 bool Timeline::make_wait_locked(Lane lane, driver::Stream stream, driver::Context context, const Seal& seal) {
   constexpr int kMostTurns = 400;
   const GraphLaunches::Place place(lane, context);

@@ -94,7 +94,8 @@ bool Pool::is_above_budget(uint64_t bytes) {
 }
 
 // Drivers lose a wait that one thread makes while another launches a graph into the stream. Of a record this
-// was not seen, but programs that made both at a time have failed: so only one that no launch has met counts.
+// was not seen, but programs that made both at a time have failed: so one that a launch may have met does not
+// count.
 bool Pool::record_on(driver::Stream stream, driver::Event event) {
   const order::GraphLaunches::QuietMoment moment(
       {order::lane_of_handle(reinterpret_cast<uintptr_t>(stream)), context()});
