@@ -93,14 +93,12 @@ bool Pool::is_above_budget(uint64_t bytes) {
   return unfinished_.fetch_add(bytes, std::memory_order_relaxed) + bytes > settings_.many_budget;
 }
 
-// Drivers lose a wait that one thread makes while another launches a graph into the stream. Of a record this
-// was not seen, but programs that made both at a time have failed: so one that a launch may have met does not
-// count.
+// Of a record beside a graph's launch into the stream nothing is lost, unlike of a wait, but programs that
+// made both at a time have failed: so the two are kept apart where that takes a moment only.
 bool Pool::record_on(driver::Stream stream, driver::Event event) {
   const order::GraphLaunches::QuietMoment moment(
       {order::lane_of_handle(reinterpret_cast<uintptr_t>(stream)), context()});
-  return moment.is_quiet() && upstream_.driver().record_on(stream, event) == driver::kSuccess &&
-         moment.has_lasted();
+  return upstream_.driver().record_on(stream, event) == driver::kSuccess;
 }
 
 // The stream may not have waited for the work of the block's former lives, for it may have been given none on

@@ -1,6 +1,7 @@
 // Control for the torture on a real driver: a library under which no memory is used twice. Frees of plain
-// memory do nothing, so they wait for nothing, and what is wrong all the same is not an allocator's fault.
-// Memory of the driver's pools goes back as usual. Usage: LD_PRELOAD=libkeeps_all.so torture --most 400000 …
+// memory give nothing back and wait for nothing, so what is wrong all the same is not an allocator's fault.
+// Where they are in the order of a stream they record an event there, as cupool does. Memory of the driver's
+// pools goes back as usual. Usage: LD_PRELOAD=libkeeps_all.so torture --most 400000 …
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -30,13 +31,20 @@ CUresult allocate(const char* name, CUdeviceptr* out, size_t bytes, CUstream str
   return CUDA_SUCCESS;
 }
 
-template <typename... Args>
-CUresult release(const char* name, CUdeviceptr memory, Args... args) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (pooled.erase(memory) == 0) return CUDA_SUCCESS;
-  }
-  return forward(name, memory, args...);
+bool take_pooled(CUdeviceptr memory) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return pooled.erase(memory) != 0;
+}
+
+CUevent event_of_this_thread() {
+  thread_local CUevent event = nullptr;
+  if (event == nullptr) cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  return event;
+}
+
+CUresult release_on(const char* name, const char* record, CUdeviceptr memory, CUstream stream) {
+  if (take_pooled(memory)) return forward(name, memory, stream);
+  return forward(record, event_of_this_thread(), stream);
 }
 
 }  // namespace
@@ -49,10 +57,12 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr* out, size_t bytes, CUstream stream) {
   return allocate("cuMemAllocAsync_ptsz", out, bytes, stream);
 }
 CUresult cuMemFreeAsync(CUdeviceptr memory, CUstream stream) {
-  return release("cuMemFreeAsync", memory, stream);
+  return release_on("cuMemFreeAsync", "cuEventRecord", memory, stream);
 }
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr memory, CUstream stream) {
-  return release("cuMemFreeAsync_ptsz", memory, stream);
+  return release_on("cuMemFreeAsync_ptsz", "cuEventRecord_ptsz", memory, stream);
 }
-CUresult cuMemFree_v2(CUdeviceptr memory) { return release("cuMemFree_v2", memory); }
+CUresult cuMemFree_v2(CUdeviceptr memory) {
+  return take_pooled(memory) ? forward("cuMemFree_v2", memory) : CUDA_SUCCESS;
+}
 }

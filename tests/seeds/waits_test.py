@@ -67,7 +67,7 @@ class Waits(harness.TestCase):
         self.assert_ends("full-512", "full-100K", "full-2M")
 
     def test_memory_freed_in_the_order_of_a_stream_is_had_again_while_a_kernel_waits_for_the_host(self):
-        self.assert_ends("freed-on-stream", "freed-on-stream-many")
+        self.assert_ends("freed-on-stream", "freed-on-stream-many", "freed-on-stream-beside-graphs")
 
     def test_memory_that_a_stream_has_yet_to_free_is_refused_at_once(self):
         self.assert_ends("freed-on-stream-refused")

@@ -1,4 +1,5 @@
 // Cases of `waits`: memory of cuMemAlloc's is freed in the order of a stream, or while a stream captures.
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -43,6 +44,41 @@ int many() {
     for (const CUdeviceptr p : all) MUST(cuMemFreeAsync(p, s2));
     MUST(cuStreamSynchronize(s2));
   }
+  word.set(1);
+  return d.finish();
+}
+
+// The same while another thread launches graphs into the stream, with hardly a gap.
+int beside_graphs() {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream(), s2 = d.stream();
+  const size_t part = sixteenth();
+  const CUdeviceptr own = d.alloc(512);
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  MUST(cuStreamBeginCapture(s2, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  d.fill(own, 512, 1, s2);
+  MUST(cuStreamEndCapture(s2, &graph));
+  MUST(cuGraphInstantiate(&exec, graph, 0));
+  std::atomic<bool> is_over{false};
+  d.await(word.address(), 1, s1);
+  std::thread launcher([&] {
+    d.enter();
+    for (unsigned i = 1; !is_over; ++i) {
+      MUST(cuGraphLaunch(exec, s2));
+      if (i % 16 == 0) MUST(cuStreamSynchronize(s2));
+    }
+  });
+  for (unsigned i = 0; i < 40; ++i) {
+    const CUdeviceptr p = d.alloc(2 * part);
+    d.use(p, 4 * kKiB, 20 + i, s2);
+    MUST(cuMemFreeAsync(p, s2));
+    MUST(cuStreamSynchronize(s2));
+  }
+  is_over = true;
+  launcher.join();
   word.set(1);
   return d.finish();
 }
@@ -191,6 +227,7 @@ int in_a_capture_elsewhere() {
 Cases ordered_cases() {
   return {{"freed-on-stream", had_again},
           {"freed-on-stream-many", many},
+          {"freed-on-stream-beside-graphs", beside_graphs},
           {"freed-on-stream-refused", refused},
           {"freed-by-another-context", by_another_context},
           {"freed-by-another-context-often", by_another_context_often},
