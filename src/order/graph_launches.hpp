@@ -20,7 +20,8 @@
 namespace cupool::order {
 
 class GraphLaunches {
-  // A thread that ends inside a launch leaves `begun` and `ended` apart: then it is never quiet any more.
+  // A thread that ends inside a call leaves `begun` and `ended` apart, or `ours` raised: then it is never
+  // quiet here any more, or each launch waits for its moment.
   struct Counters {
     std::atomic<uint64_t> begun{0};
     std::atomic<uint64_t> ended{0};
@@ -69,8 +70,8 @@ class GraphLaunches {
     Counters& counters_;
   };
 
-  // Around one call of ours, which is made only if it is quiet: no launch was under way when this began, and
-  // those that come now step back. has_lasted() after the call: none has gone on all the same.
+  // Around one call of ours. If it is quiet, no launch was under way when this began, and those that come now
+  // step back. has_lasted() after the call: none has gone on all the same.
   class QuietMoment {
    public:
     explicit QuietMoment(Place place) : counters_(place.counters_) {

@@ -129,6 +129,7 @@ std::shared_ptr<Work> kernel_work(KernelKind kind, void** parameters, const Cont
     return work;
   }
   const auto verdict = parameter<CUdeviceptr>(parameters, 3);
+  // (The other words are written only where something is wrong.)
   work->touches.push_back(Span{verdict, verdict + sizeof(std::uint64_t)});
   work->run = [=] { return run_check(p, bytes, value, verdict, id); };
   return work;

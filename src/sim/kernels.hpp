@@ -1,8 +1,8 @@
 // The kernels that the simulated device knows, whatever image is loaded:
 //   fill(CUdeviceptr p, size_t bytes, unsigned value)    every byte becomes the low byte of value
-//   check(CUdeviceptr p, size_t bytes, unsigned value, CUdeviceptr errors)
-//                                                        adds the number of wrong bytes to the 64-bit word
-//                                                        there
+//   check(CUdeviceptr p, size_t bytes, unsigned value, CUdeviceptr verdict)
+//                                                        adds the number of wrong bytes to the first of four
+//                                                        64-bit words there; see kernels.cpp
 //   spin(unsigned long long ns)                          takes scheduler steps, touches nothing
 //   await(CUdeviceptr word, unsigned value)              is over when the word there has that value
 //   deep(CUdeviceptr p, unsigned value), heap(the same)  write 1 to the byte there; the first needs memory

@@ -1,7 +1,7 @@
 // Control for the torture on a real driver: a library under which no memory is used twice. Frees of plain
 // memory give nothing back and wait for nothing, so what is wrong all the same is not an allocator's fault.
 // Where they are in the order of a stream they record an event there, as cupool does. Memory of the driver's
-// pools goes back as usual. Usage: LD_PRELOAD=libkeeps_all.so torture --most 400000 …
+// pools goes back as usual. For one context. Usage: LD_PRELOAD=libkeeps_all.so torture --most 400000 …
 #include <cuda.h>
 #include <dlfcn.h>
 

@@ -33,7 +33,7 @@ class FakeDriver : public driver::Driver {
   // Before the answer to a question: where a test lets work end while somebody waits for it.
   std::function<void()> on_query = [] {};
 
-  uint64_t allocations = 0, releases = 0, records = 0, orders = 0, waits = 0, queries = 0,
+  uint64_t allocations = 0, releases = 0, records = 0, stream_records = 0, orders = 0, waits = 0, queries = 0,
            synchronisations = 0;
   uint64_t streams = 0, ordered_releases = 0;  // asked for, and given back in stream order
   driver::Event waited_for = nullptr;          // by the last stream that was told to
@@ -105,6 +105,7 @@ class FakeDriver : public driver::Driver {
   }
   driver::Status record_on(driver::Stream stream, driver::Event event) override {
     if (fail_record != driver::kSuccess) return fail_record;
+    ++stream_records;
     if (done_at_once) return driver::kSuccess;
     pending_.push_back(event);
     stream_of_[event] = stream;

@@ -103,6 +103,7 @@ TEST_CASE_METHOD(MappedWorld, "a stream's free beside a graph's launch there has
   REQUIRE(memory.free_on(block, reinterpret_cast<driver::Stream>(kS), nullptr) == memory::Freed::kDone);
   // Else there is one of the context, and the block waits for all work.
   CHECK(driver.records == before);
+  CHECK(driver.stream_records == 1);
 }
 
 TEST_CASE_METHOD(MappedWorld, "holes go back wherever they lie, and the rest stays where it is") {
