@@ -92,7 +92,7 @@ proctype Caller(byte me) {
       fi
     fi
   od;
-  skip;
+  skip; /* spin lets no loop end in a d_step */
   d_step { is_made[me] = true; has_met[me] = under_way > 0 }
   is_made[me] = false;
   assert(overran != told || !has_met[me]);

@@ -90,20 +90,20 @@ void Worker::open_word(bool by_host) {
 }
 
 // New memory with its first work, on one of the two streams or on both.
-void Worker::use_while_closed(std::vector<CUdeviceptr>& made) {
-  CUdeviceptr p = 0;
-  const std::uint64_t bytes = random_size();
-  const CUresult result = cuMemAlloc(&p, bytes);
+void Worker::use_while_closed(std::vector<Block>& made) {
+  Block block;
+  block.bytes = random_size();
+  const CUresult result = cuMemAlloc(&block.p, block.bytes);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return;
   must(result, "allocation while a stream waits");
   ++world_.tally.allocations;
-  made.push_back(p);
   // Work behind the closed word is as good as any; most is to come before it opens.
   const Lease lease = lease_of(one_in(random_, 4) ? words_.waiting : words_.releasing);
-  const unsigned value = fresh_value();
-  world_.kernels.fill(p, bytes, value, lease);
-  world_.kernels.check(p, bytes, value, lease);
-  History::note({0, "used", p, bytes, value, lease.mark, {}});
+  block.value = fresh_value();
+  world_.kernels.fill(block.p, block.bytes, block.value, lease);
+  world_.kernels.check(block.p, block.bytes, block.value, lease);
+  note("used", block, lease);
+  made.push_back(block);
 }
 
 // The driver refuses at once what the device cannot have beside what is in use.
@@ -118,12 +118,12 @@ void Worker::ask_too_much() {
 void Worker::streams_wait() {
   prepare_words();
   if (words_.turn == kWordsKept) return;
-  std::vector<CUdeviceptr> made;
+  std::vector<Block> made;
   const auto free_made = [&] {
     const Pass nothing_closed = waits();
-    for (const CUdeviceptr p : made) {
-      History::note({0, "frees", p, 1, 0, {}, {}});
-      MUST(cuMemFree(p));
+    for (const Block& block : made) {
+      note("frees", block, {});
+      MUST(cuMemFree(block.p));
     }
     world_.tally.frees += made.size();
     made.clear();

@@ -46,7 +46,7 @@ class Worker {
   void drop_words();
   bool close_word(CUstream stream);
   void open_word(bool by_host);
-  void use_while_closed(std::vector<CUdeviceptr>& made);
+  void use_while_closed(std::vector<Block>& made);
 
   // torture_captures.cpp
   void capture_work(Block& block, const Lease& lease, const Lease* branch);
