@@ -127,7 +127,8 @@ class Job:
         if self.scene:
             return [str(victim(self.program)), self.scene]
         return [str(victim("torture")), "--seed", str(self.seed), "--threads", str(self.threads),
-                "--ops", str(OPERATIONS), "--most", "1000000", *self.arguments]
+                "--ops", str(OPERATIONS), "--most", "1000000", "--with", "abandon",
+                *self.arguments]
 
     def settings(self):
         """All of the environment that matters."""

@@ -25,7 +25,7 @@ constexpr Name kNames[] = {{"streams", kStreams},    {"per-thread", kPerThread},
                            {"children", kChildren},  {"contexts", kContexts},    {"resets", kResets},
                            {"phases", kPhases},      {"crash", kCrash},          {"managed", kManaged},
                            {"words", kWords},        {"awaits", kAwaits},        {"rude", kRude},
-                           {"beside", kBeside}};
+                           {"beside", kBeside},      {"abandon", kAbandon}};
 
 [[noreturn]] void usage(const char* what) {
   std::fprintf(stderr, "torture: %s is not something I know\n", what);

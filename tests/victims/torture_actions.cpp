@@ -151,6 +151,12 @@ void Worker::wait_somehow() {
   }
 }
 
+void Worker::wait_for_own_stream() {
+  const Pass held = unsafe();
+  const Pass nothing_closed = waits();
+  MUST(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+}
+
 void Worker::host_function() {
   const Lease lease = world_.streams.choose(random_);
   const Pass on_legacy = world_.streams.pass(lease);
@@ -159,7 +165,8 @@ void Worker::host_function() {
   MUST(lease.pick(world_.api.cuLaunchHostFunc)(lease.stream, count, &calls));
 }
 
-// A thread that lives for a few operations: its default stream and whatever is cached for it end with it.
+// A thread that lives for a few operations: its default stream and whatever is cached for it end with it. A
+// real driver (580) now and then deadlocks by itself if the stream has work then (docs/gpu-runs.md).
 void Worker::child() {
   if (!may_have_children_) return;
   Worker young(world_, number_, random_());

@@ -31,13 +31,14 @@ enum Feature : unsigned {
   kChildren = 512,  // short-lived threads
   kContexts = 1024,
   kResets = 2048,
-  kPhases = 4096,    // the context is given up and taken again between phases
-  kCrash = 8192,     // a kernel that touches nobody's memory, after which the context is of no use
-  kManaged = 16384,  // managed memory, written by the host as soon as it is allocated
-  kWords = 32768,    // streams that wait for words which later work writes
-  kAwaits = 65536,   // kernels and host functions that wait for the host
-  kRude = 131072,    // frees and waits of other threads meanwhile
-  kBeside = 262144,  // records and stream-ordered frees beside graph launches into the same stream
+  kPhases = 4096,     // the context is given up and taken again between phases
+  kCrash = 8192,      // a kernel that touches nobody's memory, after which the context is of no use
+  kManaged = 16384,   // managed memory, written by the host as soon as it is allocated
+  kWords = 32768,     // streams that wait for words which later work writes
+  kAwaits = 65536,    // kernels and host functions that wait for the host
+  kRude = 131072,     // frees and waits of other threads meanwhile
+  kBeside = 262144,   // records and stream-ordered frees beside graph launches into the same stream
+  kAbandon = 524288,  // threads that end with work in their default stream
 };
 inline constexpr unsigned kUsual = kContexts - 1;
 

@@ -32,6 +32,7 @@ void Worker::run(std::uint64_t operations, double deadline) {
     }
     if (!options.has(kResets) || one_in(random_, 2)) free_all();
     drop_words();
+    if (!may_have_children_ && !options.has(kAbandon)) wait_for_own_stream();
     const Pass held = unsafe();
     MUST(cuEventDestroy(scratch_));
   } catch (const Stop& stop) {

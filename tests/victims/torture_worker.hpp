@@ -31,6 +31,7 @@ class Worker {
   void receive();
   void wait_somehow();
   void spin();
+  void wait_for_own_stream();
   void host_function();
   void capture();
   void relaunch();
