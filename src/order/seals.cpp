@@ -12,7 +12,7 @@ void Seals::push(Epoch epoch, Lane lanes) {
     Epoch apart = kTimesMean * (newest().epoch - at(0).epoch) / count_;
     for (; count_ > kMost; apart *= 2) thin_out(apart);
   }
-  at(count_++) = {epoch, lanes, nullptr, false};
+  at(count_++) = {epoch, lanes, nullptr, false, false};
   lanes_ = unite(lanes_, lanes);
 }
 
@@ -26,7 +26,7 @@ void Seals::thin_out(Epoch apart) {
                         at(i + 1).epoch - at(kept - 1).epoch <= apart;
     if (merges) {
       at(i + 1).lanes = unite(at(i + 1).lanes, at(i).lanes);
-      give_event(at(i).event);
+      drop_event(at(i));
       ++i;
     }
     at(kept++) = at(i);
@@ -47,7 +47,7 @@ size_t Seals::find(Epoch epoch) const {
   return low;
 }
 
-const Seal* Seals::covering(Epoch epoch) const {
+Seal* Seals::covering(Epoch epoch) {
   for (size_t i = find(epoch); i < count_; ++i) {
     if (at(i).event != nullptr && at(i).in_free) return &at(i);
   }
@@ -104,7 +104,7 @@ Epoch Seals::newest_done(driver::Driver& driver, bool* failed) {
 
 void Seals::retire(Epoch epoch) {
   const size_t over = find(epoch + 1);
-  for (size_t i = 0; i < over; ++i) give_event(at(i).event);
+  for (size_t i = 0; i < over; ++i) drop_event(at(i));
   oldest_ += over;
   count_ -= over;
   recount_lanes();
@@ -114,7 +114,7 @@ Lane Seals::abandon(Epoch epoch) {
   const size_t index = find(epoch);
   if (index == count_ || at(index).epoch != epoch) return Lane::kNone;
   const Lane lanes = at(index).lanes;
-  give_event(at(index).event);
+  drop_event(at(index));
   for (size_t i = index; i + 1 < count_; ++i) at(i) = at(i + 1);
   --count_;
   if (index < count_) at(index).lanes = unite(at(index).lanes, lanes);
@@ -123,7 +123,7 @@ Lane Seals::abandon(Epoch epoch) {
 }
 
 void Seals::forget_all() {
-  count_ = idle_count_ = 0;
+  count_ = idle_count_ = pin_count_ = 0;
   lanes_ = Lane::kNone;
 }
 
@@ -134,7 +134,39 @@ driver::Event Seals::take_event(driver::Driver& driver, driver::Context context)
 }
 
 void Seals::give_event(driver::Event event) {
-  if (event != nullptr && idle_count_ < idle_.size()) idle_[idle_count_++] = event;
+  if (event == nullptr) return;
+  if (Pin* const pin = find_pin(event)) {
+    pin->is_given = true;
+  } else if (idle_count_ < idle_.size()) {
+    idle_[idle_count_++] = event;
+  }
+}
+
+Seals::Pin* Seals::find_pin(driver::Event event) {
+  for (size_t i = 0; i < pin_count_; ++i) {
+    if (pins_[i].event == event) return &pins_[i];
+  }
+  return nullptr;
+}
+
+// If there is no room for more, as many threads stand in their calls: then the event serves this once.
+void Seals::pin(Seal& seal) {
+  if (Pin* const pin = find_pin(seal.event)) {
+    ++pin->waits;
+  } else if (pin_count_ < pins_.size()) {
+    pins_[pin_count_++] = {seal.event, 1, false};
+  } else {
+    seal.is_kept = true;
+  }
+}
+
+// None is found if there was no room, or if the context has ended meanwhile.
+void Seals::unpin(driver::Event event) {
+  Pin* const pin = find_pin(event);
+  if (pin == nullptr || --pin->waits != 0) return;
+  const bool is_given = pin->is_given;
+  *pin = pins_[--pin_count_];
+  if (is_given) give_event(event);
 }
 
 }  // namespace cupool::order

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "driver/driver.hpp"
 #include "order/lane.hpp"
@@ -18,6 +19,7 @@ struct Seal {
   Lane lanes = Lane::kNone;
   driver::Event event = nullptr;  // null: the seal is a wait of the program, or one that failed
   bool in_free = false;           // recorded inside a free: work may be made to wait for it
+  bool is_kept = false;           // its event is not recorded anew
 };
 
 class Seals {
@@ -32,7 +34,11 @@ class Seals {
   Seal& newest() { return at(count_ - 1); }
 
   // The first seal that work may be made to wait for and that covers `epoch`; null: there is none.
-  const Seal* covering(Epoch epoch) const;
+  Seal* covering(Epoch epoch);
+  // While waits for its event are made without the lock, that is not recorded anew: they would be waits for
+  // newer work.
+  void pin(Seal& seal);
+  void unpin(driver::Event event);
   // The lanes of all pending epochs up to one, or of all.
   Lane lanes_up_to(Epoch epoch) const;
   Lane lanes() const { return kAllLanes ? lanes_ : lanes_up_to(~Epoch{0}); }
@@ -51,11 +57,18 @@ class Seals {
   // Takes an event to record, or null; gives it back.
   driver::Event take_event(driver::Driver& driver, driver::Context context);
   void give_event(driver::Event event);
+  bool has_event() const { return idle_count_ != 0; }
 
   size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
 
  private:
+  struct Pin {
+    driver::Event event = nullptr;
+    uint32_t waits = 0;
+    bool is_given = false;  // back by now
+  };
+
   // 0 is the oldest.
   Seal& at(size_t index) { return ring_[(oldest_ + index) % ring_.size()]; }
   const Seal& at(size_t index) const { return ring_[(oldest_ + index) % ring_.size()]; }
@@ -63,6 +76,10 @@ class Seals {
   size_t find(Epoch epoch) const;
   void thin_out(Epoch apart);
   void recount_lanes() { lanes_ = lanes_up_to(~Epoch{0}); }
+  void drop_event(const Seal& seal) {
+    if (!seal.is_kept) give_event(seal.event);
+  }
+  Pin* find_pin(driver::Event event);
 
   // First what every call reads: between two calls of ours a program may use all of the processor's caches.
   size_t oldest_ = 0;
@@ -70,8 +87,10 @@ class Seals {
   size_t behind_ = 0;         // how many were not done at the last look
   Lane lanes_ = Lane::kNone;  // of all
   size_t idle_count_ = 0;
+  size_t pin_count_ = 0;
   std::array<Seal, kMost + 1> ring_{};
   std::array<driver::Event, kMost + 2> idle_{};
+  std::array<Pin, 64> pins_{};
 };
 
 }  // namespace cupool::order

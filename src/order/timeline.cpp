@@ -192,8 +192,25 @@ driver::Stream Timeline::spare_stream() {
   return spare_;
 }
 
+// Without the lock, like the spare stream: the driver makes no event while a launch stands in a full queue.
+void Timeline::keep_event() {
+  const driver::Context here = context();
+  {
+    Guard hold(lock_);
+    if (seals_.has_event() || failed_ || here == nullptr || !driver_.has_context_events()) return;
+  }
+  if (!gate_.enter()) return;
+  driver::Event made = nullptr;
+  const driver::Status status = driver_.create_event(here, &made);
+  gate_.leave();
+  Guard hold(lock_);
+  if (status == kSuccess && context() == here) seals_.give_event(made);
+}
+
 void Timeline::seal_for_completion() {
-  if (driver_.may_be_capturing() || !lock_.try_lock()) return;
+  if (driver_.may_be_capturing()) return;
+  keep_event();
+  if (!lock_.try_lock()) return;
   seal_locked(Kind::kForCompletion);
   lock_.unlock();
 }
@@ -234,6 +251,7 @@ bool Timeline::is_only_thread() {
 }
 
 void Timeline::expect_completion() {
+  keep_event();
   if (!lock_.try_lock()) return;
   // Where work may be submitted unseen, a capture may begin unseen, too, at any moment of the program's.
   if (!blind_) {
@@ -285,8 +303,7 @@ void Timeline::lean_on_seal(Epoch stamp, LaneName sole) {
     }
   }
   if (reuse() == Reuse::kOrder) {
-    Guard hold(lock_);
-    order_locked(stamp);
+    order(stamp);
   } else if (is_touched_directly()) {
     wait_for(stamp);
   }
@@ -313,7 +330,7 @@ void Timeline::note_avoided_wait() {
 // other for a moment. Beside a launch that takes longer the wait is made by the whole context: that one is
 // not lost, and the driver's free would have waited for the same work. During a capture it cannot be: then
 // for a time without launches, but not for long, since a launch may depend on this very thread.
-bool Timeline::make_wait_locked(Lane lane, driver::Stream stream, driver::Context context, const Seal& seal) {
+bool Timeline::make_wait(Lane lane, driver::Stream stream, driver::Context context, driver::Event event) {
   constexpr int kMostTurns = 400;
   const GraphLaunches::Place place(lane, context);
   driver::Status status = kSuccess;
@@ -321,13 +338,13 @@ bool Timeline::make_wait_locked(Lane lane, driver::Stream stream, driver::Contex
   for (int turn = 0; !is_made && status == kSuccess; ++turn) {
     const bool is_last = turn == kMostTurns;
     if (const GraphLaunches::QuietMoment moment(place); moment.is_quiet() || is_last) {
-      status = driver_.wait_on(stream, seal.event);
+      status = driver_.wait_on(stream, event);
       is_made = moment.has_lasted() || is_last;
       if (status == kSuccess && is_made) stats::count(stats::Event::stream_waits);
     }
     if (is_made || status != kSuccess) break;
     if (context != nullptr && !driver_.may_be_capturing() && gate_.enter()) {
-      status = driver_.order_after(context, seal.event);
+      status = driver_.order_after(context, event);
       gate_.leave();
       is_made = true;
       if (status == kSuccess) stats::count(stats::Event::context_waits);
@@ -339,13 +356,28 @@ bool Timeline::make_wait_locked(Lane lane, driver::Stream stream, driver::Contex
   return status == kSuccess;
 }
 
+Timeline::Wait Timeline::begin_device_wait_locked(Seal& seal) {
+  seals_.pin(seal);
+  return {seal.epoch, seal.event, life_.load(std::memory_order_relaxed)};
+}
+
+// False: the context has ended meanwhile, and its events with it.
+bool Timeline::end_device_wait_locked(const Wait& wait) {
+  if (life_.load(std::memory_order_relaxed) != wait.life) return false;
+  seals_.unpin(wait.event);
+  return true;
+}
+
 // The first submission of a lane since a block was handed out that it may use. No wait is needed if the
-// stream itself orders it: all unfinished work that the seal covers is in this lane.
+// stream itself orders it: all unfinished work that the seal covers is in this lane. The wait is made without
+// the lock: where another thread's launch stands in the stream's full queue, it stands there, too, and a
+// third thread's submission may be what both wait for.
 bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
-  bool has_seal = false;
+  Wait wait;
+  uint64_t demand = 0;
   {
     Guard hold(lock_);
-    const uint64_t demand = demand_.load(std::memory_order_relaxed);
+    demand = demand_.load(std::memory_order_relaxed);
     const Epoch asked = std::max(lean_.load(std::memory_order_acquire), demands_.of(turns_.find(lane)));
     // A captured call is not work; the launch of its graph is.
     if (gate_.is_capturing() && driver_.is_capturing(stream)) return true;
@@ -353,51 +385,74 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
       waited_.set(lane, asked, demand);
       return true;
     }
-    if (const Seal* const seal = seals_.covering(asked)) {
-      has_seal = true;
+    if (Seal* const seal = seals_.covering(asked)) {
       const Lane before = blind_ ? Lane::kMany : seals_.lanes_up_to(seal->epoch);
-      if (before != Lane::kNone && before != lane) {
-        if (!make_wait_locked(lane, stream, context(), *seal)) return false;
-        note_turn_locked();
+      if (before == Lane::kNone || before == lane) {
+        waited_.set(lane, seal->epoch, demand);
+        return true;
       }
-      // Only after the wait: another thread that finds this note submits to the stream at once.
-      waited_.set(lane, seal->epoch, demand);
+      wait = begin_device_wait_locked(*seal);
     }
   }
   // Without a seal (the driver has failed), wait for everything.
-  return has_seal || wait_for_all();
+  if (wait.event == nullptr) return wait_for_all();
+  const bool is_made = make_wait(lane, stream, context(), wait.event);
+  Guard hold(lock_);
+  if (end_device_wait_locked(wait) && is_made) {
+    note_turn_locked();
+    // Only after the wait: another thread that finds this note submits to the stream at once.
+    waited_.set(lane, wait.epoch, demand);
+  }
+  return is_made;
 }
 
 // The stream is no lane here: its handle may be that of one (the default streams), so no wait of its is
 // noted.
 bool Timeline::before_visit(Lane lane, driver::Stream stream, driver::Context context) {
-  bool has_seal = false;
+  Wait wait;
   {
     Guard hold(lock_);
     const Epoch asked = std::max(newest_leant_on_locked(), ordered_.load(std::memory_order_relaxed));
     if (asked <= completed_.load(std::memory_order_relaxed) || !kLean) return true;
     // A captured call is not work; the launch of its graph is.
     if (gate_.is_capturing() && driver_.is_capturing(stream)) return true;
-    if (const Seal* const seal = seals_.covering(asked)) {
-      has_seal = true;
-      if (!make_wait_locked(lane, stream, context, *seal)) return false;
-    }
+    if (Seal* const seal = seals_.covering(asked)) wait = begin_device_wait_locked(*seal);
   }
-  return has_seal || wait_for_all();
+  if (wait.event == nullptr) return wait_for_all();
+  const bool is_made = make_wait(lane, stream, context, wait.event);
+  Guard hold(lock_);
+  end_device_wait_locked(wait);
+  return is_made;
 }
 
 // All later work of the context waits for the seal that covers `epoch`. It was recorded inside a free, so the
-// driver's free would have waited for all that work.
-bool Timeline::order_locked(Epoch epoch) {
-  if (epoch <= ordered()) return true;
-  const Seal* const seal = seals_.covering(epoch);
-  if (seal == nullptr || failed_ || !gate_.enter()) return false;
-  const driver::Status status = contexts_.order_after(driver_, context(), seal->event);
-  gate_.leave();
-  if (status != kSuccess) return false;
-  stats::count(stats::Event::context_waits);
-  ordered_.store(seal->epoch, std::memory_order_release);
-  return true;
+// driver's free would have waited for all that work. Without the lock, for the reason above. If it has to be
+// ordered anew meanwhile, in more contexts than before, this did not count.
+bool Timeline::order(Epoch epoch) {
+  for (;;) {
+    Wait wait;
+    uint64_t orders = 0;
+    {
+      Guard hold(lock_);
+      if (epoch <= ordered()) return true;
+      Seal* const seal = seals_.covering(epoch);
+      if (seal == nullptr || failed_ || !gate_.enter()) return false;
+      wait = begin_device_wait_locked(*seal);
+      orders = orders_;
+    }
+    const driver::Status status = contexts_.order_after(driver_, context(), wait.event);
+    gate_.leave();
+    Guard hold(lock_);
+    if (!end_device_wait_locked(wait) || status != kSuccess) return false;
+    stats::count(stats::Event::context_waits);
+    if (orders != orders_) continue;
+    // Where only completed blocks are handed out, what waits is ordered, but not to be had.
+    if (reuse() != Reuse::kCompleted) {
+      ordered_.store(std::max(wait.epoch, ordered_.load(std::memory_order_relaxed)),
+                     std::memory_order_release);
+    }
+    return true;
+  }
 }
 
 bool Timeline::reach() {
@@ -406,9 +461,8 @@ bool Timeline::reach() {
       return sealed_.load(std::memory_order_relaxed) > ordered();
     case Reuse::kOrder: {
       if (driver_.may_be_capturing()) return false;
-      Guard hold(lock_);
-      const Epoch sealed = sealed_.load(std::memory_order_relaxed);
-      return sealed > ordered() && order_locked(sealed);
+      const Epoch sealed = sealed_.load(std::memory_order_acquire);
+      return sealed > ordered() && order(sealed);
     }
     case Reuse::kCompleted:
       return false;
@@ -518,11 +572,20 @@ void Timeline::destroy_stream(Lane lane) {
 // ---- Distrust.
 
 void Timeline::distrust() {
-  Guard hold(lock_);
-  blind_ = true;
-  if (reuse() == Reuse::kLean) reuse_.store(Reuse::kOrder, std::memory_order_seq_cst);
-  refresh_locked();
-  order_locked(newest_leant_on_locked());
+  Epoch newest = 0;
+  {
+    Guard hold(lock_);
+    blind_ = true;
+    if (reuse() == Reuse::kLean) reuse_.store(Reuse::kOrder, std::memory_order_seq_cst);
+    refresh_locked();
+    newest = newest_leant_on_locked();
+  }
+  order(newest);
+}
+
+void Timeline::lower_ordered_locked() {
+  ++orders_;
+  ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
 }
 
 void Timeline::use_completed_only() {
@@ -531,7 +594,7 @@ void Timeline::use_completed_only() {
   // Blocks that are ordered but not done are no longer handed out; those handed out already count as leant
   // on.
   raise_lean(ordered());
-  ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
+  lower_ordered_locked();
   refresh_locked();
 }
 
@@ -543,10 +606,13 @@ void Timeline::expect_direct_access() {
 
 // Makes all contexts wait for what only this context waited for so far.
 void Timeline::order_everywhere() {
-  Guard hold(lock_);
-  const Epoch newest = std::max(newest_leant_on_locked(), ordered());
-  ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
-  order_locked(newest);
+  Epoch newest = 0;
+  {
+    Guard hold(lock_);
+    newest = std::max(newest_leant_on_locked(), ordered());
+    lower_ordered_locked();
+  }
+  order(newest);
 }
 
 // ---- The life of a context.

@@ -1,9 +1,9 @@
 // Decides when freed memory of one context may be handed out again. One timeline per context, because the
 // driver's free waits only for work of the memory's own context; docs/order.md argues every rule and race.
 // Owns the epochs, the streams in use, and the seals that hand-outs lean on. State changes under `lock_`,
-// except `lean_`; the first cache line is read without it. `lock_` is held across record, query and wait of
-// an event (the model needs these steps atomic), never across a call of the application or a wait on the
-// host, but for the few milliseconds of make_wait_locked().
+// except `lean_`; the first cache line is read without it. `lock_` is held across record and query of an
+// event (the model needs these steps atomic), never across a call of the application, or a wait on the device
+// or the host.
 #pragma once
 
 #include <atomic>
@@ -127,6 +127,9 @@ class Timeline {
   // Inside a stream-ordered free, in which the driver waits for nothing: nothing may lean on this seal, it
   // only tells when the work is done.
   void seal_for_completion();
+  // Sees to it that there is an event for one: called before memory is asked for, since the driver makes
+  // neither while a launch stands in a full queue, and such a free does not wait for that.
+  void keep_event();
   bool has_context_events() const { return driver_.has_context_events(); }
   // A stream that no work goes to, for memory that goes back; null: the driver makes none.
   driver::Stream spare_stream();
@@ -232,15 +235,23 @@ class Timeline {
   Epoch newest_leant_on_locked() const CUPOOL_REQUIRES(lock_);
   void lean_on_seal(Epoch stamp, LaneName sole);
   bool wait_for_lean(Lane lane, driver::Stream stream);
-  bool make_wait_locked(Lane lane, driver::Stream stream, driver::Context context, const Seal& seal)
-      CUPOOL_REQUIRES(lock_);
+  // A wait of a stream or a context for a seal, which is made without the lock.
+  struct Wait {
+    Epoch epoch = 0;
+    driver::Event event = nullptr;
+    uint64_t life = 0;
+  };
+  Wait begin_device_wait_locked(Seal& seal) CUPOOL_REQUIRES(lock_);
+  bool end_device_wait_locked(const Wait& wait) CUPOOL_REQUIRES(lock_);
+  bool make_wait(Lane lane, driver::Stream stream, driver::Context context, driver::Event event);
   void note(Lane lane);
   void note_thread_locked() CUPOOL_REQUIRES(lock_);
   void note_turn_locked() CUPOOL_REQUIRES(lock_);
   enum class Kind { kInFree, kForCompletion };
   bool wait_for(Epoch epoch, Kind kind, uint64_t most_ns);
   bool seal_locked(Kind kind) CUPOOL_REQUIRES(lock_);
-  bool order_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
+  bool order(Epoch epoch);
+  void lower_ordered_locked() CUPOOL_REQUIRES(lock_);
   void poll_locked() CUPOOL_REQUIRES(lock_);
   void complete_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
   Epoch open_next_locked() CUPOOL_REQUIRES(lock_);
@@ -285,6 +296,7 @@ class Timeline {
   size_t polls_in_ CUPOOL_GUARDED_BY(lock_) = kFewestBetweenPolls;  // so many frees until one polls
   uint32_t stream_waits_ CUPOOL_GUARDED_BY(lock_) = 0;
   uint64_t demands_made_ CUPOOL_GUARDED_BY(lock_) = 0;
+  uint64_t orders_ CUPOOL_GUARDED_BY(lock_) = 0;  // how often all that is ordered had to be so anew
   Demands demands_ CUPOOL_GUARDED_BY(lock_);
   Seals seals_ CUPOOL_GUARDED_BY(lock_);
   driver::Stream spare_ CUPOOL_GUARDED_BY(lock_) = nullptr;

@@ -34,16 +34,25 @@ class OrderedFrees {
   // An event of the block's context; null: the driver has none. pre: no stream captures.
   driver::Event take_event(driver::Driver& driver, driver::Context context) {
     if (host::is_short()) return nullptr;
+    keep_events(driver, context);
+    Guard hold(lock_);
+    if (idle_.empty()) return nullptr;
+    const driver::Event event = idle_.back();
+    idle_.pop_back();
+    return event;
+  }
+  // Sees to it that there are some. The driver makes none while a launch of another thread's stands in a full
+  // queue, and a stream-ordered free must not wait for that: so it is called before memory is asked for,
+  // which waits there, too, and makes several at a time. pre: no stream captures.
+  void keep_events(driver::Driver& driver, driver::Context context) {
+    constexpr int kAtATime = 16;
     {
       Guard hold(lock_);
-      if (!idle_.empty()) {
-        const driver::Event event = idle_.back();
-        idle_.pop_back();
-        return event;
-      }
+      if (!idle_.empty()) return;
     }
     driver::Event made = nullptr;
-    return driver.create_event(context, &made) == driver::kSuccess ? made : nullptr;
+    for (int i = 0; i < kAtATime && driver.create_event(context, &made) == driver::kSuccess; ++i)
+      give_event(made);
   }
   void give_event(driver::Event event) {
     Guard hold(lock_);

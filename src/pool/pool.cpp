@@ -537,8 +537,17 @@ bool Pool::enter_pages(Address start, uint64_t bytes) {
   return true;
 }
 
+// What stream-ordered frees will need, while the driver still makes it.
+void Pool::keep_events() {
+  order().keep_event();
+  if (upstream_.driver().may_be_capturing() || !order().gate().enter()) return;
+  ordered_frees_.keep_events(upstream_.driver(), context());
+  order().gate().leave();
+}
+
 Range* Pool::add_segment(uint64_t bytes, uint64_t taken, Search* search) {
   search->how = How::kMiss;
+  keep_events();
   if (space_.serves()) {
     Range* const range = add_run(bytes, taken, search);
     if (range != nullptr || space_.serves()) return range;

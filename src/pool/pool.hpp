@@ -238,6 +238,7 @@ class Pool {
   Range* take_after_frees(uint64_t bytes, Search* search);
   bool may_make_room(uint64_t bytes, const Search& search);
   static bool enter_pages(Address start, uint64_t bytes);
+  void keep_events();
   Range* add_segment(uint64_t bytes, uint64_t taken, Search* search);
   Range* add_run(uint64_t bytes, uint64_t taken, Search* search);
   Range* extend_tail(uint64_t bytes, uint64_t taken, Search* search);

@@ -122,6 +122,7 @@ CUresult cuEventCreate(CUevent* out, unsigned int flags) {
     if (out == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
     if ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)
       return CUDA_ERROR_INVALID_VALUE;
+    stand_beside_launches(context);
     auto event = std::make_shared<Event>();
     event->context_id = context.id;
     event->flags = flags;
@@ -194,7 +195,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     const CUresult open = check_submission(*stream);
     if (open != CUDA_SUCCESS) return open;
     if (stream->graphs_arriving != 0) return CUDA_SUCCESS;  // lost, see Arrival
-    const EventRecord& record = *event->record;
+    // Another thread may record the event anew while this one stands in a full queue.
+    const std::shared_ptr<EventRecord> kept = event->record;
+    const EventRecord& record = *kept;
     const Origin origin = present_origin();
     auto work = std::make_shared<Work>();
     work->what = "event wait";
@@ -228,6 +231,7 @@ CUresult cuCtxWaitEvent(CUcontext context_handle, CUevent event_handle) {
   return with_context_event(SIM_SITE(cuCtxWaitEvent), context_handle, event_handle,
                             [](Context& context, const EventPtr& event) -> CUresult {
                               if (event->recorded_in_capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+                              stand_beside_launches(context);
                               if (event->record != nullptr) context_wait(context, *event->record);
                               ++state().counters.context_waits;
                               return CUDA_SUCCESS;

@@ -34,8 +34,10 @@ CUresult allocate(Context& context, CUdeviceptr* out, std::uint64_t bytes, const
 extern "C" {
 
 CUresult cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
-  return in_context(SIM_SITE(cuMemAlloc_v2),
-                    [&](Context& context) { return allocate(context, out, bytes, "cuMemAlloc"); });
+  return in_context(SIM_SITE(cuMemAlloc_v2), [&](Context& context) {
+    stand_beside_launches(context);
+    return allocate(context, out, bytes, "cuMemAlloc");
+  });
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* out, size_t* pitch, size_t width, size_t height,

@@ -17,6 +17,7 @@ CUresult create(Site& site, CUstream* out, unsigned flags, int priority) {
     if (out == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    stand_beside_launches(context);
     *out = create_stream(context, StreamKind::kUser, flags, priority)->handle;
     return CUDA_SUCCESS;
   });
@@ -125,6 +126,7 @@ CUresult cuStreamQuery(CUstream handle) {
   return on_stream_anywhere(SIM_SITE(cuStreamQuery), handle, [&](const StreamPtr& stream) -> CUresult {
     const CUresult allowed = check_stream_wait(*stream);
     if (allowed != CUDA_SUCCESS) return allowed;
+    if (stream->standing != 0) stand_until(*stream, [&] { return stream->standing == 0; });
     tick_for_query();
     if (stream->context->error != CUDA_SUCCESS) return stream->context->error;
     const VectorClock target = stream_target(*stream);

@@ -64,6 +64,8 @@ struct Stream {
   bool destroyed = false;
   bool in_host_function = false;
   unsigned graphs_arriving = 0;  // launches and uploads under way: a wait made meanwhile is lost
+  unsigned standing = 0;         // calls that wait for room in the queue
+  std::size_t pieces = 0;        // in the queue, marks not counted
   std::deque<Op> queue;
   VectorClock clock;  // everything the stream's last operation is ordered after, itself included
   VectorClock

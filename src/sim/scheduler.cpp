@@ -34,6 +34,7 @@ bool runnable(const Stream& stream) {
 
 void finish_head(const StreamPtr& stream) {
   State& s = state();
+  if (!stream->queue.front().work->mark) --stream->pieces;
   stream->queue.pop_front();
   --s.queued;
   ++s.timelines[stream->timeline].completed;
@@ -151,13 +152,22 @@ void complete(const VectorClock& target) {
   trim_pools_after_wait();
 }
 
-void shorten_queue(const std::shared_ptr<Stream>& stream, std::size_t length) {
-  while (stream->queue.size() > length) {
-    VectorClock head;
-    head.raise(stream->timeline, state().timelines[stream->timeline].completed + 1);
-    Waiting waiting(head);
-    advance(head, waiting);
-  }
+void stand_until(const Stream& stream, const std::function<bool()>& over) {
+  if (over()) return;
+  VectorClock head;
+  head.raise(stream.timeline, state().timelines[stream.timeline].completed + 1);
+  Waiting waiting(head);
+  while (!over()) advance(head, waiting);
+}
+
+void stand_beside_launches(const Context& context) {
+  const auto standing = [&]() -> const Stream* {
+    for (const StreamPtr& stream : context.streams) {
+      if (stream->standing != 0) return stream.get();
+    }
+    return nullptr;
+  };
+  if (const Stream* const stream = standing()) stand_until(*stream, [&] { return standing() == nullptr; });
 }
 
 bool run_anything(bool& host_function) {

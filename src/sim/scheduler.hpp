@@ -4,6 +4,7 @@
 // program's own host functions and while waiting for something another thread must do.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "sim/clock.hpp"
@@ -26,7 +27,10 @@ void host_saw(const VectorClock& target);
 // begun, only named.
 bool run_anything(bool& host_function);
 
-void shorten_queue(const std::shared_ptr<Stream>& stream, std::size_t length);
+// The calling thread stands in its call until something is over that has to do with work of the stream.
+void stand_until(const Stream& stream, const std::function<bool()>& over);
+// A call that waits while a launch stands in a full queue of the context (measured on an H200).
+void stand_beside_launches(const Context& context);
 // A destroyed stream whose last operation is done leaves its context.
 void retire_stream(const std::shared_ptr<Stream>& stream);
 

@@ -13,8 +13,17 @@
 namespace cupool::sim {
 namespace {
 
-// A queue this long makes the submitting call wait, as the real driver's does.
-constexpr std::size_t kQueueDepth = 1024;
+// So many pieces of work, records and waits not counted, make the submitting call wait (measured on an H200).
+constexpr std::size_t kQueueDepth = 1020;
+
+// Who comes to the stream meanwhile, with whatever, waits with it.
+void make_room(Stream& stream, const Work& work) {
+  if (stream.standing != 0) stand_until(stream, [&] { return stream.standing == 0; });
+  if (work.mark || stream.pieces < kQueueDepth) return;
+  ++stream.standing;
+  stand_until(stream, [&] { return stream.pieces < kQueueDepth; });
+  --stream.standing;
+}
 
 // A timeline may be used again only when the host has seen all of it: else the newcomer would seem ordered
 // after the old stream's work.
@@ -107,7 +116,7 @@ VectorClock overlapping_after(const Stream& stream) {
 void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_after) {
   State& s = state();
   // First, because waiting may let other threads submit: the clocks below must be of one moment.
-  if (stream->queue.size() >= kQueueDepth) shorten_queue(stream, kQueueDepth / 2);
+  make_room(*stream, *work);
   VectorClock after = before_next(*stream);
   after.join(also_after);
   Timeline& timeline = s.timelines[stream->timeline];
@@ -122,6 +131,7 @@ void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_afte
   s.oracle.operation(*stream, position, judged, *work, s.host);
   if (stream->queue.empty()) s.busy.push_back(stream);
   const unsigned steps = work->steps;
+  if (!work->mark) ++stream->pieces;
   stream->queue.push_back(Op{std::move(work), std::move(after), steps});
   ++s.queued;
   ++s.progress;

@@ -132,6 +132,7 @@ bool Wholes::take_when_short(const Account& account, const Key& key, uint64_t by
 
 Status Wholes::allocate_from_driver(Account& account, const Key& key, Address* out) {
   const auto [context, bytes] = key;
+  account.order.keep_event();
   const Status status = account.upstream.allocate(bytes, out);
   if (status != kSuccess) return status;
   Guard hold(lock_);

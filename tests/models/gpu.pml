@@ -72,6 +72,7 @@ byte firm[STREAMS];      /* that part which a programmatic launch does not jump 
 byte front[STREAMS];     /* what the newest work of the stream waits for: a programmatic launch starts with it */
 #endif
 byte event[EPOCHS + 1];  /* what the event of a pending epoch covers */
+byte pinned[PROGRAMS];   /* what the event covers that a thread is about to make something wait for */
 #ifdef WITH_FLAG
 byte waiting, releasing; /* work that waits for the flag; work that sets it */
 bool flag_used, flag_set;
@@ -124,33 +125,47 @@ byte freed_by[PROGRAMS], mail_freed;
 
 /* ---- The driver's calls, one step each. */
 
-inline stream_wait(handle, epoch) {
+/* Without the pin, an event that is done may have been recorded again, here. */
+#ifdef WITHOUT_PIN
+#define RECORDED_ANEW if :: pinned[ME] == 0 -> pinned[ME] = alive :: else fi
+#else
+#define RECORDED_ANEW skip
+#endif
+
+/* A wait is for the event of a seal that was pinned under the lock: what that covers, whatever becomes of the seal. */
+inline pin(epoch) { pinned[ME] = event[epoch] }
+
+inline stream_wait(handle) {
   d_step {
     k = STREAM(handle);
+    RECORDED_ANEW;
 #if P2
-    assert((event[epoch] & ~in_stream[k] & ~holds[k] & ~MAY_WAIT_FOR) == 0);
+    assert((pinned[ME] & ~in_stream[k] & ~holds[k] & ~MAY_WAIT_FOR) == 0);
 #endif
-    holds[k] = holds[k] | event[epoch];
+    holds[k] = holds[k] | pinned[ME];
 #ifdef WITH_OVERLAP
-    if :: (event[epoch] & in_stream[k]) == 0 -> firm[k] = firm[k] | event[epoch] :: else fi;
+    if :: (pinned[ME] & in_stream[k]) == 0 -> firm[k] = firm[k] | pinned[ME] :: else fi;
 #endif
+    pinned[ME] = 0;
     k = 0
   }
 }
 
 #ifdef CONTEXT_WAITS
-inline context_wait(epoch) {
+inline context_wait() {
   d_step {
+    RECORDED_ANEW;
     for (k : 0 .. STREAMS - 1) {
 #if P2
-      assert((event[epoch] & ~in_stream[k] & ~holds[k] & ~MAY_WAIT_FOR) == 0);
+      assert((pinned[ME] & ~in_stream[k] & ~holds[k] & ~MAY_WAIT_FOR) == 0);
 #endif
-      holds[k] = holds[k] | event[epoch];
+      holds[k] = holds[k] | pinned[ME];
 #ifdef WITH_OVERLAP
-      firm[k] = firm[k] | event[epoch]
+      firm[k] = firm[k] | pinned[ME]
 #endif
     }
-    context_holds = context_holds | event[epoch];
+    context_holds = context_holds | pinned[ME];
+    pinned[ME] = 0;
     k = 0
   }
 }
@@ -206,6 +221,7 @@ inline finish(item) {
 #endif
   }
   for (k : 1 .. EPOCHS) { event[k] = event[k] & ~BIT(item) }
+  for (k : 0 .. PROGRAMS - 1) { pinned[k] = pinned[k] & ~BIT(item) }
   for (k : 1 .. BLOCKS) { work[k] = work[k] & ~BIT(item); past[k] = past[k] & ~BIT(item) }
 #ifdef HOST_WAITS
   for (k : 0 .. PROGRAMS - 1) { awaited[k] = awaited[k] & ~BIT(item) }

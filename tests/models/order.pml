@@ -218,14 +218,19 @@ inline change_turn(handle) {
 #endif
 
 #ifdef CAN_DOUBT
+/* Without the lock, but for the look at the seals and the note. */
 inline order(epoch) {
-  d_step { if :: epoch > ordered -> covering(epoch, s) :: else fi }
+  lock();
+  d_step { if :: epoch > ordered -> covering(epoch, s); pin(s) :: else fi }
+  unlock();
   if
   :: s != 0 ->
 #ifndef WITHOUT_ORDER
-    context_wait(s);
+    context_wait();
 #endif
-    d_step { ordered = s; s = 0 }
+    lock();
+    d_step { ordered = LARGER(ordered, s); s = 0 }
+    unlock()
   :: else
   fi
 }
@@ -314,12 +319,17 @@ inline before_submit(handle) {
     if
     :: e == 0 -> NOTE_WAITED(handle, n, l)
     :: e != 0 && s != NONE && s != handle ->
-      s = 0;
+      /* The wait itself is made without the lock. */
+      d_step { s = 0; pin(e) }
 #ifdef WITHOUT_WAIT_FIRST
       NOTE_WAITED(handle, e, l);
-      stream_wait(handle, e)
+      unlock();
+      stream_wait(handle);
+      lock()
 #else
-      stream_wait(handle, e);
+      unlock();
+      stream_wait(handle);
+      lock();
       NOTE_WAITED(handle, e, l)
 #endif
     :: else -> s = 0; NOTE_WAITED(handle, e, l)
@@ -365,7 +375,7 @@ inline launch(handle, overlapping, block, what) {
   if
   :: overlapping && (lean > completed || DEMAND != 0) ->
     lock();
-    if :: open <= EPOCHS -> seal(e, IN_FREE, false); context_wait(sealed) :: else -> overlapping = false fi;
+    if :: open <= EPOCHS -> seal(e, IN_FREE, false); pin(sealed); context_wait() :: else -> overlapping = false fi;
     unlock()
   :: else
   fi;
@@ -439,7 +449,7 @@ inline lean_on(to, lane) {
 #ifndef WITHOUT_LEAN_BEFORE_MODE
   ok = fences;
 #endif
-  if :: ok -> lock(); order(to); unlock() :: else fi;
+  if :: ok -> order(to) :: else fi;
   ok = true
 #endif
 }
@@ -469,9 +479,9 @@ inline wait_on_host(is_free) {
 inline reach() {
 #ifdef CAN_DOUBT
 #ifdef WITH_DOUBT
-  if :: fences -> lock(); l = sealed; order(l); l = 0; unlock() :: else fi
+  if :: fences -> l = sealed; order(l); l = 0 :: else fi
 #else
-  lock(); l = sealed; order(l); l = 0; unlock()
+  l = sealed; order(l); l = 0
 #endif
 #elif defined(WAIT_LATE)
   wait_on_host(false)
@@ -752,10 +762,12 @@ inline distrust() {
   refresh();
 #ifndef WITHOUT_DOUBT_SETTLES
   l = HIGHEST;
+  unlock();
   order(l);
+#else
+  unlock();
 #endif
   l = 0;
-  unlock();
   doubted = true
 }
 #endif

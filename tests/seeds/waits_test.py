@@ -129,6 +129,9 @@ class Waits(harness.TestCase):
     def test_a_thread_may_release_what_the_free_of_another_waits_for(self):
         self.assert_ends("threads-free", "threads-free-kernel")
 
+    def test_a_launch_that_stands_in_a_full_queue_holds_up_no_other_thread(self):
+        self.assert_ends("full-queue", "full-queue-freed-on-stream")
+
     def test_two_contexts_of_a_device_wait_for_each_other_as_bare(self):
         self.assert_ends("two-contexts")
 

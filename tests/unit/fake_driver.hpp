@@ -92,6 +92,7 @@ class FakeDriver : public driver::Driver {
     return reserved + bytes / kStep * kStep <= capacity;
   }
 
+  uint64_t events_made() const { return events_; }
   bool has_context_events() const override { return context_events; }
   driver::Status create_event(driver::Context, driver::Event* out) override {
     *out = reinterpret_cast<driver::Event>(++events_);

@@ -55,6 +55,7 @@ class OrderDriver final : public FakeDriver {
     return fail_query != driver::kSuccess ? fail_query : status;
   }
   driver::Status order_after(driver::Context context, driver::Event event) override {
+    on_wait();
     const driver::Status status = FakeDriver::order_after(context, event);
     if (status != driver::kSuccess) return status;
     context_waits.push_back({context, last_.at(event)});

@@ -418,3 +418,166 @@ TEST_CASE("streams of many threads do not push each other's waits out") {
   waited.drop(lane_at(0));
   CHECK_FALSE(waited.has(lane_at(0), 7, 0));
 }
+
+// ---- A wait on the device that takes long: the driver lets it stand where another thread's launch stands.
+
+namespace {
+
+// Calls a step in the middle of the next wait of a stream or a context, not in those that it makes itself.
+void in_next_wait(OrderDriver& driver, const std::function<void()>& step) {
+  driver.on_wait = [&driver, step] {
+    const std::function<void()> kept = step;
+    driver.on_wait = [] {};
+    kept();
+  };
+}
+
+struct DeviceWait : OrderWorld {
+  // A block whose work is sealed and not done, handed out to whoever comes first.
+  void lean_on_work_of(Lane lane) {
+    app.work(kU);
+    REQUIRE(app.hand_out(app.use_and_free(lane)));
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(DeviceWait, "while a stream is made to wait, frees of other threads seal") {
+  lean_on_work_of(kS);
+  const size_t before = driver.made.size();
+  in_next_wait(driver, [&] {
+    // It would give up if the lock were held.
+    app.free_and_seal();
+    CHECK(time.limit(order::Reach::kAll) == time.open() - 1);
+  });
+  app.work(kT);
+  CHECK(driver.stream_waits.size() == 1);
+  app.use_and_free(kT);
+  CHECK(driver.made.size() == before + 1);
+}
+
+TEST_CASE_METHOD(DeviceWait, "while a stream is made to wait, another one can be, too") {
+  lean_on_work_of(kS);
+  bool is_made = false;
+  in_next_wait(driver, [&] {
+    std::thread([&] { app.work(kU); }).join();
+    is_made = true;
+  });
+  app.work(kT);
+  CHECK(is_made);
+  CHECK(driver.stream_waits.size() == 2);
+}
+
+TEST_CASE_METHOD(DeviceWait, "while a context is made to wait, frees of other threads seal") {
+  time.distrust();
+  const Epoch stamp = app.use_and_free(kS);
+  in_next_wait(driver, [&] {
+    app.work(kS);
+    app.free_and_seal();
+  });
+  CHECK(time.reach());
+  CHECK(app.hand_out(stamp));
+  CHECK(driver.made.size() == 2);
+}
+
+TEST_CASE_METHOD(DeviceWait, "an event that a stream is about to wait for is not recorded anew") {
+  lean_on_work_of(kS);
+  const size_t record = driver.made.size() - 1;
+  in_next_wait(driver, [&] {
+    app.finish();
+    app.use_and_free(kU);
+    app.use_and_free(kS);
+  });
+  app.work(kT);
+  REQUIRE(driver.stream_waits.size() == 1);
+  CHECK(driver.stream_waits[0].record == record);
+}
+
+TEST_CASE_METHOD(DeviceWait,
+                 "an event that several streams are about to wait for serves again after the last") {
+  lean_on_work_of(kS);
+  const driver::Event event = driver.made.back().event;
+  in_next_wait(driver, [&] {
+    app.work(kS);
+    app.finish();
+    app.use_and_free(kU);
+    CHECK(driver.made.back().event != event);
+  });
+  app.work(kT);
+  app.finish();
+  bool serves = false;
+  for (int i = 0; i < 4; ++i) {
+    app.use_and_free(kU);
+    serves = serves || driver.made.back().event == event;
+  }
+  CHECK(serves);
+}
+
+TEST_CASE_METHOD(DeviceWait, "events of more waits than there is room for serve once") {
+  // Each wait is made in the middle of the one before it, for an event of its own.
+  constexpr size_t kDeep = 100;
+  std::vector<size_t> expected;
+  std::function<void()> deeper = [&] {
+    if (expected.size() == kDeep) {
+      app.finish();
+      for (size_t i = 0; i < kDeep + 4; ++i) app.use_and_free(i % 2 == 0 ? kU : kS);
+      return;
+    }
+    lean_on_work_of(kS);
+    expected.push_back(driver.made.size() - 1);
+    in_next_wait(driver, deeper);
+    app.work(Lane{0x10000 + 0x100 * expected.size()});
+  };
+  deeper();
+  // The innermost is made first.
+  REQUIRE(driver.stream_waits.size() >= kDeep);
+  for (size_t i = 0; i < kDeep; ++i)
+    CHECK(driver.stream_waits[driver.stream_waits.size() - 1 - i].record == expected[i]);
+}
+
+TEST_CASE_METHOD(DeviceWait, "a context that ends while a stream is made to wait takes its events along") {
+  lean_on_work_of(kS);
+  in_next_wait(driver, [&] {
+    time.end();
+    time.begin(kSecond);
+  });
+  CHECK(time.before_submit(kT, stream_of(kT)));
+  lean_on_work_of(kS);
+  const size_t waits = driver.stream_waits.size();
+  app.work(kT);
+  CHECK(driver.stream_waits.size() == waits + 1);
+}
+
+TEST_CASE_METHOD(DeviceWait, "what was ordered in one context before they were connected is so in all") {
+  contexts.add(kSecond);
+  time.distrust();
+  const Epoch stamp = app.use_and_free(kS);
+  in_next_wait(driver, [&] {
+    contexts.connect();
+    time.order_everywhere();
+  });
+  CHECK(time.reach());
+  CHECK(app.hand_out(stamp));
+  size_t in_second = 0;
+  for (const auto& wait : driver.context_waits) in_second += wait.context == kSecond ? 1 : 0;
+  CHECK(in_second == 1);
+}
+
+TEST_CASE_METHOD(DeviceWait, "what is ordered while exact reuse begins is not handed out before it is done") {
+  time.distrust();
+  const Epoch stamp = app.use_and_free(kS);
+  in_next_wait(driver, [&] { time.use_completed_only(); });
+  time.reach();
+  CHECK_FALSE(app.hand_out(stamp));
+  app.finish();
+  CHECK(app.hand_out(stamp));
+}
+
+TEST_CASE_METHOD(DeviceWait, "an event kept ahead serves a stream-ordered free") {
+  app.work(kS);
+  time.keep_event();
+  const uint64_t made = driver.events_made();
+  time.seal_for_completion();
+  CHECK(driver.records == 1);
+  CHECK(driver.events_made() == made);
+}

@@ -151,7 +151,8 @@ int main(int count, char** words) {
   if (count == 4 && std::strcmp(words[1], "import") == 0)
     return import(std::atoi(words[2]), std::atoi(words[3]));
   Cases all;
-  for (Cases (*const part)() : {memory_cases, ordered_cases, program_cases, thread_cases, leaving_cases}) {
+  for (Cases (*const part)() :
+       {memory_cases, ordered_cases, program_cases, thread_cases, queue_cases, leaving_cases}) {
     for (Case& one : part()) all.push_back(std::move(one));
   }
   const std::string wanted = count > 1 ? words[1] : "list";

@@ -111,6 +111,7 @@ Cases memory_cases();   // what allocation, and its kin, must not wait for
 Cases ordered_cases();  // frees in the order of a stream, or while one captures
 Cases program_cases();  // who waits for whom
 Cases thread_cases();   // several threads, contexts, devices
+Cases queue_cases();    // a launch that stands in a full queue
 Cases leaving_cases();  // memory that leaves the order of the device: its old life must be over
 
 // `waits import IN OUT`: the second process of the cases that share memory.
