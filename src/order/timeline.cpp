@@ -108,8 +108,9 @@ Epoch Timeline::open_next_locked() {
 }
 
 // (Where the thread may make calls during a capture, this one would still take the capturing streams along.)
+// Only a free may wait until the driver makes an event.
 bool Timeline::seal_locked(Kind kind) {
-  if (CaptureGate::is_relaxed()) return false;
+  if (CaptureGate::is_relaxed() || (kind == Kind::kForCompletion && !seals_.has_event())) return false;
   if (failed_ || !driver_.has_context_events() || !gate_.enter()) return false;
   const Epoch epoch = open_next_locked();
   const driver::Event event = seals_.take_event(driver_, context());
@@ -195,22 +196,20 @@ driver::Stream Timeline::spare_stream() {
 // Without the lock, like the spare stream: the driver makes no event while a launch stands in a full queue.
 void Timeline::keep_event() {
   const driver::Context here = context();
+  uint64_t life = 0;
   {
     Guard hold(lock_);
     if (seals_.has_event() || failed_ || here == nullptr || !driver_.has_context_events()) return;
+    life = life_.load(std::memory_order_relaxed);
   }
-  if (!gate_.enter()) return;
   driver::Event made = nullptr;
-  const driver::Status status = driver_.create_event(here, &made);
-  gate_.leave();
+  if (driver_.create_event(here, &made) != kSuccess) return;
   Guard hold(lock_);
-  if (status == kSuccess && context() == here) seals_.give_event(made);
+  if (context() == here && life_.load(std::memory_order_relaxed) == life) seals_.give_event(made);
 }
 
 void Timeline::seal_for_completion() {
-  if (driver_.may_be_capturing()) return;
-  keep_event();
-  if (!lock_.try_lock()) return;
+  if (driver_.may_be_capturing() || !lock_.try_lock()) return;
   seal_locked(Kind::kForCompletion);
   lock_.unlock();
 }
@@ -251,7 +250,6 @@ bool Timeline::is_only_thread() {
 }
 
 void Timeline::expect_completion() {
-  keep_event();
   if (!lock_.try_lock()) return;
   // Where work may be submitted unseen, a capture may begin unseen, too, at any moment of the program's.
   if (!blind_) {
@@ -400,8 +398,11 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   Guard hold(lock_);
   if (end_device_wait_locked(wait) && is_made) {
     note_turn_locked();
-    // Only after the wait: another thread that finds this note submits to the stream at once.
-    waited_.set(lane, wait.epoch, demand);
+    // Only after the wait: another thread that finds this note submits to the stream at once. A lane that was
+    // forgotten meanwhile, of which more is asked by now, stays so (waited_lanes.hpp).
+    const bool is_newest = lean_.load(std::memory_order_acquire) <= wait.epoch &&
+                           demand_.load(std::memory_order_relaxed) <= demand;
+    if (is_newest || waited_.knows(lane)) waited_.set(lane, wait.epoch, demand);
   }
   return is_made;
 }
@@ -583,17 +584,17 @@ void Timeline::distrust() {
   order(newest);
 }
 
+// Blocks that are ordered but not done count as leant on meanwhile.
 void Timeline::lower_ordered_locked() {
   ++orders_;
+  raise_lean(ordered());
   ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
 }
 
 void Timeline::use_completed_only() {
   Guard hold(lock_);
   reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
-  // Blocks that are ordered but not done are no longer handed out; those handed out already count as leant
-  // on.
-  raise_lean(ordered());
+  // Blocks that are ordered but not done are no longer handed out.
   lower_ordered_locked();
   refresh_locked();
 }

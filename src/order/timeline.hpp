@@ -128,7 +128,8 @@ class Timeline {
   // only tells when the work is done.
   void seal_for_completion();
   // Sees to it that there is an event for one: called before memory is asked for, since the driver makes
-  // neither while a launch stands in a full queue, and such a free does not wait for that.
+  // neither while a launch stands in a full queue, and such a free does not wait for that. pre: the context
+  // does not end meanwhile.
   void keep_event();
   bool has_context_events() const { return driver_.has_context_events(); }
   // A stream that no work goes to, for memory that goes back; null: the driver makes none.

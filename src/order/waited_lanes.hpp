@@ -16,7 +16,7 @@ class WaitedLanes {
  public:
   // Whether all later work of `lane` comes after the seal of `epoch`, and the lane has met the demands up to
   // number `demand`. The slot's lane is read again after both: a slot that changed hands in between does not
-  // count. If it changed hands and back, the lane has asked anew, for something no older.
+  // count. If it changed hands and back, the lane was noted anew, for no less than was asked of it by then.
   bool has(Lane lane, Epoch epoch, uint64_t demand) const {
     for (const Slot& slot : sets_[index(lane)]) {
       if (slot.lane.load(std::memory_order_acquire) != lane) continue;
@@ -28,6 +28,8 @@ class WaitedLanes {
   }
 
   // ---- Under the timeline's lock.
+
+  bool knows(Lane lane) { return find(sets_[index(lane)], lane) != nullptr; }
 
   // Call after the wait, if there is one.
   void set(Lane lane, Epoch epoch, uint64_t demand) {

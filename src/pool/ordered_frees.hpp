@@ -31,28 +31,20 @@ class OrderedFrees {
     std::optional<upstream::Elsewhere> elsewhere;  // for a stream of another context
   };
 
-  // An event of the block's context; null: the driver has none. pre: no stream captures.
+  // An event of the block's context; null: the driver has none.
   driver::Event take_event(driver::Driver& driver, driver::Context context) {
     if (host::is_short()) return nullptr;
-    keep_events(driver, context);
-    Guard hold(lock_);
-    if (idle_.empty()) return nullptr;
-    const driver::Event event = idle_.back();
-    idle_.pop_back();
-    return event;
+    const driver::Event idle = take_idle();
+    return idle != nullptr ? idle : make_events(driver, context);
   }
   // Sees to it that there are some. The driver makes none while a launch of another thread's stands in a full
-  // queue, and a stream-ordered free must not wait for that: so it is called before memory is asked for,
-  // which waits there, too, and makes several at a time. pre: no stream captures.
+  // queue, and a stream-ordered free must not wait for that: so this is called before memory is asked for,
+  // which waits there, too.
   void keep_events(driver::Driver& driver, driver::Context context) {
-    constexpr int kAtATime = 16;
-    {
-      Guard hold(lock_);
-      if (!idle_.empty()) return;
-    }
-    driver::Event made = nullptr;
-    for (int i = 0; i < kAtATime && driver.create_event(context, &made) == driver::kSuccess; ++i)
-      give_event(made);
+    if (host::is_short()) return;
+    driver::Event event = take_idle();
+    if (event == nullptr) event = make_events(driver, context);
+    if (event != nullptr) give_event(event);
   }
   void give_event(driver::Event event) {
     Guard hold(lock_);
@@ -120,6 +112,24 @@ class OrderedFrees {
   // timeline.
   using Line = std::pair<const void*, const void*>;
 
+  driver::Event take_idle() {
+    Guard hold(lock_);
+    if (idle_.empty()) return nullptr;
+    const driver::Event event = idle_.back();
+    idle_.pop_back();
+    return event;
+  }
+  // Several at a time, one of which is the caller's.
+  driver::Event make_events(driver::Driver& driver, driver::Context context) {
+    constexpr int kAtATime = 16;
+    driver::Event event = nullptr;
+    driver::Event made = nullptr;
+    for (int i = 0; i < kAtATime && driver.create_event(context, &made) == driver::kSuccess; ++i) {
+      if (event != nullptr) give_event(event);
+      event = made;
+    }
+    return event;
+  }
   void put_last(const Line& line, const Waiting& block) {
     Guard hold(lock_);
     queues_[line].push_back(block);

@@ -112,15 +112,13 @@ void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsig
   entry.stamp = order::kFormer ? order().newest_leant_on() : 0;
   if (elsewhere != nullptr) {
     ordered_frees_.put_after(upstream::Elsewhere(*elsewhere), size_class, entry, asked);
+    elsewhere->keep_event();
     elsewhere->seal_for_completion();
     return;
   }
   driver::Driver& driver = upstream_.driver();
   driver::Event event = nullptr;
-  if (!order().is_idle() && !driver.may_be_capturing() && order().gate().enter()) {
-    event = ordered_frees_.take_event(driver, context());
-    order().gate().leave();
-  }
+  if (!order().is_idle() && !driver.may_be_capturing()) event = ordered_frees_.take_event(driver, context());
   // Not inside the gate: where the stream's queue is full this waits, and a capture must be able to begin.
   if (event != nullptr && record_on(stream, event)) {
     ordered_frees_.put(stream, event, size_class, entry, asked);
@@ -129,7 +127,9 @@ void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsig
   if (event != nullptr) ordered_frees_.give_event(event);
   entry.stamp = order().open();
   give_left(size_class, entry);
-  if (!order().is_idle()) order().seal_for_completion();
+  if (order().is_idle()) return;
+  order().keep_event();
+  order().seal_for_completion();
 }
 
 void Pool::give_reached(size_t most) {

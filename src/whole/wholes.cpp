@@ -238,6 +238,7 @@ Freed Wholes::free(Address address, Waits waits) {
   const Account& account = *freed.account;
   order::Timeline& order = account.order;
   if (!may_wait) {
+    order.keep_event();
     order.seal_for_completion();
   } else if (!order.is_idle()) {
     waits_for_work ? order.wait_in_free() : order.seal_in_free(true);
@@ -275,6 +276,7 @@ Freed Wholes::free_after(Address address, order::Timeline& elsewhere) {
     leaving_.push_back({address, whole.age, upstream::Elsewhere(elsewhere)});
     any_leaving_.store(true, std::memory_order_relaxed);
   }
+  elsewhere.keep_event();
   elsewhere.seal_for_completion();
   return Freed::kDone;
 }

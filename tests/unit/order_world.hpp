@@ -104,6 +104,11 @@ struct OrderSteps {
     driver.in_free = false;
     return stamp;
   }
+  // One in the order of a stream, which tells when all work is over.
+  void free_in_order() const {
+    time.keep_event();
+    time.seal_for_completion();
+  }
   // One that waits on the host for all work before it.
   order::Epoch free_and_wait() const {
     const order::Epoch stamp = time.open();

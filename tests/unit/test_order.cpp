@@ -175,7 +175,7 @@ TEST_CASE_METHOD(OrderWorld, "streams are never made to wait for an event that w
   app.work(kS);
   const Epoch stamp = app.free();
   // The driver's stream-ordered free waits for nothing.
-  time.seal_for_completion();
+  app.free_in_order();
   CHECK(driver.records == 1);
   CHECK_FALSE(app.hand_out(stamp));
   // It does not serve for a free that comes later either.
@@ -183,7 +183,7 @@ TEST_CASE_METHOD(OrderWorld, "streams are never made to wait for an event that w
   CHECK(driver.records == 2);
   CHECK(app.hand_out(stamp));
   CHECK(app.hand_out(later));
-  time.seal_for_completion();
+  app.free_in_order();
   app.work(kT);
   REQUIRE(driver.stream_waits.size() == 1);
   CHECK(driver.stream_waits[0].record == 1);
@@ -192,7 +192,7 @@ TEST_CASE_METHOD(OrderWorld, "streams are never made to wait for an event that w
 TEST_CASE_METHOD(OrderWorld, "an event that was recorded outside a free tells when work is over") {
   app.work(kS);
   const Epoch stamp = app.free();
-  time.seal_for_completion();
+  app.free_in_order();
   app.finish();
   CHECK(time.completed() == stamp);
   CHECK(time.is_idle());
@@ -370,7 +370,7 @@ TEST_CASE_METHOD(OrderWorld, "however many seals are under way, each block's wai
   for (size_t i = 0; i < count; ++i) {
     app.work(kS);
     if (between == 1 && i % 2 == 0) waits.push_back(time.begin_wait(Lane::kMany));
-    if (between == 2 && i % 2 == 0) time.seal_for_completion();
+    if (between == 2 && i % 2 == 0) app.free_in_order();
     app.work(kS);
     const Epoch stamp = app.free_and_seal();
     pieces.push_back({stamp, driver.made.size() - 1});
@@ -403,7 +403,7 @@ TEST_CASE_METHOD(OrderWorld,
     if (are_waits) {
       REQUIRE(time.begin_wait(Lane::kMany) != 0);
     } else {
-      time.seal_for_completion();
+      app.free_in_order();
     }
   }
   REQUIRE(app.hand_out(last));

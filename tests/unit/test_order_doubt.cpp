@@ -306,7 +306,7 @@ TEST_CASE_METHOD(OrderWorld,
   time.advance();
   CHECK_FALSE(time.reach());
   CHECK_FALSE(app.hand_out(stamp));
-  time.seal_for_completion();
+  app.free_in_order();
   time.destroy_stream(kT);
   CHECK(driver.calls() == 0);
   app.free_and_seal();

@@ -171,7 +171,7 @@ TEST_CASE_METHOD(OrderWorld, "what was never sealed in a free is not waited for"
   const Epoch stamp = app.free();
   finish_after(driver, 50);
   CHECK_FALSE(time.wait_for(stamp));
-  time.seal_for_completion();
+  app.free_in_order();
   CHECK_FALSE(time.wait_for(stamp));
   CHECK(driver.queries < 50);
 }
@@ -211,7 +211,7 @@ TEST_CASE_METHOD(OrderWorld, "while a stream captures we record, ask and wait fo
   gate.begin_capture();
   const uint64_t before = driver.calls();
   const Epoch stamp = app.free_and_seal();
-  time.seal_for_completion();
+  app.free_in_order();
   time.advance();
   CHECK_FALSE(time.wait_for(sealed));
   CHECK_FALSE(time.wait_for_all());
@@ -563,6 +563,19 @@ TEST_CASE_METHOD(DeviceWait, "what was ordered in one context before they were c
   CHECK(in_second == 1);
 }
 
+TEST_CASE_METHOD(DeviceWait,
+                 "while contexts are connected, what is ordered in one of them counts as leant on") {
+  contexts.add(kSecond);
+  time.distrust();
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(time.reach());
+  REQUIRE(app.hand_out(stamp));
+  contexts.connect();
+  in_next_wait(driver, [&] { CHECK(time.newest_leant_on() >= stamp); });
+  time.order_everywhere();
+  CHECK(driver.context_waits.size() == 3);
+}
+
 TEST_CASE_METHOD(DeviceWait, "what is ordered while exact reuse begins is not handed out before it is done") {
   time.distrust();
   const Epoch stamp = app.use_and_free(kS);
@@ -571,6 +584,13 @@ TEST_CASE_METHOD(DeviceWait, "what is ordered while exact reuse begins is not ha
   CHECK_FALSE(app.hand_out(stamp));
   app.finish();
   CHECK(app.hand_out(stamp));
+}
+
+TEST_CASE_METHOD(DeviceWait, "only a free makes an event with the lock held") {
+  app.work(kS);
+  time.seal_for_completion();
+  time.expect_completion();
+  CHECK(driver.events_made() == 0);
 }
 
 TEST_CASE_METHOD(DeviceWait, "an event kept ahead serves a stream-ordered free") {
