@@ -1,5 +1,5 @@
 // The list of pending seals and the events of one context. Mechanism only, under the timeline's lock: see
-// seals.hpp. Calls the driver for events only.
+// seals.hpp. Only asks the driver whether events are done.
 #include "order/seals.hpp"
 
 #include <algorithm>
@@ -125,12 +125,6 @@ Lane Seals::abandon(Epoch epoch) {
 void Seals::forget_all() {
   count_ = idle_count_ = pin_count_ = 0;
   lanes_ = Lane::kNone;
-}
-
-driver::Event Seals::take_event(driver::Driver& driver, driver::Context context) {
-  if (idle_count_ != 0) return idle_[--idle_count_];
-  driver::Event event = nullptr;
-  return driver.create_event(context, &event) == driver::kSuccess ? event : nullptr;
 }
 
 void Seals::give_event(driver::Event event) {

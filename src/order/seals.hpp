@@ -1,6 +1,6 @@
 // The closed epochs of one context that are not known to be complete: the number of each, the lanes noted in
 // it, and the event that tells when its work is done. Mechanism only: timeline.cpp decides what a seal means,
-// and every function here runs under its lock. Allocates no host memory; events are created once and
+// and every function here runs under its lock. Allocates no host memory and makes no events; they are
 // recycled, and die with their context.
 #pragma once
 
@@ -54,10 +54,10 @@ class Seals {
   Lane abandon(Epoch epoch);
   void forget_all();
 
-  // Takes an event to record, or null; gives it back.
-  driver::Event take_event(driver::Driver& driver, driver::Context context);
-  void give_event(driver::Event event);
+  // Takes an event to record, if there is one; gives it back.
   bool has_event() const { return idle_count_ != 0; }
+  driver::Event take_event() { return idle_[--idle_count_]; }
+  void give_event(driver::Event event);
 
   size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }

@@ -108,13 +108,12 @@ Epoch Timeline::open_next_locked() {
 }
 
 // (Where the thread may make calls during a capture, this one would still take the capturing streams along.)
-// Only a free may wait until the driver makes an event.
 bool Timeline::seal_locked(Kind kind) {
-  if (CaptureGate::is_relaxed() || (kind == Kind::kForCompletion && !seals_.has_event())) return false;
+  if (CaptureGate::is_relaxed() || !seals_.has_event()) return false;
   if (failed_ || !driver_.has_context_events() || !gate_.enter()) return false;
   const Epoch epoch = open_next_locked();
-  const driver::Event event = seals_.take_event(driver_, context());
-  const bool recorded = event != nullptr && driver_.record(context(), event) == kSuccess;
+  const driver::Event event = seals_.take_event();
+  const bool recorded = driver_.record(context(), event) == kSuccess;
   if (!kNumberFirst) open_.store(epoch + 1, std::memory_order_release);
   gate_.leave();
   if (!recorded) {
@@ -137,17 +136,24 @@ void Timeline::seal_in_free(bool matters) {
     wait_for_all();
     return;
   }
-  if (driver_.may_be_capturing()) return;
+  if (driver_.may_be_capturing() || seal_if_event(matters)) return;
+  keep_events();
+  seal_if_event(matters);
+}
+
+// False: there is no event.
+bool Timeline::seal_if_event(bool matters) {
   if (matters) {
-    if (!lock_.try_lock_for_a_moment()) return;
+    if (!lock_.try_lock_for_a_moment()) return true;
   } else if (!lock_.try_lock()) {
-    return;
+    return true;
   }
   note_thread_locked();
   if (in_use_locked() == Lane::kNone) {
     lock_.unlock();
-    return;
+    return true;
   }
+  bool has_event = true;
   // Nothing was submitted since the last seal, so its event covers all work on blocks with the open stamp: it
   // serves for the open epoch as well.
   const bool is_covered = noted_.load(std::memory_order_relaxed) == Lane::kNone && !seals_.empty() &&
@@ -159,6 +165,7 @@ void Timeline::seal_in_free(bool matters) {
     sealed_.store(epoch, std::memory_order_release);
     sealer_ = &thread_token;
   } else {
+    has_event = seals_.has_event();
     seal_locked(Kind::kInFree);
   }
   if (polls_in_ == 0) {
@@ -167,6 +174,7 @@ void Timeline::seal_in_free(bool matters) {
     --polls_in_;
   }
   lock_.unlock();
+  return has_event;
 }
 
 void Timeline::wait_in_free() {
@@ -194,7 +202,8 @@ driver::Stream Timeline::spare_stream() {
 }
 
 // Without the lock, like the spare stream: the driver makes no event while a launch stands in a full queue.
-void Timeline::keep_event() {
+void Timeline::keep_events() {
+  constexpr int kAtATime = 8;
   const driver::Context here = context();
   uint64_t life = 0;
   {
@@ -203,9 +212,10 @@ void Timeline::keep_event() {
     life = life_.load(std::memory_order_relaxed);
   }
   driver::Event made = nullptr;
-  if (driver_.create_event(here, &made) != kSuccess) return;
-  Guard hold(lock_);
-  if (context() == here && life_.load(std::memory_order_relaxed) == life) seals_.give_event(made);
+  for (int i = 0; i < kAtATime && driver_.create_event(here, &made) == kSuccess; ++i) {
+    Guard hold(lock_);
+    if (context() == here && life_.load(std::memory_order_relaxed) == life) seals_.give_event(made);
+  }
 }
 
 void Timeline::seal_for_completion() {
@@ -253,6 +263,7 @@ void Timeline::expect_completion() {
   if (!lock_.try_lock()) return;
   // Where work may be submitted unseen, a capture may begin unseen, too, at any moment of the program's.
   if (!blind_) {
+    if (!seals_.has_event()) poll_locked();
     if (noted_.load(std::memory_order_relaxed) != Lane::kNone) seal_locked(Kind::kForCompletion);
     poll_locked();
   }

@@ -127,10 +127,10 @@ class Timeline {
   // Inside a stream-ordered free, in which the driver waits for nothing: nothing may lean on this seal, it
   // only tells when the work is done.
   void seal_for_completion();
-  // Sees to it that there is an event for one: called before memory is asked for, since the driver makes
+  // Sees to it that there are events for that: called before memory is asked for, since the driver makes
   // neither while a launch stands in a full queue, and such a free does not wait for that. pre: the context
   // does not end meanwhile.
-  void keep_event();
+  void keep_events();
   bool has_context_events() const { return driver_.has_context_events(); }
   // A stream that no work goes to, for memory that goes back; null: the driver makes none.
   driver::Stream spare_stream();
@@ -250,6 +250,7 @@ class Timeline {
   void note_turn_locked() CUPOOL_REQUIRES(lock_);
   enum class Kind { kInFree, kForCompletion };
   bool wait_for(Epoch epoch, Kind kind, uint64_t most_ns);
+  bool seal_if_event(bool matters);
   bool seal_locked(Kind kind) CUPOOL_REQUIRES(lock_);
   bool order(Epoch epoch);
   void lower_ordered_locked() CUPOOL_REQUIRES(lock_);

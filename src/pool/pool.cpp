@@ -350,7 +350,7 @@ uint64_t Pool::release_for_growth(ThreadCache& cache) {
   constexpr uint64_t kMostNs = 250'000'000;
   if (!ranges_.has_driver_segments() || ranges_.free_bytes() == 0 || order().is_capturing()) return 0;
   // Not behind a closed gate: see keep_events().
-  order().keep_event();
+  order().keep_events();
   if (!order().is_idle() && waits_to_grow_.load(std::memory_order_relaxed) && is_all_before_last_free(cache))
     waits_to_grow_.store(order().wait_for_seals(kMostNs), std::memory_order_relaxed);
   if (order().is_idle()) {
@@ -541,7 +541,7 @@ bool Pool::enter_pages(Address start, uint64_t bytes) {
 
 // What stream-ordered frees will need, while the driver still makes it.
 void Pool::keep_events() {
-  order().keep_event();
+  order().keep_events();
   ordered_frees_.keep_events(upstream_.driver(), context());
 }
 

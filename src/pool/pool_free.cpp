@@ -111,9 +111,9 @@ void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsig
   }
   entry.stamp = order::kFormer ? order().newest_leant_on() : 0;
   if (elsewhere != nullptr) {
-    ordered_frees_.put_after(upstream::Elsewhere(*elsewhere), size_class, entry, asked);
-    elsewhere->keep_event();
-    elsewhere->seal_for_completion();
+    const upstream::Elsewhere until(*elsewhere);
+    ordered_frees_.put_after(until, size_class, entry, asked);
+    until.expect(in_flight_);
     return;
   }
   driver::Driver& driver = upstream_.driver();
@@ -128,7 +128,7 @@ void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsig
   entry.stamp = order().open();
   give_left(size_class, entry);
   if (order().is_idle()) return;
-  order().keep_event();
+  order().keep_events();
   order().seal_for_completion();
 }
 

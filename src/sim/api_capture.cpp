@@ -14,6 +14,7 @@ CUresult begin(Site& site, CUstream handle, CUstreamCaptureMode mode) {
   return on_stream(site, handle, [&](const StreamPtr& stream) -> CUresult {
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
       return CUDA_ERROR_INVALID_VALUE;
+    stand_beside_launches(*stream->context);
     return begin_capture(stream, mode, nullptr, {});
   });
 }

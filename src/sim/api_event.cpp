@@ -195,9 +195,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     const CUresult open = check_submission(*stream);
     if (open != CUDA_SUCCESS) return open;
     if (stream->graphs_arriving != 0) return CUDA_SUCCESS;  // lost, see Arrival
-    // Another thread may record the event anew while this one stands in a full queue.
-    const std::shared_ptr<EventRecord> kept = event->record;
-    const EventRecord& record = *kept;
+    // What counts is the record at the moment when the call is made, not when it begins to stand.
+    if (stream->standing != 0) stand_until(*stream, [&] { return stream->standing == 0; });
+    const EventRecord& record = *event->record;
     const Origin origin = present_origin();
     auto work = std::make_shared<Work>();
     work->what = "event wait";

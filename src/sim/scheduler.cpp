@@ -154,10 +154,14 @@ void complete(const VectorClock& target) {
 
 void stand_until(const Stream& stream, const std::function<bool()>& over) {
   if (over()) return;
+  const TimelineId timeline = stream.timeline;
   VectorClock head;
-  head.raise(stream.timeline, state().timelines[stream.timeline].completed + 1);
+  head.raise(timeline, state().timelines[timeline].completed + 1);
   Waiting waiting(head);
-  while (!over()) advance(head, waiting);
+  while (!over()) {
+    head.raise(timeline, state().timelines[timeline].completed + 1);
+    advance(head, waiting);
+  }
 }
 
 void stand_beside_launches(const Context& context) {

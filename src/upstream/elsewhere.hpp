@@ -10,6 +10,14 @@ namespace cupool::upstream {
 struct Elsewhere {
   explicit Elsewhere(order::Timeline& of) : timeline(&of), context(of.context()), epoch(of.open()) {}
 
+  // Once the memory waits: makes it known some time later that the work is done.
+  void expect(InFlight& in_flight) const {
+    const InFlight::Call call(in_flight, context, InFlight::Kind::kUse);
+    if (!call.is_open()) return;
+    timeline->keep_events();
+    timeline->seal_for_completion();
+  }
+
   // Asks the driver if it is not known. A context whose end has begun may still have work, though its
   // timeline has none; when it has ended, that is over.
   bool is_done(InFlight& in_flight) const {

@@ -132,7 +132,7 @@ bool Wholes::take_when_short(const Account& account, const Key& key, uint64_t by
 
 Status Wholes::allocate_from_driver(Account& account, const Key& key, Address* out) {
   const auto [context, bytes] = key;
-  account.order.keep_event();
+  if (!is_host_visible()) account.order.keep_events();
   const Status status = account.upstream.allocate(bytes, out);
   if (status != kSuccess) return status;
   Guard hold(lock_);
@@ -238,7 +238,7 @@ Freed Wholes::free(Address address, Waits waits) {
   const Account& account = *freed.account;
   order::Timeline& order = account.order;
   if (!may_wait) {
-    order.keep_event();
+    order.keep_events();
     order.seal_for_completion();
   } else if (!order.is_idle()) {
     waits_for_work ? order.wait_in_free() : order.seal_in_free(true);
@@ -262,6 +262,7 @@ Freed Wholes::free_after(Address address, order::Timeline& elsewhere) {
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
   order::Timeline* const order = call.is_open() ? order_.find(context) : nullptr;
   const Epoch former = order == nullptr ? 0 : order->newest_leant_on();
+  const upstream::Elsewhere until(elsewhere);
   {
     Guard hold(lock_);
     const auto found = containing(address);
@@ -273,11 +274,10 @@ Freed Wholes::free_after(Address address, order::Timeline& elsewhere) {
     whole.stamp = former;
     whole.age = ++ages_;
     whole.leaving = true;
-    leaving_.push_back({address, whole.age, upstream::Elsewhere(elsewhere)});
+    leaving_.push_back({address, whole.age, until});
     any_leaving_.store(true, std::memory_order_relaxed);
   }
-  elsewhere.keep_event();
-  elsewhere.seal_for_completion();
+  until.expect(in_flight_);
   return Freed::kDone;
 }
 

@@ -130,7 +130,7 @@ class Waits(harness.TestCase):
         self.assert_ends("threads-free", "threads-free-kernel")
 
     def test_a_launch_that_stands_in_a_full_queue_holds_up_no_other_thread(self):
-        self.assert_ends("full-queue", "full-queue-freed-on-stream")
+        self.assert_ends("full-queue", "full-queue-freed", "full-queue-freed-on-stream")
 
     def test_two_contexts_of_a_device_wait_for_each_other_as_bare(self):
         self.assert_ends("two-contexts")

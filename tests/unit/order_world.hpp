@@ -106,7 +106,7 @@ struct OrderSteps {
   }
   // One in the order of a stream, which tells when all work is over.
   void free_in_order() const {
-    time.keep_event();
+    time.keep_events();
     time.seal_for_completion();
   }
   // One that waits on the host for all work before it.

@@ -595,7 +595,7 @@ TEST_CASE_METHOD(DeviceWait, "only a free makes an event with the lock held") {
 
 TEST_CASE_METHOD(DeviceWait, "an event kept ahead serves a stream-ordered free") {
   app.work(kS);
-  time.keep_event();
+  time.keep_events();
   const uint64_t made = driver.events_made();
   time.seal_for_completion();
   CHECK(driver.records == 1);

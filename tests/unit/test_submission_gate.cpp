@@ -76,6 +76,7 @@ TEST_CASE("no submission and no release are ever under way together") {
   std::atomic<bool> releasing{false};
   std::atomic<int> together{0};
   std::atomic<int> releases{0};
+  std::atomic<int> passed{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&] {
@@ -84,18 +85,23 @@ TEST_CASE("no submission and no release are ever under way together") {
         inside.fetch_add(1, std::memory_order_relaxed);
         if (releasing.load(std::memory_order_relaxed)) together.fetch_add(1);
         inside.fetch_sub(1, std::memory_order_relaxed);
+        passed.fetch_add(1, std::memory_order_relaxed);
       }
       running.fetch_sub(1);
     });
   }
   threads.emplace_back([&] {
+    int seen = -1;
     while (running.load() != 0 || releases.load() == 0) {
+      // Who closes the gate without a pause lets nobody pass.
+      if (running.load() != 0 && passed.load(std::memory_order_relaxed) == seen) continue;
       const SubmissionGate::Closing closing;
       if (!closing.is_closed()) continue;
       releasing.store(true, std::memory_order_relaxed);
       if (inside.load(std::memory_order_relaxed) != 0) together.fetch_add(1);
       releases.fetch_add(1);
       releasing.store(false, std::memory_order_relaxed);
+      seen = passed.load(std::memory_order_relaxed);
     }
   });
   run(threads);

@@ -9,48 +9,58 @@
 namespace waits {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr size_t kBytes = 8 * kMiB;
-constexpr int kNearlyFull = 1000, kMoreThanFull = 1100;
+constexpr int kMoreThanFull = 1100;
 constexpr unsigned kByte = 1, kWord = 0x01010101;
+constexpr milliseconds kAMoment{20}, kLonger{100};
 
 // Behind a kernel that waits for a word, launches until the queue is full, and then some.
 class FullQueue {
  public:
-  FullQueue(const Device& d, const Word& word, CUstream stream) : scratch_(d.alloc(kBytes)) {
+  FullQueue(const Device& d, const Word& word, CUdeviceptr scratch, CUstream stream) {
     d.await(word.address(), kWord, stream);
-    thread_ = std::thread([this, &d, stream] {
+    thread_ = std::thread([this, &d, scratch, stream] {
       d.enter();
-      for (; given_ < kMoreThanFull; ++given_) d.fill(scratch_, 4, 1, stream);
+      for (; given_ < kMoreThanFull; ++given_) d.fill(scratch, 4, 1, stream);
     });
-    while (given_ < kNearlyFull) std::this_thread::yield();
+    // Until the launch stands, most likely.
+    for (int before = -1; before != given_;) {
+      before = given_;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
   }
   ~FullQueue() { thread_.join(); }
   FullQueue(const FullQueue&) = delete;
   FullQueue& operator=(const FullQueue&) = delete;
 
-  // Until the launch stands, most likely; asking gives the simulated device time.
-  static void let_it_fill(CUstream idle) {
-    for (int i = 0; i < 100; ++i) {
-      const CUresult result = cuStreamQuery(idle);
-      if (result != CUDA_ERROR_NOT_READY) MUST(result);
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
-    }
-  }
-
  private:
-  CUdeviceptr scratch_;
   std::atomic<int> given_{0};
   std::thread thread_;
 };
 
-// Memory whose old work takes long and is not over, as far as a pool lets that be.
-void leave_memory(const Device& d, CUstream stream) {
-  constexpr int kSpins = 800;
-  const CUdeviceptr old = d.alloc(kBytes);
-  for (int i = 0; i < kSpins; ++i) d.spin(kLongNs / kSpins, stream);
-  d.use(old, kBytes, 71, stream);
-  d.free(old);
-}
+// Memory whose old work goes on for a while after the free, as far as a pool lets that be.
+class LongWork {
+ public:
+  LongWork(const Device& d, CUstream stream) {
+    const CUdeviceptr old = d.alloc(kBytes);
+    d.await(word_.address(), 1, stream);
+    d.use(old, kBytes, 71, stream);
+    thread_ = std::thread([this] {
+      std::this_thread::sleep_for(kLonger);
+      word_.set(1);
+    });
+    d.free(old);
+  }
+  ~LongWork() { thread_.join(); }
+  LongWork(const LongWork&) = delete;
+  LongWork& operator=(const LongWork&) = delete;
+
+ private:
+  Word word_;
+  std::thread thread_;
+};
 
 // A second thread comes to the stream with memory that was freed; a third releases both. (Under the driver
 // the second one stands in its allocation.)
@@ -59,15 +69,39 @@ int second_thread_comes() {
   const Device d;
   const Word word;
   const CUstream s1 = d.stream(), s2 = d.stream(), s3 = d.stream();
-  leave_memory(d, s3);
+  const CUdeviceptr scratch = d.alloc(kBytes);
   {
-    const FullQueue full(d, word, s1);
-    FullQueue::let_it_fill(s2);
+    const LongWork work(d, s3);
+    const FullQueue full(d, word, scratch, s1);
     std::thread second([&] {
       d.enter();
       d.use(d.alloc(kBytes), kBytes, 72, s1);
     });
-    FullQueue::let_it_fill(s2);
+    std::this_thread::sleep_for(kAMoment);
+    d.fill(word.address(), sizeof kWord, kByte, s2);
+    second.join();
+  }
+  return d.finish();
+}
+
+// A second thread frees, for which the driver waits; a third submits two things elsewhere, the latter of
+// which releases both.
+int second_thread_frees() {
+  MUST(cuInit(0));
+  const Device d;
+  const Word word;
+  const CUstream s1 = d.stream(), s2 = d.stream(), s3 = d.stream();
+  const CUdeviceptr scratch = d.alloc(kBytes), p = d.alloc(kBytes);
+  {
+    const LongWork work(d, s3);
+    d.use(p, kBytes, 75, s3);
+    const FullQueue full(d, word, scratch, s1);
+    std::thread second([&] {
+      d.enter();
+      d.free(p);
+    });
+    std::this_thread::sleep_for(kAMoment);
+    d.fill(scratch + kMiB, 4, 1, s2);
     d.fill(word.address(), sizeof kWord, kByte, s2);
     second.join();
   }
@@ -80,12 +114,11 @@ int frees_in_order() {
   const Device d;
   const Word word;
   const CUstream s1 = d.stream(), s2 = d.stream();
-  const CUdeviceptr p = d.alloc(kBytes), q = d.alloc(64 * kKiB);
+  const CUdeviceptr scratch = d.alloc(kBytes), p = d.alloc(kBytes), q = d.alloc(64 * kKiB);
   d.use(p, kBytes, 73, s2);
   d.use(q, 64 * kKiB, 74, s2);
   {
-    const FullQueue full(d, word, s1);
-    FullQueue::let_it_fill(s2);
+    const FullQueue full(d, word, scratch, s1);
     MUST(cuMemFreeAsync(p, s2));
     MUST(cuMemFreeAsync(q, s2));
     d.fill(word.address(), sizeof kWord, kByte, s2);
@@ -96,7 +129,9 @@ int frees_in_order() {
 }  // namespace
 
 Cases queue_cases() {
-  return {{"full-queue", second_thread_comes}, {"full-queue-freed-on-stream", frees_in_order}};
+  return {{"full-queue", second_thread_comes},
+          {"full-queue-freed", second_thread_frees},
+          {"full-queue-freed-on-stream", frees_in_order}};
 }
 
 }  // namespace waits
