@@ -196,7 +196,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     if (open != CUDA_SUCCESS) return open;
     if (stream->graphs_arriving != 0) return CUDA_SUCCESS;  // lost, see Arrival
     // What counts is the record at the moment when the call is made, not when it begins to stand.
-    if (stream->standing != 0) stand_until(*stream, [&] { return stream->standing == 0; });
+    stand_with_launches(*stream);
     const EventRecord& record = *event->record;
     const Origin origin = present_origin();
     auto work = std::make_shared<Work>();

@@ -126,7 +126,7 @@ CUresult cuStreamQuery(CUstream handle) {
   return on_stream_anywhere(SIM_SITE(cuStreamQuery), handle, [&](const StreamPtr& stream) -> CUresult {
     const CUresult allowed = check_stream_wait(*stream);
     if (allowed != CUDA_SUCCESS) return allowed;
-    if (stream->standing != 0) stand_until(*stream, [&] { return stream->standing == 0; });
+    stand_with_launches(*stream);
     tick_for_query();
     if (stream->context->error != CUDA_SUCCESS) return stream->context->error;
     const VectorClock target = stream_target(*stream);

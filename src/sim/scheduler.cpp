@@ -164,6 +164,10 @@ void stand_until(const Stream& stream, const std::function<bool()>& over) {
   }
 }
 
+void stand_with_launches(const Stream& stream) {
+  stand_until(stream, [&] { return stream.standing == 0; });
+}
+
 void stand_beside_launches(const Context& context) {
   const auto standing = [&]() -> const Stream* {
     for (const StreamPtr& stream : context.streams) {

@@ -29,6 +29,8 @@ bool run_anything(bool& host_function);
 
 // The calling thread stands in its call until something is over that has to do with work of the stream.
 void stand_until(const Stream& stream, const std::function<bool()>& over);
+// What every call on a stream does while a launch stands in its full queue.
+void stand_with_launches(const Stream& stream);
 // A call that waits while a launch stands in a full queue of the context (measured on an H200).
 void stand_beside_launches(const Context& context);
 // A destroyed stream whose last operation is done leaves its context.

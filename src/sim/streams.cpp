@@ -16,9 +16,8 @@ namespace {
 // So many pieces of work, records and waits not counted, make the submitting call wait (measured on an H200).
 constexpr std::size_t kQueueDepth = 1020;
 
-// Who comes to the stream meanwhile, with whatever, waits with it.
 void make_room(Stream& stream, const Work& work) {
-  if (stream.standing != 0) stand_until(stream, [&] { return stream.standing == 0; });
+  stand_with_launches(stream);
   if (work.mark || stream.pieces < kQueueDepth) return;
   ++stream.standing;
   stand_until(stream, [&] { return stream.pieces < kQueueDepth; });

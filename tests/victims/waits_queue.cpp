@@ -1,5 +1,6 @@
 // Cases of `waits` in which a thread stands in a launch because the stream's queue is full (on an H200 1020
-// pieces of work): other threads' submissions to other streams go on, and are what it waits for.
+// pieces of work): other threads' submissions to other streams go on, and are what it waits for. Nothing
+// tells that a call stands, so the cases give it time; one that comes too early ends well, too.
 #include <atomic>
 #include <chrono>
 #include <thread>
