@@ -2,6 +2,7 @@
 // synchronise, the end of a context) allows the library every wait that is no longer. Under the state mutex.
 #include "sim/added_waits.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "sim/contexts.hpp"
@@ -26,6 +27,14 @@ StreamPtr stream_on(TimelineId timeline) {
 }
 
 bool is(const ObservedCall& call, const char* name) { return std::strcmp(call.name, name) == 0; }
+
+// The newest operation of the program's own up to there. What the library's waits wait for is in every clock
+// by itself; they run nothing, and a moment in which all of that is over may come before one is made.
+std::uint64_t newest_of_program(const Timeline& timeline, std::uint64_t position) {
+  const auto& waits = timeline.library_waits;
+  while (std::binary_search(waits.begin(), waits.end(), position)) --position;
+  return position;
+}
 
 // What the present call of the application waits for by itself.
 VectorClock own_target() {
@@ -106,7 +115,7 @@ void AddedWaits::judge(const std::string& who, const std::string& what, const Ve
   const VectorClock& seen = state().host;
   for (std::size_t i = 0; i < target.size(); ++i) {
     const auto id = static_cast<TimelineId>(i);
-    const std::uint64_t position = target.at(id);
+    const std::uint64_t position = newest_of_program(state().timelines[i], target.at(id));
     if (position <= base.at(id) || position <= seen.at(id) || position <= free_to_wait_for.at(id)) continue;
     // Its own streams run nothing of the program's; what they wait for is in the clock by itself.
     if (state().timelines[i].library) continue;

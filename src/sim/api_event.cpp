@@ -204,6 +204,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     work->mark = true;
     if (origin.added) {
       work->what += " made " + describe(origin) + " for an event recorded " + describe(record.origin);
+      work->library = true;
       state().added_waits.stream_waits(*stream, record);
     }
     enqueue(stream, std::move(work), origin.added ? record.clock.added() : record.clock);

@@ -43,6 +43,7 @@ struct Work {
   bool kernel = false;
   bool overlaps = false;  // a programmatic launch: may begin before what precedes it in its stream has ended
   bool mark = false;      // an event's record or wait, which such a launch does not take for its predecessor
+  bool library = false;   // a wait that the preloaded library put into a stream of the program's
 };
 
 struct Op {

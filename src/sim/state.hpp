@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -85,6 +86,8 @@ struct Timeline {
   bool in_use = false;
   bool library = false;  // of a stream that the preloaded library made for itself
   bool broken = false;   // its context failed: what is left of its work touches nothing
+  // Positions, rising, of waits that the preloaded library put there and the host has not seen done.
+  std::deque<std::uint64_t> library_waits;
 };
 
 struct State {

@@ -37,7 +37,7 @@ TimelineId take_timeline() {
       return id;
     }
   }
-  s.timelines.push_back(Timeline{0, 0, true, false, false});
+  s.timelines.emplace_back().in_use = true;
   return static_cast<TimelineId>(s.timelines.size() - 1);
 }
 
@@ -110,6 +110,12 @@ VectorClock overlapping_after(const Stream& stream) {
   return after;
 }
 
+void note_library_wait(Timeline& timeline, std::uint64_t position, std::uint64_t seen) {
+  auto& waits = timeline.library_waits;
+  while (!waits.empty() && waits.front() <= seen) waits.pop_front();
+  waits.push_back(position);
+}
+
 }  // namespace
 
 void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_after) {
@@ -120,6 +126,7 @@ void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_afte
   after.join(also_after);
   Timeline& timeline = s.timelines[stream->timeline];
   const std::uint64_t position = ++timeline.submitted;
+  if (work->library) note_library_wait(timeline, position, s.host.at(stream->timeline));
   if (also_after.at(stream->timeline) <= s.host.at(stream->timeline)) stream->firm.join(also_after);
   const VectorClock judged = work->overlaps ? overlapping_after(*stream) : after;
   if (!work->mark) stream->front = judged;

@@ -15,6 +15,8 @@
 //   late-stream   the same, with a wait of the stream that is launched on, before the launch
 //   host          waits for the whole context at every allocation
 //   stream-fence  context event at the free, a wait of the stream before each launch: right
+//   own-wait      waits for the whole context right after a free, but makes a stream wait for that free
+//                 first: right
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -49,6 +51,7 @@ struct Cache {
   CUevent leans_on = nullptr;  // what every stream waits for before its next work
   unsigned long lean_number = 0;
   unsigned long frees = 0;
+  bool has_just_freed = false;  // nothing was launched since
 };
 
 Cache& cache() {
@@ -99,6 +102,11 @@ bool may_hand_out(Cache& c, const Kept& kept) {
   if (errs_by("stream-fence") && kept.number > c.lean_number) {
     c.leans_on = kept.freed;
     c.lean_number = kept.number;
+  }
+  if (errs_by("own-wait")) {
+    if (!c.has_just_freed) return false;
+    stream_wait(c.last_stream, kept.freed);
+    next<decltype(cuCtxSynchronize)>("cuCtxSynchronize")();
   }
   if (errs_by("host")) next<decltype(cuCtxSynchronize)>("cuCtxSynchronize")();
   return true;
@@ -153,10 +161,11 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
   const auto known = c.owned.find(p);
   if (known == c.owned.end()) return next<decltype(cuMemFree_v2)>("cuMemFree_v2")(p);
   Kept kept{p, nullptr, ++c.frees};
-  if (errs_by("fence") || errs_by("query") || errs_by("stream-fence"))
+  if (errs_by("fence") || errs_by("query") || errs_by("stream-fence") || errs_by("own-wait"))
     context_record(kept.freed = new_event());
   if (errs_by("legacy")) cuEventRecord(kept.freed = new_event(), CU_STREAM_LEGACY);
   if (errs_by("wrong-stream")) cuEventRecord(kept.freed = new_event(), c.last_stream);
+  c.has_just_freed = true;
   c.bins[known->second].push_back(kept);
   return CUDA_SUCCESS;
 }
@@ -165,6 +174,7 @@ CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
   Cache& c = cache();
   {
     std::lock_guard<std::mutex> lock(c.mutex);
+    c.has_just_freed = false;
     if (c.leans_on != nullptr) stream_wait(stream, c.leans_on);
   }
   return next<decltype(cuGraphLaunch)>("cuGraphLaunch")(graph, stream);
@@ -178,6 +188,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     if (!c.any_launch) c.first_stream = stream;
     c.any_launch = true;
     c.last_stream = stream;
+    c.has_just_freed = false;
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     cuStreamIsCapturing(stream, &capturing);
     if (c.leans_on != nullptr && capturing == CU_STREAM_CAPTURE_STATUS_NONE) stream_wait(stream, c.leans_on);

@@ -90,6 +90,9 @@ class OracleTest(harness.TestCase):
         self.assert_never_accused(SEEDS // 2, way="stream-fence")
         self.assert_never_accused(SEEDS // 5, way="stream-fence", waits="exact")
 
+    def test_a_cache_that_waits_for_a_free_is_not_accused_of_its_own_wait_in_a_stream(self):
+        self.assert_never_accused(SEEDS // 2, way="own-wait")
+
     def test_a_hazard_tells_both_sides_story(self):
         result = play(3, "at-once")
         self.assertRegex(result.err, r"hazard: (fill|check|cuMemcpy\w*|cuMemset\w*) on .* of life \d+ \(cuMemAlloc, \d+ bytes")
