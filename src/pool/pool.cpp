@@ -390,11 +390,9 @@ bool Pool::may_spread(uint64_t bytes) {
   if (is_small(bytes)) {
     if (lanes <= kTurns) most = std::min(most, kSmallShare * lanes);
   } else {
-    const uint64_t reserved = ranges_.reserved();
-    const uint64_t needed = reserved - std::min(reserved, spread);
     const uint64_t in_transit = bytes < kVeryLarge ? 1 : 0;
     const uint64_t blocks = lanes == 0 ? 0 : std::max(bytes, kShare) * (lanes + in_transit);
-    most = std::min({most, blocks, std::max(needed / kPart, kShare * lanes)});
+    most = std::min({most, blocks, std::max(needed() / kPart, kShare * lanes)});
   }
   return spread + bytes <= most;
 }
@@ -485,8 +483,13 @@ void Pool::note_answer(Status status) {
 }
 
 Range* Pool::grow(uint64_t bytes, Search* search) {
+  // Nothing that is free did. After a pause, streams that take turns are given more before the program has
+  // again what it needs: what of that does not lie idle now would have to be taken anyway.
+  const bool grows_back = ranges_.reserved() < needed_once_.load(std::memory_order_relaxed);
+  const uint64_t idle = grows_back ? releasable_bytes() : 0;
   Range* range = add_segment(segment_bytes(bytes), bytes, search);
   note_answer(search->status);
+  if (range != nullptr && grows_back) lower_spread(0, idle);
   if (search->status != kOutOfMemory) return range;
   stats_.count(stats::DeviceCounter::out_of_memory_retries);
   const uint64_t exact = round_up(bytes, kPageBytes);

@@ -3,6 +3,7 @@
 // is never freed: when its context ends it is closed, and its memory leaves the page map.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 
@@ -213,6 +214,8 @@ class Pool {
   uint64_t hand_back(Segment* segment);
   uint64_t hand_back_done(Segment* segment);
   void note_released(uint64_t bytes);
+  // By so many bytes, and to what lies idle.
+  void lower_spread(uint64_t bytes, uint64_t idle);
   bool find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small_reached(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
@@ -268,6 +271,11 @@ class Pool {
   void note_need(uint64_t need);
   bool is_newly_tainted() const { return newly_tainted_.load(std::memory_order_relaxed); }
   bool may_spread(uint64_t bytes);
+  // What is reserved, but for what was taken so that streams need not wait for each other.
+  uint64_t needed() const {
+    const uint64_t reserved = ranges_.reserved();
+    return reserved - std::min(reserved, spread_.load(std::memory_order_relaxed));
+  }
   uint64_t most_unsealed(uint64_t bytes) const;
   bool is_above_budget(uint64_t bytes);
   uint64_t release_for_growth(ThreadCache& cache);
@@ -298,7 +306,8 @@ class Pool {
   std::atomic<uint32_t> collects_to_skip_{0};  // see collects_skipped_
   std::atomic<uint64_t> max_cached_{0};
   std::atomic<uint64_t> most_kept_large_{0};
-  std::atomic<uint64_t> spread_{0};  // bytes taken so that streams need not wait for each other
+  std::atomic<uint64_t> spread_{0};       // bytes taken so that streams need not wait for each other
+  std::atomic<uint64_t> needed_once_{0};  // the most beside those, when idle memory went back
   std::atomic<uint32_t> tainted_segments_{0};
   std::atomic<bool> waits_to_grow_{true};  // false: it was in vain
   std::atomic<bool> is_short_{false};      // the device was nearly full when it last refused a segment

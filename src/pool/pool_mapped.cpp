@@ -40,12 +40,13 @@ uint64_t Pool::run_bytes(uint64_t need) const {
   return is_newly_tainted() ? exact : std::max(exact, std::min(chunk_bytes(), largest_split(need)));
 }
 
-// Whether so many bytes more stay within a small share of the most that was handed out at once. Within it,
-// streams need not wait for each other's memory.
+// Whether so many bytes more stay within a small share of the most that was handed out at once, or within
+// what was needed before memory went back. Then streams need not wait for each other's memory.
 bool Pool::may_exceed(uint64_t bytes) const {
   constexpr uint64_t kShare = 32;
   const uint64_t peak = ranges_.peak_taken();
-  return ranges_.reserved() + bytes <= peak + peak / kShare;
+  return ranges_.reserved() + bytes <= peak + peak / kShare ||
+         needed() + bytes <= needed_once_.load(std::memory_order_relaxed);
 }
 
 // A program that repeats itself would move the same memory again and again. If moves go on while the most

@@ -107,8 +107,10 @@ uint64_t Pool::release_chunks(Ranges::Leaving which) {
 // As much may be taken again for streams that take turns, and no more: what they were given may still lie
 // idle, for a mapped chunk goes back whatever else is pending. What does not is in use, so it was needed.
 void Pool::note_released(uint64_t bytes) {
-  if (bytes == 0) return;
-  const uint64_t idle = ranges_.free_bytes();
+  if (bytes != 0) lower_spread(bytes, ranges_.free_bytes());
+}
+
+void Pool::lower_spread(uint64_t bytes, uint64_t idle) {
   uint64_t spread = spread_.load(std::memory_order_relaxed);
   while (!spread_.compare_exchange_weak(spread, std::min(spread - std::min(spread, bytes), idle),
                                         std::memory_order_relaxed)) {
@@ -188,6 +190,7 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
   const bool is_meant = which.device == allocator::kEveryDevice || which.device == device_;
   if (!is_meant || context() == nullptr || order().is_capturing()) return 0;
   const uint64_t now = now_ns() / 1'000'000;
+  const uint64_t needed_now = needed();
   uint64_t released = release_idle_chunks(which, now);
   const bool may_go =
       ranges_.has_driver_segments() && order().is_idle() && (!which.only_quiet || order().was_quiet());
@@ -203,6 +206,8 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
     bytes = hand_back(segment);
     if (bytes != 0) stats_.count(stats::DeviceCounter::decays);
   }
+  if (released != 0 && needed_now > needed_once_.load(std::memory_order_relaxed))
+    needed_once_.store(needed_now, std::memory_order_relaxed);
   note_released(released);
   return released;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two programs whose work goes down two streams: what a cache that knows streams is built for.
 
-Usage: tests/gpu/two_streams.py turns|prefetch64|prefetch256 [--rounds 12] [--steps N] [--json] [--smoke]
+Usage: tests/gpu/two_streams.py turns|prefetch64|prefetch256 [--rounds 12] [--steps N] [--pause S] [--json] [--smoke]
 turns: a training whose layers take turns between two streams, two at a time.
 prefetchN: a training whose next batch of N MiB is copied and normalised on a side stream.
 Prints what train.py prints, so that compare_training.py can run either.
@@ -91,6 +91,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--warm-up", type=int, default=4, help="rounds that are not timed")
     parser.add_argument("--steps", type=int, help="steps of a round")
+    parser.add_argument("--pause", type=float, default=0, help="seconds without work before each round, so that memory goes back")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--turns", action="store_true", help="begin a round when a line comes in")
     parser.add_argument("--smoke", action="store_true")
@@ -104,6 +105,7 @@ def main():
     times, number, loss, turns_ = [], 0, None, Turns(options.turns)
     for turn in range(options.rounds):
         torch.cuda.synchronize()
+        time.sleep(options.pause)
         turns_.wait()
         begin = time.perf_counter()
         for _ in range(steps):
