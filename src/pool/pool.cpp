@@ -478,18 +478,17 @@ bool Pool::is_nearly_full() {
 
 void Pool::note_answer(Status status) {
   const bool is_refused = status == kOutOfMemory;
+  // Others have it now.
+  if (is_refused) needed_once_.store(0, std::memory_order_relaxed);
   if (is_refused || is_short_.load(std::memory_order_relaxed))
     is_short_.store(is_refused && is_nearly_full(), std::memory_order_relaxed);
 }
 
 Range* Pool::grow(uint64_t bytes, Search* search) {
-  // Nothing that is free did. After a pause, streams that take turns are given more before the program has
-  // again what it needs: what of that does not lie idle now would have to be taken anyway.
-  const bool grows_back = ranges_.reserved() < needed_once_.load(std::memory_order_relaxed);
-  const uint64_t idle = grows_back ? releasable_bytes() : 0;
+  const uint64_t needed = found_needed();
   Range* range = add_segment(segment_bytes(bytes), bytes, search);
   note_answer(search->status);
-  if (range != nullptr && grows_back) lower_spread(0, idle);
+  if (range != nullptr && needed != 0) note_needed(needed);
   if (search->status != kOutOfMemory) return range;
   stats_.count(stats::DeviceCounter::out_of_memory_retries);
   const uint64_t exact = round_up(bytes, kPageBytes);

@@ -214,8 +214,9 @@ class Pool {
   uint64_t hand_back(Segment* segment);
   uint64_t hand_back_done(Segment* segment);
   void note_released(uint64_t bytes);
-  // By so many bytes, and to what lies idle.
-  void lower_spread(uint64_t bytes, uint64_t idle);
+  void note_pause(uint64_t needed, uint64_t spread);
+  uint64_t found_needed();
+  void note_needed(uint64_t bytes);
   bool find_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
   bool fetch_small_reached(ThreadCache& cache, unsigned size_class, Entry* out, Search* search);
@@ -306,8 +307,10 @@ class Pool {
   std::atomic<uint32_t> collects_to_skip_{0};  // see collects_skipped_
   std::atomic<uint64_t> max_cached_{0};
   std::atomic<uint64_t> most_kept_large_{0};
-  std::atomic<uint64_t> spread_{0};       // bytes taken so that streams need not wait for each other
-  std::atomic<uint64_t> needed_once_{0};  // the most beside those, when idle memory went back
+  std::atomic<uint64_t> spread_{0};  // bytes taken so that streams need not wait for each other
+  // When idle memory went back: those bytes, and the most that was reserved beside them.
+  std::atomic<uint64_t> spread_once_{0};
+  std::atomic<uint64_t> needed_once_{0};
   std::atomic<uint32_t> tainted_segments_{0};
   std::atomic<bool> waits_to_grow_{true};  // false: it was in vain
   std::atomic<bool> is_short_{false};      // the device was nearly full when it last refused a segment

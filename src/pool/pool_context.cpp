@@ -38,6 +38,7 @@ bool Pool::reopen(driver::Context context, int device, order::Timeline& order) {
   allocated_segments_.store(0, std::memory_order_relaxed);
   released_segments_.store(0, std::memory_order_relaxed);
   spread_.store(0, std::memory_order_relaxed);
+  spread_once_.store(0, std::memory_order_relaxed);
   needed_once_.store(0, std::memory_order_relaxed);
   forget_moves();
   order_.store(&order, std::memory_order_relaxed);

@@ -107,13 +107,38 @@ uint64_t Pool::release_chunks(Ranges::Leaving which) {
 // As much may be taken again for streams that take turns, and no more: what they were given may still lie
 // idle, for a mapped chunk goes back whatever else is pending. What does not is in use, so it was needed.
 void Pool::note_released(uint64_t bytes) {
-  if (bytes != 0) lower_spread(bytes, ranges_.free_bytes());
-}
-
-void Pool::lower_spread(uint64_t bytes, uint64_t idle) {
+  if (bytes == 0) return;
+  const uint64_t idle = ranges_.free_bytes();
   uint64_t spread = spread_.load(std::memory_order_relaxed);
   while (!spread_.compare_exchange_weak(spread, std::min(spread - std::min(spread, bytes), idle),
                                         std::memory_order_relaxed)) {
+  }
+}
+
+// Idle memory goes back after a pause. While the pool grows back, streams that take turns are given more
+// before the program has again what it needs at its peak. What of that does not lie idle when nothing fits
+// would have been taken by then anyway: as much as they had before the pause may be found so, and no more.
+void Pool::note_pause(uint64_t needed, uint64_t spread) {
+  const auto raise = [](std::atomic<uint64_t>& to, uint64_t bytes) {
+    if (bytes > to.load(std::memory_order_relaxed)) to.store(bytes, std::memory_order_relaxed);
+  };
+  raise(needed_once_, needed);
+  raise(spread_once_, spread);
+}
+
+uint64_t Pool::found_needed() {
+  const uint64_t spread =
+      std::min(spread_.load(std::memory_order_relaxed), spread_once_.load(std::memory_order_relaxed));
+  if (spread == 0 || ranges_.reserved() >= needed_once_.load(std::memory_order_relaxed)) return 0;
+  return spread - std::min(spread, releasable_bytes());
+}
+
+void Pool::note_needed(uint64_t bytes) {
+  for (std::atomic<uint64_t>* const from : {&spread_, &spread_once_}) {
+    uint64_t spread = from->load(std::memory_order_relaxed);
+    while (
+        !from->compare_exchange_weak(spread, spread - std::min(spread, bytes), std::memory_order_relaxed)) {
+    }
   }
 }
 
@@ -191,6 +216,7 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
   if (!is_meant || context() == nullptr || order().is_capturing()) return 0;
   const uint64_t now = now_ns() / 1'000'000;
   const uint64_t needed_now = needed();
+  const uint64_t spread_now = spread_.load(std::memory_order_relaxed);
   uint64_t released = release_idle_chunks(which, now);
   const bool may_go =
       ranges_.has_driver_segments() && order().is_idle() && (!which.only_quiet || order().was_quiet());
@@ -206,8 +232,7 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
     bytes = hand_back(segment);
     if (bytes != 0) stats_.count(stats::DeviceCounter::decays);
   }
-  if (released != 0 && needed_now > needed_once_.load(std::memory_order_relaxed))
-    needed_once_.store(needed_now, std::memory_order_relaxed);
+  if (released != 0) note_pause(needed_now, spread_now);
   note_released(released);
   return released;
 }

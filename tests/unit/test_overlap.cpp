@@ -288,7 +288,6 @@ namespace {
 struct TurnsWorld : PoolWorld {
   static constexpr unsigned kBehind = 100, kTurn = 3;
 
-  TurnsWorld() { use_mapped(); }
   // A block, and work on it.
   void step(unsigned i, uint64_t bytes) {
     const auto block = allocate(bytes);
@@ -296,6 +295,13 @@ struct TurnsWorld : PoolWorld {
     work(i / kTurn % 2 == 0 ? kS : kT);
     for (; i >= kBehind && done_ < records_[i - kBehind]; ++done_) driver.finish_oldest();
     free(block);
+  }
+  void finish() {
+    driver.finish();
+    const order::Epoch epoch = time().begin_wait(order::Lane::kMany);
+    time().end_wait(epoch, true);
+    records_.clear();
+    done_ = driver.records;
   }
 
  private:
@@ -307,6 +313,7 @@ struct TurnsWorld : PoolWorld {
 
 TEST_CASE_METHOD(TurnsWorld,
                  "streams that take turns do not get more memory each time an idle chunk goes back") {
+  use_mapped();
   constexpr unsigned kPieces = 3000, kApart = 30;
   std::vector<driver::Address> once;
   for (unsigned i = 0; i < kPieces / kApart; ++i) {
@@ -326,18 +333,57 @@ TEST_CASE_METHOD(TurnsWorld,
 }
 
 TEST_CASE_METHOD(TurnsWorld, "a full device is not asked for more whenever streams take turns") {
-  constexpr unsigned kPieces = 1000, kSizes = 5;
+  use_mapped();
+  constexpr unsigned kPieces = 1000, kSizes = 5, kHeld = 40;
   const uint64_t bytes = GENERATE(20u, 64u) * kMiB;
+  const bool pauses = GENERATE(false, true);
+  CAPTURE(bytes, pauses);
   uint64_t asked = 0;
   mapping.on_create = [&] { ++asked; };
-  for (int i = 0; i < 40; ++i) allocate(32 * kMiB);
+  std::vector<driver::Address> held;
+  for (unsigned i = 0; i < kHeld; ++i) held.push_back(allocate(32 * kMiB));
   driver.capacity = reserved() + 2 * bytes + 8 * kMiB;
+  if (pauses) {
+    // What goes back then, others take.
+    const uint64_t left = std::exchange(driver.capacity, ~uint64_t{0});
+    for (unsigned i = 0; i < kPieces; ++i) step(i, bytes + i % kSizes * kMiB);
+    finish();
+    for (driver::Address& block : held) free(block);
+    pool().release_idle({});
+    for (driver::Address& block : held) block = allocate(32 * kMiB);
+    driver.capacity = left;
+  }
   uint64_t early = 0;
   for (unsigned i = 0; i < kPieces; ++i) {
     step(i, bytes + i % kSizes * kMiB);
     if (i == kPieces / 10) early = asked;
   }
   CHECK(asked == early);
+}
+
+TEST_CASE("streams that take turns get no more memory because the pool was larger before a pause") {
+  constexpr unsigned kPieces = 3000, kCut = 10, kApart = 300;
+  constexpr uint64_t kBytes = 64 * kMiB;
+  const auto reserved_by = [&](bool was_larger) {
+    TurnsWorld world;
+    if (was_larger) {
+      std::vector<driver::Address> held;
+      for (int i = 0; i < 100; ++i) held.push_back(world.allocate(4 * kBytes));
+      for (unsigned i = 0; i < kPieces; ++i) world.step(i, kBytes);
+      for (const driver::Address block : held) world.free(block);
+      world.finish();
+      world.pool().release_idle({});
+      REQUIRE(world.reserved() == 0);
+    }
+    for (unsigned i = 0; i < kPieces; ++i) {
+      world.step(i, kBytes);
+      // Some cut what lies free, and some find nothing that fits.
+      if (i % kCut == 0) world.allocate(3 * kMiB);
+      if (i % kApart == 0) world.allocate(3 * kBytes / 2);
+    }
+    return world.reserved();
+  };
+  CHECK(reserved_by(true) <= reserved_by(false));
 }
 
 TEST_CASE_METHOD(PoolWorld, "a device with room for two blocks of about one size holds both, in any order") {
