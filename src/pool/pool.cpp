@@ -478,7 +478,7 @@ bool Pool::is_nearly_full() {
 
 void Pool::note_answer(Status status) {
   const bool is_refused = status == kOutOfMemory;
-  // Others have it now.
+  // What was needed once is not to be had again.
   if (is_refused) needed_once_.store(0, std::memory_order_relaxed);
   if (is_refused || is_short_.load(std::memory_order_relaxed))
     is_short_.store(is_refused && is_nearly_full(), std::memory_order_relaxed);

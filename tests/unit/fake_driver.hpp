@@ -32,6 +32,7 @@ class FakeDriver : public driver::Driver {
   bool captures = false;       // every stream captures
   // Before the answer to a question: where a test lets work end while somebody waits for it.
   std::function<void()> on_query = [] {};
+  std::function<void()> on_create_event = [] {};
 
   uint64_t allocations = 0, releases = 0, records = 0, stream_records = 0, orders = 0, waits = 0, queries = 0,
            synchronisations = 0;
@@ -95,6 +96,7 @@ class FakeDriver : public driver::Driver {
   uint64_t events_made() const { return events_; }
   bool has_context_events() const override { return context_events; }
   driver::Status create_event(driver::Context, driver::Event* out) override {
+    on_create_event();
     *out = reinterpret_cast<driver::Event>(++events_);
     return driver::kSuccess;
   }

@@ -586,11 +586,23 @@ TEST_CASE_METHOD(DeviceWait, "what is ordered while exact reuse begins is not ha
   CHECK(app.hand_out(stamp));
 }
 
-TEST_CASE_METHOD(DeviceWait, "only a free makes an event with the lock held") {
+TEST_CASE_METHOD(DeviceWait, "what only tells when work is done makes no event") {
   app.work(kS);
   time.seal_for_completion();
   time.expect_completion();
   CHECK(driver.events_made() == 0);
+}
+
+TEST_CASE_METHOD(DeviceWait, "a free that needs an event makes it without the lock") {
+  app.work(kS);
+  bool is_asked = false;
+  driver.on_create_event = [&] {
+    time.newest_leant_on();  // under the lock: with it held, this test would not end
+    is_asked = true;
+  };
+  time.seal_in_free(true);
+  CHECK(is_asked);
+  CHECK(driver.records == 1);
 }
 
 TEST_CASE_METHOD(DeviceWait, "an event kept ahead serves a stream-ordered free") {

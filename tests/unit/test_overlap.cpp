@@ -59,6 +59,9 @@ enum class Batches { k64MiB, k256MiB };
 // As it was, waiting for the device every four steps; or never, as far ahead as the queue lets it.
 enum class Host { kWaits, kIsAhead };
 
+// What it holds in a pause, and ever after.
+enum class Holds { kModel, kNothing };
+
 // Microseconds that a piece of work takes.
 struct Costs {
   uint64_t kernel;                 // on a large block
@@ -125,7 +128,7 @@ class TimedReplay : BasicPoolWorld<TimedDriver> {
     // In the last three quarters.
     uint64_t late_maps = 0, late_took = 0;
   };
-  // Again: since it began.
+  // Again: with what the program holds in the pause, and since it began.
   Figures run(const char* trace) {
     allocations_ = 0;
     pieces_ = 0;
@@ -143,13 +146,16 @@ class TimedReplay : BasicPoolWorld<TimedDriver> {
   // As if the device knew which work needs not wait.
   void ignore_waits() { driver.ignores_waits = true; }
 
-  // Nothing is held and nothing happens for so long that idle memory goes back.
-  void pause() {
+  // Nothing happens for so long that idle memory goes back.
+  void pause(Holds holds) {
     wait_for_all();
-    for (const auto& [name, block] : std::exchange(held_, {})) free(block);
+    const auto held = std::exchange(held_, {});
+    if (holds == Holds::kNothing) {
+      for (const auto& [name, block] : held) free(block);
+    }
     const uint64_t idle = pool().ranges().free_bytes();
     pool().release_idle({});
-    REQUIRE(pool().ranges().free_bytes() < idle / 4);
+    REQUIRE(pool().ranges().free_bytes() <= (holds == Holds::kNothing ? 0 : idle / 4));
   }
 
  private:
@@ -272,14 +278,21 @@ TEST_CASE("a prefetcher whose memory went back in a pause waits no more than one
   const Segments segments = GENERATE(Segments::kDriver, Segments::kMapped);
   const Batches batches = GENERATE(Batches::k64MiB, Batches::k256MiB);
   const Host host = GENERATE(Host::kWaits, Host::kIsAhead);
-  CAPTURE(kernel, copy, segments, batches, host);
+  const Holds holds = GENERATE(Holds::kModel, Holds::kNothing);
+  CAPTURE(kernel, copy, segments, batches, host, holds);
   TimedReplay program({kernel, copy}, segments, batches, host);
   const auto first = program.run("prefetch64-timed");
-  program.pause();
+  program.pause(holds);
   const auto both = program.run("prefetch64-timed");
   // For 48 batches, a fifth of a millisecond for each 64 MiB.
-  CHECK(both.took - first.took <= first.took + 9'600 * (batches == Batches::k256MiB ? 4 : 1));
-  CHECK(both.reserved <= (batches == Batches::k64MiB ? kPytorch : first.reserved));
+  const uint64_t most = first.took + 9'600 * (batches == Batches::k256MiB ? 4 : 1);
+  // (The second time it has a model of its own beside the first. With mapped segments that takes the place of
+  // a batch of 256 MiB.)
+  const bool is_crowded =
+      holds == Holds::kModel && segments == Segments::kMapped && batches == Batches::k256MiB;
+  if (!is_crowded) CHECK(both.took - first.took <= most);
+  if (holds == Holds::kNothing)
+    CHECK(both.reserved <= (batches == Batches::k64MiB ? kPytorch : first.reserved));
 }
 
 namespace {
