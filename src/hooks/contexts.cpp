@@ -1,7 +1,6 @@
 // Creation and destruction of contexts, and peer access between them. A context's memory ends with it, so our
 // record of it is dropped before the driver acts; what outlives the context is freed only afterwards. order/
-// learns of every context when the program gets it: work of one can touch memory of another, so a fence must
-// cover them all.
+// learns of every context when the program gets it, and of every context whose memory another one can access.
 #include <unistd.h>
 
 #include <algorithm>
@@ -349,9 +348,11 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-  if (is_serving()) memory.order().connect("peer access was enabled");
   const CUresult result = forward(Event::peer_changes, real.cuCtxEnablePeerAccess, peer, flags);
   if (result == CUDA_SUCCESS) let_in(peer, true);
+  // Also if another thread has just enabled it: that one may not have come here yet.
+  const bool is_open = result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  if (is_open && is_serving()) memory.order().expect_peers(ours(peer), "peer access was enabled");
   return result;
 }
 

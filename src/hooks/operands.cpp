@@ -17,7 +17,7 @@ bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
     case Whose::kBlock:
       break;
   }
-  if (!block.imported) owners->add(block.context, block.mapped);
+  if (!block.imported) owners->add(block.context, block.start, block.mapped);
   return bytes <= block.bytes - (address - block.start) || may_be_gone;
 }
 

@@ -45,12 +45,40 @@ driver::Context context_of(CUstream stream) {
   return order != nullptr ? order->context() : nullptr;
 }
 
+const Owners::Owner* Owners::find(driver::Context context) const {
+  const Owner* const end = all_ + std::min(count_, kMost);
+  const Owner* const found =
+      std::find_if(all_, end, [&](const Owner& owner) { return owner.context == context; });
+  return found != end ? found : nullptr;
+}
+
+void Owners::add(driver::Context context, driver::Address block, bool is_mapped) {
+  if (operands_ < kSides) sides_[operands_] = context;
+  ++operands_;
+  has_mapped_ = has_mapped_ || is_mapped;
+  auto* owner = const_cast<Owner*>(find(context));
+  if (owner == nullptr) {
+    if (count_ < kMost) owner = &all_[count_];
+    count_ += count_ <= kMost ? 1 : 0;
+  }
+  if (owner == nullptr) return;
+  owner->context = context;
+  // With a single context, nobody will ask.
+  if (memory.order().only() != nullptr) return;
+  if (order::Timeline* const timeline = memory.order().find(context))
+    owner->leant_on = std::max(owner->leant_on, timeline->leant_on_by(block));
+}
+
 template <typename Visit>
 void Owners::for_each_but(driver::Context maker, Visit&& visit) const {
   memory.order().for_each([&](order::Timeline& timeline) {
     const driver::Context context = timeline.context();
-    const bool is_meant = count_ > kMost || std::find(all_, all_ + count_, context) != all_ + count_;
-    if (context != maker && is_meant) visit(timeline);
+    if (context == maker) return;
+    if (const Owner* const owner = find(context)) {
+      visit(timeline, owner->leant_on);
+    } else if (count_ > kMost) {
+      visit(timeline, timeline.newest_leant_on());
+    }
   });
 }
 
@@ -58,8 +86,8 @@ order::Timeline* Owners::wait_for_old_work(driver::Context maker, CUstream strea
   order::Timeline* refusing = nullptr;
   // (The maker has a name here only if it has memory of ours.)
   const driver::Context streams = maker != nullptr ? maker : owner_of(stream);
-  for_each_but(maker, [&](order::Timeline& timeline) {
-    if (!timeline.before_visit(lane_of(stream), reinterpret_cast<driver::Stream>(stream), streams))
+  for_each_but(maker, [&](order::Timeline& timeline, order::Epoch asked) {
+    if (!timeline.before_visit(lane_of(stream), reinterpret_cast<driver::Stream>(stream), streams, asked))
       refusing = &timeline;
   });
   return refusing;
@@ -67,7 +95,8 @@ order::Timeline* Owners::wait_for_old_work(driver::Context maker, CUstream strea
 
 // To them it is like work on their legacy stream.
 void Owners::note_work(driver::Context maker) const {
-  for_each_but(maker, [](order::Timeline& timeline) { timeline.after_submit(order::Lane::kLegacy); });
+  for_each_but(maker,
+               [](order::Timeline& timeline, order::Epoch) { timeline.after_submit(order::Lane::kLegacy); });
 }
 
 bool Owners::devices_differ(driver::Context maker) const {

@@ -25,18 +25,11 @@ enum class Form { kPlain, kOnStream };
 // The contexts of the operands of one call that are memory of ours.
 class Owners {
  public:
-  void add(driver::Context context, bool is_mapped) {
-    if (operands_ < kSides) sides_[operands_] = context;
-    ++operands_;
-    has_mapped_ = has_mapped_ || is_mapped;
-    for (unsigned i = 0; i < count_; ++i) {
-      if (all_[i] == context) return;
-    }
-    if (count_ < kMost) all_[count_] = context;
-    count_ += count_ <= kMost ? 1 : 0;
-  }
+  void add(driver::Context context, driver::Address block, bool is_mapped);
   // Whether there is one besides `maker`, the context of the stream that does the work.
-  bool any_but(driver::Context maker) const { return count_ > 1 || (count_ == 1 && all_[0] != maker); }
+  bool any_but(driver::Context maker) const {
+    return count_ > 1 || (count_ == 1 && all_[0].context != maker);
+  }
   // Before the work of the stream. Not null: it must not be submitted, because the stream cannot wait for the
   // old work of this timeline.
   order::Timeline* wait_for_old_work(driver::Context maker, CUstream stream) const;
@@ -62,15 +55,20 @@ class Owners {
 
  private:
   static constexpr unsigned kSides = 2;
-  // A batch may name more: then all contexts count.
+  // A batch may name more: then all contexts count, with all that they have handed out.
   static constexpr unsigned kMost = 4;
+  struct Owner {
+    driver::Context context = nullptr;
+    order::Epoch leant_on = 0;  // the old work of its operands is done with this
+  };
   bool devices_differ(driver::Context maker) const;
   void note_work(driver::Context maker) const;
+  const Owner* find(driver::Context context) const;
   template <typename Visit>
   void for_each_but(driver::Context maker, Visit&& visit) const;
 
   driver::Context sides_[kSides] = {};  // in order: target, then source
-  driver::Context all_[kMost] = {};
+  Owner all_[kMost] = {};
   unsigned operands_ = 0;
   bool has_mapped_ = false;
   unsigned count_ = 0;

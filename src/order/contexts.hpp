@@ -1,6 +1,5 @@
-// The contexts of the process, and whether they can access each other's memory. A fixed array under its own
-// lock, the innermost of order/: it is held across the driver call that makes a context wait for an event,
-// and no other lock is taken under it.
+// The contexts of the process, and which of them have memory that another one can access. A fixed array under
+// its own lock, the innermost of order/: no driver call is made and no other lock is taken under it.
 #pragma once
 
 #include <array>
@@ -19,57 +18,62 @@ class Contexts {
   // False: known already, or the table is full.
   bool add(driver::Context context) {
     Guard hold(lock_);
-    for (size_t i = 0; i < count_; ++i) {
-      if (all_[i] == context) return false;
-    }
-    if (count_ == kMost) return false;
-    all_[count_++] = context;
+    if (find_locked(context) != nullptr || count_ == kMost) return false;
+    all_[count_++] = {context, false};
     return true;
   }
-  bool remove(driver::Context context) {
+  void remove(driver::Context context) {
     Guard hold(lock_);
-    for (size_t i = 0; i < count_; ++i) {
-      if (all_[i] != context) continue;
-      all_[i] = all_[--count_];
-      return true;
-    }
-    return false;
+    if (Known* const known = find_locked(context)) *known = all_[--count_];
   }
   size_t count() {
     Guard hold(lock_);
     return count_;
   }
 
-  // From now on work of one context may touch memory of another.
-  void connect() { connected_.store(true, std::memory_order_release); }
-  bool are_connected() const { return connected_.load(std::memory_order_acquire); }
+  // From now on work of other contexts may touch memory of this one. False: the table is full.
+  bool note_peers(driver::Context owner) {
+    Guard hold(lock_);
+    Known* known = find_locked(owner);
+    if (known == nullptr && count_ < kMost) {
+      known = &all_[count_++];
+      known->context = owner;
+    }
+    if (known != nullptr) known->has_peers = true;
+    return known != nullptr;
+  }
+  bool has_peers(driver::Context owner) {
+    Guard hold(lock_);
+    const Known* const known = find_locked(owner);
+    return known != nullptr && known->has_peers;
+  }
 
   // Streams wait for values in memory, which only later submissions may write.
   void note_gates() { has_gates_.store(true, std::memory_order_relaxed); }
   bool has_gates() const { return has_gates_.load(std::memory_order_relaxed); }
 
-  // All later work of `context`, and of all contexts that may touch its memory, runs after `event`.
-  driver::Status order_after(driver::Driver& driver, driver::Context context, driver::Event event) {
-    if (!are_connected()) return driver.order_after(context, event);
-    Guard hold(lock_);
-    driver::Status status = driver::kSuccess;
-    for (size_t i = 0; i < count_ && status == driver::kSuccess; ++i)
-      status = driver.order_after(all_[i], event);
-    return status;
-  }
-
   void forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     lock_.reset_after_fork();
     count_ = 0;
-    connected_.store(false, std::memory_order_relaxed);
     has_gates_.store(false, std::memory_order_relaxed);
   }
 
  private:
+  struct Known {
+    driver::Context context = nullptr;
+    bool has_peers = false;
+  };
+
+  Known* find_locked(driver::Context context) CUPOOL_REQUIRES(lock_) {
+    for (size_t i = 0; i < count_; ++i) {
+      if (all_[i].context == context) return &all_[i];
+    }
+    return nullptr;
+  }
+
   Lock lock_;
-  std::array<driver::Context, kMost> all_ CUPOOL_GUARDED_BY(lock_){};
+  std::array<Known, kMost> all_ CUPOOL_GUARDED_BY(lock_){};
   size_t count_ CUPOOL_GUARDED_BY(lock_) = 0;
-  std::atomic<bool> connected_{false};
   std::atomic<bool> has_gates_{false};
 };
 

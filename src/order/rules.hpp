@@ -28,7 +28,8 @@ CUPOOL_RULE(kMoves);        // without: memory that moved is handed out without 
 CUPOOL_RULE(kGraphsApart);  // without: a wait of ours may be lost to a graph launched in that moment
 CUPOOL_RULE(kLeft);         // without: a place that was left is unmapped before its old work is done
 CUPOOL_RULE(kDoneGoes);     // without: a segment goes back without a wait before its old work is done
-CUPOOL_RULE(kFormer);       // without: a stream-ordered free forgets the work of the block's former lives
+CUPOOL_RULE(kPeersDone);  // without: memory that another context may access is reused before its work is done
+CUPOOL_RULE(kFormer);     // without: a stream-ordered free forgets the work of the block's former lives
 
 #undef CUPOOL_RULE
 

@@ -228,7 +228,7 @@ void Timeline::complete_locked(Epoch epoch) {
   if (epoch <= completed_.load(std::memory_order_relaxed)) return;
   seals_.retire(epoch);
   completed_.store(epoch, std::memory_order_release);
-  ordered_.store(std::max(epoch, ordered_.load(std::memory_order_relaxed)), std::memory_order_release);
+  set_ordered_locked(std::max(epoch, ordered_.load(std::memory_order_relaxed)));
   sealed_.store(std::max(epoch, sealed_.load(std::memory_order_relaxed)), std::memory_order_release);
   if (demands_.highest() <= epoch) demand_.store(0, std::memory_order_release);
   refresh_locked();
@@ -301,21 +301,27 @@ Epoch Timeline::newest_leant_on_locked() const {
   return std::max(lean_.load(std::memory_order_seq_cst), demands_.highest());
 }
 
-// Publishes the demand, then reads the mode; distrust() does the reverse. So at least one sees the other, and
-// no hand-out stays unordered.
-void Timeline::lean_on_seal(Epoch stamp, LaneName sole) {
-  if (stamp > lean_.load(std::memory_order_acquire)) {
-    if (sole == LaneName::kNone) {
-      raise_lean(stamp);
-    } else {
-      demand_of_others(stamp, sole);
+// Publishes the demand, then reads the mode; distrust(), expect_direct_access() and expect_visits() do the
+// reverse. So at least one sees the other, and no hand-out stays unordered. What is ordered in this context
+// is still to be remembered for copies of others.
+void Timeline::lean_on_seal(Epoch stamp, driver::Address block, LaneName sole) {
+  if (stamp > ordered()) {
+    if (stamp > lean_.load(std::memory_order_acquire)) {
+      if (sole == LaneName::kNone) {
+        raise_lean(stamp);
+      } else {
+        demand_of_others(stamp, sole);
+      }
+    }
+    if (reuse() == Reuse::kOrder) {
+      order(stamp);
+    } else if (is_touched_directly()) {
+      wait_for(stamp);
     }
   }
-  if (reuse() == Reuse::kOrder) {
-    order(stamp);
-  } else if (is_touched_directly()) {
-    wait_for(stamp);
-  }
+  if (!is_visited_.load(std::memory_order_seq_cst)) return;
+  Guard hold(lock_);
+  leant_blocks_.add(block, stamp, completed_.load(std::memory_order_relaxed));
 }
 
 bool Timeline::may_submit(Lane lane) const {
@@ -336,10 +342,12 @@ void Timeline::note_avoided_wait() {
 }
 
 // A wait may be lost beside a graph that another thread launches into the stream. The two give way to each
-// other for a moment. Beside a launch that takes longer the wait is made by the whole context: that one is
-// not lost, and the driver's free would have waited for the same work. During a capture it cannot be: then
-// for a time without launches, but not for long, since a launch may depend on this very thread.
-bool Timeline::make_wait(Lane lane, driver::Stream stream, driver::Context context, driver::Event event) {
+// other for a moment. Beside a launch that takes longer the wait is made by the whole context, if that is the
+// seal's own: such a wait is not lost, and the driver's free would have waited for the same work. During a
+// capture it cannot be: then for a time without launches, but not for long, since a launch may depend on this
+// very thread.
+Timeline::Made Timeline::make_wait(Lane lane, driver::Stream stream, driver::Context context,
+                                   driver::Event event, Beside beside) {
   constexpr int kMostTurns = 400;
   const GraphLaunches::Place place(lane, context);
   driver::Status status = kSuccess;
@@ -352,7 +360,9 @@ bool Timeline::make_wait(Lane lane, driver::Stream stream, driver::Context conte
       if (status == kSuccess && is_made) stats::count(stats::Event::stream_waits);
     }
     if (is_made || status != kSuccess) break;
-    if (context != nullptr && !driver_.may_be_capturing() && gate_.enter()) {
+    if (beside == Beside::kNothing && !driver_.may_be_capturing() && !gate_.is_capturing())
+      return Made::kLost;
+    if (beside == Beside::kContextWaits && !driver_.may_be_capturing() && gate_.enter()) {
       status = driver_.order_after(context, event);
       gate_.leave();
       is_made = true;
@@ -362,7 +372,7 @@ bool Timeline::make_wait(Lane lane, driver::Stream stream, driver::Context conte
     }
   }
   if (status != kSuccess) refusal_.store(status, std::memory_order_relaxed);
-  return status == kSuccess;
+  return status == kSuccess ? Made::kYes : Made::kRefused;
 }
 
 Timeline::Wait Timeline::begin_device_wait_locked(Seal& seal) {
@@ -405,7 +415,7 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   }
   // Without a seal (the driver has failed), wait for everything.
   if (wait.event == nullptr) return wait_for_all();
-  const bool is_made = make_wait(lane, stream, context(), wait.event);
+  const bool is_made = make_wait(lane, stream, context(), wait.event, Beside::kContextWaits) == Made::kYes;
   Guard hold(lock_);
   if (end_device_wait_locked(wait) && is_made) {
     note_turn_locked();
@@ -418,53 +428,53 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   return is_made;
 }
 
+Epoch Timeline::leant_on_by(driver::Address block) {
+  Guard hold(lock_);
+  return leant_blocks_.of(block);
+}
+
 // The stream is no lane here: its handle may be that of one (the default streams), so no wait of its is
-// noted.
-bool Timeline::before_visit(Lane lane, driver::Stream stream, driver::Context context) {
+// noted. Other work of its context must not wait, so where the stream's wait could be lost, this thread
+// waits: the program has ordered it after the allocation of the blocks, and so after the frees that they lean
+// on.
+bool Timeline::before_visit(Lane lane, driver::Stream stream, driver::Context context, Epoch asked) {
   Wait wait;
   {
     Guard hold(lock_);
-    const Epoch asked = std::max(newest_leant_on_locked(), ordered_.load(std::memory_order_relaxed));
     if (asked <= completed_.load(std::memory_order_relaxed) || !kLean) return true;
     // A captured call is not work; the launch of its graph is.
     if (gate_.is_capturing() && driver_.is_capturing(stream)) return true;
     if (Seal* const seal = seals_.covering(asked)) wait = begin_device_wait_locked(*seal);
   }
   if (wait.event == nullptr) return wait_for_all();
-  const bool is_made = make_wait(lane, stream, context, wait.event);
-  Guard hold(lock_);
-  end_device_wait_locked(wait);
-  return is_made;
+  const Made made = make_wait(lane, stream, context, wait.event, Beside::kNothing);
+  {
+    Guard hold(lock_);
+    end_device_wait_locked(wait);
+  }
+  return made == Made::kYes || (made == Made::kLost && wait_for(asked));
 }
 
 // All later work of the context waits for the seal that covers `epoch`. It was recorded inside a free, so the
-// driver's free would have waited for all that work. Without the lock, for the reason above. If it has to be
-// ordered anew meanwhile, in more contexts than before, this did not count.
+// driver's free would have waited for all that work. Without the lock, for the reason above.
 bool Timeline::order(Epoch epoch) {
-  for (;;) {
-    Wait wait;
-    uint64_t orders = 0;
-    {
-      Guard hold(lock_);
-      if (epoch <= ordered()) return true;
-      Seal* const seal = seals_.covering(epoch);
-      if (seal == nullptr || failed_ || !gate_.enter()) return false;
-      wait = begin_device_wait_locked(*seal);
-      orders = orders_;
-    }
-    const driver::Status status = contexts_.order_after(driver_, context(), wait.event);
-    gate_.leave();
+  Wait wait;
+  {
     Guard hold(lock_);
-    if (!end_device_wait_locked(wait) || status != kSuccess) return false;
-    stats::count(stats::Event::context_waits);
-    if (orders != orders_) continue;
-    // Where only completed blocks are handed out, what waits is ordered, but not to be had.
-    if (reuse() != Reuse::kCompleted) {
-      ordered_.store(std::max(wait.epoch, ordered_.load(std::memory_order_relaxed)),
-                     std::memory_order_release);
-    }
-    return true;
+    if (epoch <= ordered()) return true;
+    Seal* const seal = seals_.covering(epoch);
+    if (seal == nullptr || failed_ || !gate_.enter()) return false;
+    wait = begin_device_wait_locked(*seal);
   }
+  const driver::Status status = driver_.order_after(context(), wait.event);
+  gate_.leave();
+  Guard hold(lock_);
+  if (!end_device_wait_locked(wait) || status != kSuccess) return false;
+  stats::count(stats::Event::context_waits);
+  // Where only completed blocks are handed out, what waits is ordered, but not to be had.
+  if (reuse() != Reuse::kCompleted)
+    set_ordered_locked(std::max(wait.epoch, ordered_.load(std::memory_order_relaxed)));
+  return true;
 }
 
 bool Timeline::reach() {
@@ -597,9 +607,15 @@ void Timeline::distrust() {
 
 // Blocks that are ordered but not done count as leant on meanwhile.
 void Timeline::lower_ordered_locked() {
-  ++orders_;
   raise_lean(ordered());
-  ordered_.store(completed_.load(std::memory_order_relaxed), std::memory_order_release);
+  set_ordered_locked(completed_.load(std::memory_order_relaxed));
+}
+
+// Where other contexts' streams visit, a block that is ordered in this one alone is not settled.
+void Timeline::set_ordered_locked(Epoch epoch) {
+  const bool is_visited = is_visited_.load(std::memory_order_relaxed);
+  ordered_.store(epoch, std::memory_order_release);
+  settled_.store(is_visited ? completed_.load(std::memory_order_relaxed) : epoch, std::memory_order_release);
 }
 
 void Timeline::use_completed_only() {
@@ -616,15 +632,13 @@ void Timeline::expect_direct_access() {
   settle();
 }
 
-// Makes all contexts wait for what only this context waited for so far.
-void Timeline::order_everywhere() {
-  Epoch newest = 0;
-  {
-    Guard hold(lock_);
-    newest = std::max(newest_leant_on_locked(), ordered());
-    lower_ordered_locked();
-  }
-  order(newest);
+// What was handed out before counts as leaning on the newest of it all.
+void Timeline::expect_visits() {
+  Guard hold(lock_);
+  if (is_visited_.load(std::memory_order_relaxed)) return;
+  is_visited_.store(true, std::memory_order_seq_cst);
+  leant_blocks_.raise_floor(std::max(newest_leant_on_locked(), ordered()));
+  set_ordered_locked(ordered_.load(std::memory_order_relaxed));
 }
 
 // ---- The life of a context.
@@ -649,9 +663,15 @@ void Timeline::end() {
   noted_.store(Lane::kNone, std::memory_order_release);
   open_.store(epoch + 1, std::memory_order_release);
   sealed_.store(epoch, std::memory_order_release);
-  ordered_.store(epoch, std::memory_order_release);
   completed_.store(epoch, std::memory_order_release);
+  set_ordered_locked(epoch);
   demand_.store(0, std::memory_order_release);
+  // The next context begins as every context does: Timelines says what is known of it.
+  blind_ = false;
+  reuse_.store(Reuse::kLean, std::memory_order_seq_cst);
+  direct_.store(false, std::memory_order_seq_cst);
+  is_visited_.store(false, std::memory_order_seq_cst);
+  leant_blocks_ = {};
   context_.store(nullptr, std::memory_order_release);
   refresh_locked();
 }

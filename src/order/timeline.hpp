@@ -16,6 +16,7 @@
 #include "order/demands.hpp"
 #include "order/graph_launches.hpp"
 #include "order/lane.hpp"
+#include "order/leant_blocks.hpp"
 #include "order/rules.hpp"
 #include "order/seals.hpp"
 #include "order/turns.hpp"
@@ -73,8 +74,8 @@ class Timeline {
   bool is_spread() const { return !is_idle() && !one_lane_.load(std::memory_order_acquire); }
   // Before handing out a block that cheap() or reachable() allowed: orders submissions that may use it after
   // its old work, which is all in lane `sole` if one is given. `stamp` is 0 if no work was pending.
-  void lean_on(Epoch stamp, LaneName sole = LaneName::kNone) {
-    if (stamp > ordered()) lean_on_seal(stamp, sole);
+  void lean_on(Epoch stamp, driver::Address block, LaneName sole = LaneName::kNone) {
+    if (stamp > settled_.load(std::memory_order_acquire) && kFence) lean_on_seal(stamp, block, sole);
   }
   const Turns& turns() const { return turns_; }
   // Before handing out a block that a lane other than the current turn's is expected to use.
@@ -95,9 +96,11 @@ class Timeline {
   [[nodiscard]] bool before_submit(Lane lane, driver::Stream stream) {
     return !is_leaning() || may_submit(lane) || wait_for_lean(lane, stream);
   }
-  // Before a stream of `lane` in another context is given work on memory of this one: it waits for the old
-  // work of all that was handed out. False as above.
-  [[nodiscard]] bool before_visit(Lane lane, driver::Stream stream, driver::Context context);
+  // What a block that was handed out leans on: its old work is done once this epoch is.
+  Epoch leant_on_by(driver::Address block);
+  // Before a stream of `lane` in another context is given work on blocks of this one that lean on `asked`: it
+  // waits for their old work. False as above.
+  [[nodiscard]] bool before_visit(Lane lane, driver::Stream stream, driver::Context context, Epoch asked);
   // Whether nothing has to be done first.
   [[gnu::noinline]] bool may_submit(Lane lane) const;
   // Whether hand-outs lean on unfinished work: a programmatic launch, which may start before its predecessor
@@ -194,8 +197,9 @@ class Timeline {
   void use_completed_only();
   // The same because the host or another device may touch any memory at any time: waits until nothing leans.
   void expect_direct_access();
-  // Contexts can access each other's memory from now on, or one more can.
-  void order_everywhere();
+  // There is a second context, whose streams may copy from and to blocks of this one: from now on it is
+  // remembered what each block leans on, so that a copy waits for no other.
+  void expect_visits();
   Reuse reuse() const { return reuse_.load(std::memory_order_seq_cst); }
 
   bool is_capturing() const { return gate_.is_capturing(); }
@@ -234,7 +238,7 @@ class Timeline {
   void raise_lean(Epoch stamp);
   void demand_of_others(Epoch stamp, LaneName sole);
   Epoch newest_leant_on_locked() const CUPOOL_REQUIRES(lock_);
-  void lean_on_seal(Epoch stamp, LaneName sole);
+  void lean_on_seal(Epoch stamp, driver::Address block, LaneName sole);
   bool wait_for_lean(Lane lane, driver::Stream stream);
   // A wait of a stream or a context for a seal, which is made without the lock.
   struct Wait {
@@ -244,7 +248,11 @@ class Timeline {
   };
   Wait begin_device_wait_locked(Seal& seal) CUPOOL_REQUIRES(lock_);
   bool end_device_wait_locked(const Wait& wait) CUPOOL_REQUIRES(lock_);
-  bool make_wait(Lane lane, driver::Stream stream, driver::Context context, driver::Event event);
+  // What may be done where a graph's launch could lose a stream's wait.
+  enum class Beside { kContextWaits, kNothing };
+  enum class Made { kYes, kRefused, kLost };
+  Made make_wait(Lane lane, driver::Stream stream, driver::Context context, driver::Event event,
+                 Beside beside);
   void note(Lane lane);
   void note_thread_locked() CUPOOL_REQUIRES(lock_);
   void note_turn_locked() CUPOOL_REQUIRES(lock_);
@@ -253,6 +261,7 @@ class Timeline {
   bool seal_if_event(bool matters);
   bool seal_locked(Kind kind) CUPOOL_REQUIRES(lock_);
   bool order(Epoch epoch);
+  void set_ordered_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
   void lower_ordered_locked() CUPOOL_REQUIRES(lock_);
   void poll_locked() CUPOOL_REQUIRES(lock_);
   void complete_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
@@ -265,6 +274,7 @@ class Timeline {
   alignas(64) std::atomic<Epoch> open_{1};
   std::atomic<Epoch> completed_{0};  // the highest epoch whose work is done
   std::atomic<Epoch> ordered_{0};    // the same, or the highest that all later work of the context waits for
+  std::atomic<Epoch> settled_{0};    // a hand-out of a block up to this stamp asks nothing of anybody
   std::atomic<Epoch> sealed_{0};     // the highest epoch with an event that work may wait for
   std::atomic<Epoch> lean_{0};       // the highest stamp that every lane must wait for
   std::atomic<uint64_t> demand_{0};  // number of the newest in `demands_`; 0: all are done
@@ -288,7 +298,8 @@ class Timeline {
   std::atomic<bool> several_threads_{false};
   std::atomic<bool> direct_{false};
   std::atomic<bool> was_quiet_{false};
-  Epoch looked_at_ = 0;  // the open epoch at the last look
+  std::atomic<bool> is_visited_{false};  // another context's streams may copy from and to blocks of this one
+  Epoch looked_at_ = 0;                  // the open epoch at the last look
 
   alignas(64) Lock lock_;
   bool blind_ CUPOOL_GUARDED_BY(lock_) = false;            // work may be submitted unseen
@@ -298,8 +309,8 @@ class Timeline {
   size_t polls_in_ CUPOOL_GUARDED_BY(lock_) = kFewestBetweenPolls;  // so many frees until one polls
   uint32_t stream_waits_ CUPOOL_GUARDED_BY(lock_) = 0;
   uint64_t demands_made_ CUPOOL_GUARDED_BY(lock_) = 0;
-  uint64_t orders_ CUPOOL_GUARDED_BY(lock_) = 0;  // how often all that is ordered had to be so anew
   Demands demands_ CUPOOL_GUARDED_BY(lock_);
+  LeantBlocks leant_blocks_ CUPOOL_GUARDED_BY(lock_);
   Seals seals_ CUPOOL_GUARDED_BY(lock_);
   driver::Stream spare_ CUPOOL_GUARDED_BY(lock_) = nullptr;
   bool has_no_spare_ CUPOOL_GUARDED_BY(lock_) = false;  // the driver makes none

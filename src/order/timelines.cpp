@@ -33,7 +33,9 @@ Timeline* Timelines::of(driver::Context context) {
     }
     if (blind_.load(std::memory_order_relaxed)) timeline->distrust();
     if (completed_only_.load(std::memory_order_relaxed)) timeline->use_completed_only();
-    if (direct_.load(std::memory_order_relaxed)) timeline->expect_direct_access();
+    if (direct_.load(std::memory_order_relaxed) || (contexts_.has_peers(context) && kPeersDone))
+      timeline->expect_direct_access();
+    if (contexts_.count() > 1) timeline->expect_visits();
     timeline->begin(context, has_early_work_.load(std::memory_order_relaxed));
     slot.store(timeline, std::memory_order_release);
     refresh_locked();
@@ -52,7 +54,7 @@ void Timelines::join(driver::Context context) {
   if (!contexts_.add(context)) return;
   Guard hold(lock_);
   refresh_locked();
-  if (contexts_.are_connected()) for_each([](Timeline& timeline) { timeline.order_everywhere(); });
+  if (contexts_.count() > 1) for_each([](Timeline& timeline) { timeline.expect_visits(); });
 }
 
 void Timelines::leave(driver::Context context) {
@@ -62,13 +64,17 @@ void Timelines::leave(driver::Context context) {
   refresh_locked();
 }
 
-void Timelines::connect(const char* reason) {
-  contexts_.connect();
+// Waits without the lock, as expect_direct_access() does.
+void Timelines::expect_peers(driver::Context owner, const char* reason) {
+  const char* none = nullptr;
+  reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
+  Timeline* timeline = nullptr;
   {
     Guard hold(lock_);
-    for_each([](Timeline& timeline) { timeline.order_everywhere(); });
+    if (!contexts_.note_peers(owner)) direct_.store(true, std::memory_order_relaxed);
+    timeline = find(owner);
   }
-  distrust(reason);
+  if (timeline != nullptr && kPeersDone) timeline->expect_direct_access();
 }
 
 void Timelines::distrust(const char* reason) {

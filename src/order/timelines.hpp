@@ -1,6 +1,6 @@
 // The process's timelines, one for each context with memory of ours, and what concerns all of them: captures,
-// distrust, contexts that access each other. Grows under `lock_`, is read without it; a timeline is never
-// freed, and serves another context when its own has ended.
+// distrust, access from one context to another one's memory. Grows under `lock_`, is read without it; a
+// timeline is never freed, and serves another context when its own has ended.
 #pragma once
 
 #include <array>
@@ -27,8 +27,10 @@ class Timelines {
   // A context of the program begins; it has ended.
   void join(driver::Context context);
   void leave(driver::Context context);
-  // Work of one context may touch memory of another. Before the driver is told.
-  void connect(const char* reason);
+  // Work of other contexts may touch memory of `owner` from now on: it is reused only when its old work is
+  // done, since no wait can tell their work that uses it from the rest. Before the program learns of it;
+  // waits for the old work of what is handed out already.
+  void expect_peers(driver::Context owner, const char* reason);
 
   CaptureGate& gate() { return gate_; }
   bool is_capturing() const { return gate_.is_capturing(); }

@@ -176,7 +176,7 @@ bool Pool::find_large(ThreadCache& cache, unsigned size_class, uint64_t bytes, E
   *out = {range->start, range, range->stamp, range->tags};
   // If a single lane did the block's old work, all other lanes wait for it.
   if (size_class == kNotKept && order().is_spread() && range->sole != order::LaneName::kNone) {
-    order().lean_on(range->stamp, range->sole);
+    order().lean_on(range->stamp, range->start, range->sole);
     out->stamp = 0;
   }
   // Also for a block larger than its class: the free goes by the range's own class.

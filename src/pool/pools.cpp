@@ -51,7 +51,7 @@ bool hand_out_kept(ThreadCache& cache, unsigned size_class, uint64_t asked, Addr
   cache.exit();
   if (!hit) return false;
   if (size_class == kNotKept && limit == order::kAnyStamp) entry.stamp = 0;
-  cache.order().lean_on(entry.stamp);
+  cache.order().lean_on(entry.stamp, entry.address);
   hand_out(cache, entry, size_class, cache.kept_bytes(size_class, entry), asked, out);
   return true;
 }
@@ -98,7 +98,7 @@ Status Pools::allocate_missed(uint64_t bytes, Address* out, Short when_short) {
   Entry entry;
   const Status status = pool.find_block(cache, size_class, bytes, when_short, &entry);
   if (status != kSuccess) return status;
-  cache.order().lean_on(entry.stamp);
+  cache.order().lean_on(entry.stamp, entry.address);
   if (cache.sizes().is_small(size_class)) {
     hand_out(cache, entry, size_class, cache.sizes().bytes(size_class), bytes, out);
   } else {

@@ -178,7 +178,7 @@ bool Wholes::take(const Key& key, uint64_t bytes, order::Reach reach, DeviceCoun
     }
     *out = start;
   }
-  order->lean_on(stamp);
+  order->lean_on(stamp, *out);
   return true;
 }
 

@@ -1,5 +1,5 @@
 // One context's timeline on a scripted driver that knows which event was recorded when, and whether inside a
-// free: no stream may ever be told to wait for one that was not. Blocks are only their stamps here.
+// free: no stream may ever be told to wait for one that was not.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -14,6 +14,9 @@ namespace cupool::test {
 inline constexpr order::Lane kS{0x1000}, kT{0x2000}, kU{0x3000};
 inline const auto kFirst = reinterpret_cast<driver::Context>(0x10);
 inline const auto kSecond = reinterpret_cast<driver::Context>(0x20);
+
+// Blocks are only their stamps here; where it matters which block, a test says so.
+inline constexpr driver::Address kSomeBlock = 0x100000;
 
 inline driver::Stream stream_of(order::Lane lane) { return reinterpret_cast<driver::Stream>(lane); }
 
@@ -123,9 +126,9 @@ struct OrderSteps {
     return free_and_seal();
   }
   // False: a block with this stamp may not be handed out.
-  bool hand_out(order::Epoch stamp) const {
+  bool hand_out(order::Epoch stamp, driver::Address block = kSomeBlock) const {
     if (stamp > time.reachable()) return false;
-    time.lean_on(time.is_idle() ? 0 : stamp);
+    time.lean_on(time.is_idle() ? 0 : stamp, block);
     return true;
   }
   // The program's own wait.

@@ -96,7 +96,7 @@ TEST_CASE_METHOD(OrderWorld,
   const Epoch stamp = app.use_and_free(kS);
   REQUIRE(stamp <= time.reachable());
   time.distrust();
-  time.lean_on(stamp);
+  time.lean_on(stamp, kSomeBlock);
   REQUIRE(driver.context_waits.size() == 1);
   CHECK(driver.context_waits[0].record == 0);
 }
@@ -460,47 +460,145 @@ TEST_CASE_METHOD(Process, "a context's timeline is used again when it has ended"
   CHECK(all.only() == before);
 }
 
-TEST_CASE_METHOD(Process, "contexts that reach each other's memory are ordered together") {
+// ---- Access from one context to another one's memory.
+
+TEST_CASE_METHOD(Process, "memory that another context may access is reused only when its old work is done") {
+  all.join(kSecond);
+  const OrderSteps app = of(kFirst);
+  all.expect_peers(kFirst, "a test");
+  CHECK(app.time.reuse() == Reuse::kCompleted);
+  CHECK(std::strcmp(all.reason(), "a test") == 0);
+  const Epoch stamp = app.use_and_free(kS);
+  CHECK_FALSE(app.time.reach());
+  CHECK_FALSE(app.hand_out(stamp));
+  app.finish();
+  CHECK(app.hand_out(stamp));
+  app.work(kT);
+  CHECK(driver.waits == 0);
+  CHECK(driver.orders == 0);
+}
+
+TEST_CASE_METHOD(Process, "a context that only has access to another one's memory reuses its own as before") {
+  all.join(kSecond);
+  const OrderSteps app = of(kSecond);
+  all.expect_peers(kFirst, "a test");
+  CHECK(app.time.reuse() == Reuse::kLean);
+  REQUIRE(app.hand_out(app.use_and_free(kS)));
+  app.work(kT);
+  CHECK(driver.stream_waits.size() == 1);
+}
+
+TEST_CASE_METHOD(Process, "no context is made to wait for another one's work") {
+  all.join(kSecond);
+  const bool fences = GENERATE(false, true);
+  if (fences) all.distrust("a test");
+  const OrderSteps first = of(kFirst), second = of(kSecond);
+  if (GENERATE(false, true)) all.expect_peers(kFirst, "a test");
+  for (int i = 0; i < 3; ++i) {
+    const Epoch stamp = first.use_and_free(kS);
+    first.time.reach();
+    first.hand_out(stamp);
+    second.work(kT);
+    first.work(kU);
+  }
+  for (const auto& wait : driver.context_waits) CHECK(driver.made[wait.record].context == wait.context);
+  for (const auto& wait : driver.stream_waits) CHECK(wait.stream != stream_of(kT));
+}
+
+TEST_CASE_METHOD(Process, "what leans when access is given is waited for, and nothing else") {
   all.join(kSecond);
   const OrderSteps app = of(kFirst);
   const Epoch stamp = app.use_and_free(kS);
   REQUIRE(app.hand_out(stamp));
-  all.connect("a test");
-  // What leans already is ordered in both.
-  REQUIRE(driver.context_waits.size() == 2);
-  CHECK(driver.context_waits[0].context != driver.context_waits[1].context);
-  CHECK(app.time.reuse() == Reuse::kOrder);
-  const Epoch next = app.use_and_free(kS);
-  REQUIRE(app.time.reach());
-  REQUIRE(app.hand_out(next));
-  REQUIRE(driver.context_waits.size() == 4);
-  CHECK(driver.context_waits[2].context != driver.context_waits[3].context);
-  CHECK(driver.context_waits[3].record == 1);
+  const Epoch newer = app.use_and_free(kS);
+  uint64_t asked = 0;
+  driver.on_query = [&] {
+    if (++asked == 5) driver.finish_oldest();
+  };
+  all.expect_peers(kFirst, "a test");
+  CHECK(app.time.completed() >= stamp);
+  CHECK(app.time.completed() < newer);
 }
 
-TEST_CASE_METHOD(Process, "what one context alone waited for is ordered in all when they are connected") {
+TEST_CASE_METHOD(Process, "access that is given before a context has memory holds for it later") {
   all.join(kSecond);
-  all.distrust("a test");
-  const OrderSteps app = of(kFirst);
-  const Epoch stamp = app.use_and_free(kS);
-  REQUIRE(app.time.reach());
-  REQUIRE(app.hand_out(stamp));
-  REQUIRE(driver.context_waits.size() == 1);
-  all.connect("another");
-  bool second_waits = false;
-  for (const auto& wait : driver.context_waits) second_waits = second_waits || wait.context == kSecond;
-  CHECK(second_waits);
+  all.expect_peers(kSecond, "a test");
+  CHECK(of(kFirst).time.reuse() == Reuse::kLean);
+  CHECK(of(kSecond).time.reuse() == Reuse::kCompleted);
 }
 
-TEST_CASE_METHOD(Process, "a context that has left is not ordered any more") {
+TEST_CASE_METHOD(Process, "access ends with the context whose memory it is") {
   all.join(kSecond);
-  all.connect("a test");
+  of(kSecond);
+  all.expect_peers(kSecond, "a test");
   all.leave(kSecond);
+  all.join(kSecond);
+  CHECK(of(kSecond).time.reuse() == Reuse::kLean);
+  all.leave(kSecond);
+  const auto third = reinterpret_cast<driver::Context>(0x30);
+  CHECK(of(third).time.reuse() == Reuse::kLean);
+}
+
+// ---- Copies of one context's stream from and to blocks of another.
+
+namespace {
+constexpr driver::Address kBlock = 0x200000, kOther = 0x300000;
+}
+
+TEST_CASE_METHOD(Process, "a copy from another context waits for the old work of the block it names alone") {
+  const bool fences = GENERATE(false, true);
+  all.join(kSecond);
+  if (fences) all.distrust("a test");
   const OrderSteps app = of(kFirst);
-  app.use_and_free(kS);
-  REQUIRE(app.time.reach());
-  REQUIRE(driver.context_waits.size() == 1);
-  CHECK(driver.context_waits[0].context == kFirst);
+  const Epoch first = app.use_and_free(kS);
+  app.time.reach();
+  REQUIRE(app.hand_out(first, kBlock));
+  const Epoch second = app.use_and_free(kS);
+  app.time.reach();
+  REQUIRE(app.hand_out(second, kOther));
+  CHECK(app.time.leant_on_by(kBlock) == first);
+  CHECK(app.time.leant_on_by(kOther) == second);
+  REQUIRE(app.time.before_visit(kT, stream_of(kT), kSecond, first));
+  REQUIRE(driver.stream_waits.size() == 1);
+  CHECK(driver.stream_waits[0].record == 0);
+}
+
+TEST_CASE_METHOD(Process, "a copy from another context of a block that leans on nothing does not wait") {
+  all.join(kSecond);
+  const OrderSteps app = of(kFirst);
+  REQUIRE(app.hand_out(app.use_and_free(kS), kOther));
+  REQUIRE(app.time.before_visit(kT, stream_of(kT), kSecond, app.time.leant_on_by(kBlock)));
+  CHECK(driver.stream_waits.empty());
+}
+
+TEST_CASE_METHOD(Process,
+                 "blocks handed out before there was a second context count as leaning on all of it") {
+  const OrderSteps app = of(kFirst);
+  const Epoch stamp = app.use_and_free(kS);
+  REQUIRE(app.hand_out(stamp, kBlock));
+  CHECK(app.time.leant_on_by(kBlock) == 0);
+  all.join(kSecond);
+  CHECK(app.time.leant_on_by(kBlock) == stamp);
+  CHECK(app.time.leant_on_by(kOther) == stamp);
+}
+
+TEST_CASE_METHOD(Process,
+                 "of more blocks than can be remembered none counts as leaning on less than it does") {
+  all.join(kSecond);
+  const OrderSteps app = of(kFirst);
+  std::vector<Epoch> stamps;
+  for (driver::Address i = 0; i < 2000; ++i) {
+    stamps.push_back(app.use_and_free(kS));
+    REQUIRE(app.hand_out(stamps.back(), kBlock + i * 256));
+  }
+  for (driver::Address i = 0; i < 2000; ++i) REQUIRE(app.time.leant_on_by(kBlock + i * 256) >= stamps[i]);
+  app.finish();
+  // What is done gives way without a trace.
+  const Epoch floor = app.time.leant_on_by(kOther + (1 << 30));
+  const Epoch next = app.use_and_free(kS);
+  REQUIRE(app.hand_out(next, kBlock));
+  CHECK(app.time.leant_on_by(kBlock) == next);
+  CHECK(app.time.leant_on_by(kOther + (1 << 30)) == floor);
 }
 
 TEST_CASE_METHOD(Process,

@@ -98,7 +98,7 @@ TEST_CASE_METHOD(OrderWorld, "a lane waits for what others did alone, and not fo
   app.work(kS);
   const LaneName own = time.turns().name();
   const Epoch stamp = app.free_and_seal();
-  time.lean_on(stamp, own);
+  time.lean_on(stamp, kSomeBlock, own);
   CHECK(time.is_leaning());
   app.work(kS);
   CHECK(driver.waits == 0);
@@ -113,10 +113,10 @@ TEST_CASE_METHOD(OrderWorld, "a lane that need not wait for its own waits for an
   app.work(kS);
   const LaneName own = time.turns().name();
   const Epoch newer = app.free_and_seal();
-  time.lean_on(newer, own);
+  time.lean_on(newer, kSomeBlock, own);
   app.work(kS);
   REQUIRE(driver.waits == 0);
-  time.lean_on(older);
+  time.lean_on(older, kSomeBlock);
   app.work(kS);
   CHECK(driver.waits == 1);
 }
@@ -130,7 +130,7 @@ TEST_CASE_METHOD(OrderWorld,
   const Epoch stamp = app.free_and_seal();
   time.destroy_stream(kS);
   CHECK(time.sole_since(taken) == kNobody);
-  time.lean_on(stamp, own);
+  time.lean_on(stamp, kSomeBlock, own);
   app.work(kS);
   CHECK(driver.waits == 1);
   CHECK(time.turns().name() != own);
@@ -143,7 +143,7 @@ TEST_CASE_METHOD(OrderWorld, "what more lanes did alone than can be told apart i
     const LaneName name = time.turns().name();
     blocks.emplace_back(app.free_and_seal(), name);
   }
-  for (const auto& [stamp, name] : blocks) time.lean_on(stamp, name);
+  for (const auto& [stamp, name] : blocks) time.lean_on(stamp, kSomeBlock, name);
   // The last one leant on is the newest, so all others are older and are waited for with it.
   app.work(Lane{0x1000 * 6});
   CHECK(driver.waits == 1);
@@ -154,7 +154,7 @@ TEST_CASE_METHOD(OrderWorld, "what more lanes did alone than can be told apart i
 TEST_CASE_METHOD(OrderWorld, "when all that was asked for is over no lane asks any more") {
   app.work(kT);
   app.work(kS);
-  time.lean_on(app.free_and_seal(), time.turns().name());
+  time.lean_on(app.free_and_seal(), kSomeBlock, time.turns().name());
   app.finish();
   CHECK_FALSE(time.is_leaning());
   app.work(kT);

@@ -327,7 +327,7 @@ TEST_CASE("a capture that begins while a submission waits for the device does no
     for (int i = 0; i < 5000; ++i) {
       if (!time.before_submit(lane, stream_of(lane))) ++refused;
       time.after_submit(lane);
-      if (time.open() <= time.reachable()) time.lean_on(0);
+      if (time.open() <= time.reachable()) time.lean_on(0, kSomeBlock);
       std::this_thread::yield();
       if (i % 4 == 0) time.seal_in_free();
     }
@@ -546,34 +546,6 @@ TEST_CASE_METHOD(DeviceWait, "a context that ends while a stream is made to wait
   const size_t waits = driver.stream_waits.size();
   app.work(kT);
   CHECK(driver.stream_waits.size() == waits + 1);
-}
-
-TEST_CASE_METHOD(DeviceWait, "what was ordered in one context before they were connected is so in all") {
-  contexts.add(kSecond);
-  time.distrust();
-  const Epoch stamp = app.use_and_free(kS);
-  in_next_wait(driver, [&] {
-    contexts.connect();
-    time.order_everywhere();
-  });
-  CHECK(time.reach());
-  CHECK(app.hand_out(stamp));
-  size_t in_second = 0;
-  for (const auto& wait : driver.context_waits) in_second += wait.context == kSecond ? 1 : 0;
-  CHECK(in_second == 1);
-}
-
-TEST_CASE_METHOD(DeviceWait,
-                 "while contexts are connected, what is ordered in one of them counts as leant on") {
-  contexts.add(kSecond);
-  time.distrust();
-  const Epoch stamp = app.use_and_free(kS);
-  REQUIRE(time.reach());
-  REQUIRE(app.hand_out(stamp));
-  contexts.connect();
-  in_next_wait(driver, [&] { CHECK(time.newest_leant_on() >= stamp); });
-  time.order_everywhere();
-  CHECK(driver.context_waits.size() == 3);
 }
 
 TEST_CASE_METHOD(DeviceWait, "what is ordered while exact reuse begins is not handed out before it is done") {
