@@ -42,11 +42,21 @@
 #define ITEMS (AT_START + LAUNCHES)
 #endif
 #ifdef WITH_DESTROY
-#define STREAMS (LANES + 1)
+#define OWN_STREAMS (LANES + 1)
 #define STREAM(h) ((h) == DESTROY_LANE && reborn -> LANES : (h) - 1)
 #else
-#define STREAMS LANES
+#define OWN_STREAMS LANES
 #define STREAM(h) ((h) - 1)
+#endif
+#ifdef WITH_PEERS
+/* The stream of the other context. Events, frees and waits of this context do not cover what is submitted there. */
+#define PEER (OWN_STREAMS + 1)
+#define STREAMS (OWN_STREAMS + 1)
+#define OF_PEER in_stream[PEER - 1]
+#define OWN_WORK (alive & ~OF_PEER)
+#else
+#define STREAMS OWN_STREAMS
+#define OWN_WORK alive
 #endif
 #if defined(FENCES) || defined(WITH_DOUBT)
 #define CAN_DOUBT
@@ -76,6 +86,7 @@ byte pinned[PROGRAMS];   /* what the event covers that a thread is about to make
 #ifdef WITH_FLAG
 byte waiting, releasing; /* work that waits for the flag; work that sets it */
 bool flag_used, flag_set;
+byte debtor;             /* the thread, plus 1, by which the work that sets the flag is still to come */
 #endif
 #if defined(CAN_DOUBT) || defined(OVERLAP_BARRIER)
 #define CONTEXT_WAITS
@@ -104,6 +115,19 @@ bool just_freed[PROGRAMS];
 #define HOST_WAITS
 byte awaited[PROGRAMS];  /* what a thread waits for on the host */
 #endif
+#ifdef WITH_PEERS
+#ifdef CONNECTED
+#define AT_ONCE true
+#else
+#define AT_ONCE false
+#endif
+bool enabling = AT_ONCE; /* the program has asked for the access */
+bool access = AT_ONCE;   /* work of the other context may touch blocks of this one */
+#ifdef WITH_FLAG
+bool peer_waits;         /* the work that waits for the flag is the other context's, and what sets it is this one's */
+bool flag_relied_on;     /* the former is submitted, by any thread; who is to submit the latter knows beforehand */
+#endif
+#endif
 #ifdef WITH_DESTROY
 byte submitting;         /* threads in a call on the lane that is to be destroyed */
 bool dying, reborn, destroy_begun;
@@ -113,7 +137,7 @@ bool dying, reborn, destroy_begun;
 #if P2
 byte freed_any;
 byte freed_by[PROGRAMS], mail_freed;
-#define DRIVER_WAITS freed_any = freed_any | alive; freed_by[ME] = freed_by[ME] | alive
+#define DRIVER_WAITS freed_any = freed_any | OWN_WORK; freed_by[ME] = freed_by[ME] | OWN_WORK
 #else
 #define DRIVER_WAITS skip
 #endif
@@ -127,7 +151,7 @@ byte freed_by[PROGRAMS], mail_freed;
 
 /* Without the pin, an event that is done may have been recorded again, here. */
 #ifdef WITHOUT_PIN
-#define RECORDED_ANEW if :: pinned[ME] == 0 -> pinned[ME] = alive :: else fi
+#define RECORDED_ANEW if :: pinned[ME] == 0 -> pinned[ME] = OWN_WORK :: else fi
 #else
 #define RECORDED_ANEW skip
 #endif
@@ -155,7 +179,10 @@ inline stream_wait(handle) {
 inline context_wait() {
   d_step {
     RECORDED_ANEW;
-    for (k : 0 .. STREAMS - 1) {
+#ifdef WAIT_EVERYWHERE
+    if :: access -> holds[PEER - 1] = holds[PEER - 1] | pinned[ME] :: else fi;
+#endif
+    for (k : 0 .. OWN_STREAMS - 1) {
 #if P2
       assert((pinned[ME] & ~in_stream[k] & ~holds[k] & ~MAY_WAIT_FOR) == 0);
 #endif
@@ -185,6 +212,10 @@ inline submit(handle, overlapping, block, what) {
     front[k] = deps[i];
 #else
     deps[i] = in_stream[k] | holds[k];
+#endif
+#if defined(WITH_PEERS) && P2
+    /* Under the driver nothing of the other context waits for this one, whatever was freed here. */
+    assert(k != PEER - 1 || (deps[i] & ~OF_PEER) == 0);
 #endif
     in_stream[k] = in_stream[k] | BIT(i);
     alive = alive | BIT(i);

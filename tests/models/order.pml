@@ -27,10 +27,22 @@
  *   WITH_PASS          a thread may hand its block to the other one
  *   WITH_OLD_DRIVER    no events of contexts: a free that would seal waits on the host
  *   WITH_SOLE          a block that was taken and freed within one lane's turn asks nothing of that lane
- * WITHOUT_x takes one rule out, and the search must then find a violation. Four variants say why the rules are no
+ *   WITH_PEERS         a second context with one stream, and a call that lets its work touch this one's blocks (CONNECTED: made
+ *                      before the beginning). With the flag, one context has the work that waits and the other what sets it,
+ *                      from one thread or two (PEER_WAITS: it is the other context's that waits)
+ * WITHOUT_x takes one rule out, and the search must then find a violation. Six variants say why the rules are no
  * simpler: LEAN_OF_THREAD (a word for each thread: breaks blocks that are passed on), OVERLAP_BARRIER (a programmatic launch
  * makes the context wait for an event recorded there: waits for new work), SEAL_LATE (an allocation seals), WAIT_LATE (EXACT:
- * the host waits in an allocation, not in a free). */
+ * the host waits in an allocation, not in a free), WAIT_EVERYWHERE (a hand-out makes the other context wait for the seal, too),
+ * DONE_LATE (a block that another context may touch is handed out sealed, and the host waits for it).
+ *
+ * Two contexts. The timeline is that of the context which owns the blocks. Work of the other one on them is not noted here, and
+ * no event, wait or free of the owner covers it: the program frees a block when that work is done, as it must under the driver.
+ * P1 is for work of both. P2 allows no wait of the other context for the owner's work, whatever was freed, since its threads may
+ * never have met the one that frees. The other context's own blocks have their own timeline, another instance of these rules.
+ * One is enough here: neither reads or writes a word of the other's, and by P2 each makes only its own context wait, only for
+ * what a free there would have waited for. Not here: a copy without the access, whose stream waits for the owner's seal
+ * (before_visit). Green contexts need no model: to frees, events and waits their streams are the primary context's (measured). */
 
 #include "gpu.pml"
 
@@ -83,6 +95,15 @@ bool doubt_begun, doubted;
 #define ORDERED completed
 #define BLIND false
 #endif
+#ifdef WITH_PEERS
+bool direct = AT_ONCE;    /* another context may touch the memory */
+bool done_only = AT_ONCE; /* reuse is kCompleted by now */
+#endif
+#if !defined(WITH_PEERS) || defined(WITHOUT_ORDERED_LOWERED) || defined(WAIT_EVERYWHERE)
+#define KEEPS_ORDERED true
+#else
+#define KEEPS_ORDERED (!done_only) /* else what waits is ordered, but not to be had */
+#endif
 
 #include "seals.pml"
 
@@ -128,7 +149,7 @@ inline seal(epoch, how, is_free) {
   open_next(epoch);
   if
   :: d_step {
-      event[epoch] = alive;
+      event[epoch] = OWN_WORK;
       kind[epoch] = how;
       if :: is_free -> DRIVER_WAITS :: else fi
     }
@@ -229,7 +250,7 @@ inline order(epoch) {
     context_wait();
 #endif
     lock();
-    d_step { ordered = LARGER(ordered, s); s = 0 }
+    d_step { if :: KEEPS_ORDERED -> ordered = LARGER(ordered, s) :: else fi; s = 0 }
     unlock()
   :: else
   fi
@@ -431,11 +452,36 @@ inline demand_of_others(to, lane) {
 }
 #endif
 
-/* Before a sealed block is handed out. What is asked is published first and the mode read then; distrust() does it the other
- * way round. */
+/* P2, for a wait on the host until an epoch is over. pre: inside a d_step. */
+inline check_wait(epoch) {
+#if P2
+  if
+  :: epoch > completed ->
+    covering(epoch, s);
+    assert((event[s] & ~MAY_WAIT_FOR) == 0);
+    s = 0
+  :: else
+  fi
+#else
+  skip
+#endif
+}
+
+#ifdef WITH_PEERS
+inline wait_for(epoch) {
+  d_step { check_wait(epoch) }
+  epoch <= completed
+}
+#endif
+
+/* Before a sealed block is handed out. What is asked is published first and the mode read then; distrust() and
+ * enable_peer_access() do it the other way round. */
 inline lean_on(to, lane) {
 #if defined(WITH_DOUBT) && defined(WITHOUT_LEAN_BEFORE_MODE)
   ok = fences;
+#endif
+#if defined(WITH_PEERS) && defined(WITHOUT_LEAN_BEFORE_DIRECT)
+  ok = direct;
 #endif
   if
   :: to <= LEAN
@@ -452,23 +498,29 @@ inline lean_on(to, lane) {
   if :: ok -> order(to) :: else fi;
   ok = true
 #endif
+#ifdef WITH_PEERS
+  ;
+#ifdef FENCES
+  ok = !done_only;
+  if :: ok -> order(to) :: else fi;
+#endif
+#ifndef WITHOUT_LEAN_BEFORE_DIRECT
+  ok = direct;
+#endif
+#ifndef WITHOUT_PEERS_DONE
+  if :: ok -> wait_for(to) :: else fi;
+#endif
+  ok = true
+#endif
 }
 
-#ifdef EXACT
+#if defined(EXACT) || defined(WITH_PEERS)
 /* Waits on the host until what is sealed is over. In a free that is what the driver waits for: all work before it. */
 inline wait_on_host(is_free) {
   d_step {
     l = sealed;
     if :: is_free -> DRIVER_WAITS :: else fi;
-#if P2
-    if
-    :: l > completed ->
-      covering(l, s);
-      assert((event[s] & ~MAY_WAIT_FOR) == 0);
-      s = 0
-    :: else
-    fi
-#endif
+    check_wait(l)
   }
   l <= completed;
   l = 0
@@ -481,7 +533,7 @@ inline reach() {
 #ifdef WITH_DOUBT
   if :: fences -> l = sealed; order(l); l = 0 :: else fi
 #else
-  l = sealed; order(l); l = 0
+  if :: KEEPS_ORDERED -> l = sealed; order(l); l = 0 :: else fi
 #endif
 #elif defined(WAIT_LATE)
   wait_on_host(false)
@@ -498,6 +550,8 @@ inline reach() {
 #define LIMIT completed
 #elif defined(WITH_DOUBT)
 #define LIMIT (fences -> ordered : sealed)
+#elif defined(WITH_PEERS) && !defined(WITHOUT_PEERS_DONE) && !defined(DONE_LATE)
+#define LIMIT (done_only -> completed : sealed)
 #else
 #define LIMIT sealed
 #endif
@@ -588,7 +642,7 @@ inline release_for_growth() {
 #endif
   ok = idle;
   if
-  :: ok -> await_before_release(alive); awaited[ME] == 0
+  :: ok -> await_before_release(OWN_WORK); awaited[ME] == 0
   :: else
   fi;
   ok = false
@@ -634,6 +688,8 @@ inline free_block() {
 #endif
 #ifdef EXACT
     if :: true :: wait_on_host(true) fi
+#elif defined(WITH_PEERS)
+    if :: true :: done_only -> wait_on_host(true) fi
 #endif
   fi;
   d_step { DRIVER_WAITS }
@@ -674,7 +730,7 @@ inline wait(handle) {
     open_next(e);
     refresh();
     unlock();
-    d_step { if :: handle == 0 -> awaited[ME] = alive :: else -> awaited[ME] = in_stream[STREAM(handle)] fi }
+    d_step { if :: handle == 0 -> awaited[ME] = OWN_WORK :: else -> awaited[ME] = in_stream[STREAM(handle)] fi }
     if
     :: awaited[ME] == 0 ->
       lock();
@@ -769,6 +825,29 @@ inline distrust() {
 #endif
   l = 0;
   doubted = true
+}
+#endif
+
+#ifdef WITH_PEERS
+/* After the driver's call. The program may use the access once this has returned. */
+inline enable_peer_access() {
+  direct = true;
+  lock();
+  done_only = true;
+#if defined(CAN_DOUBT) && !defined(WITHOUT_ORDERED_LOWERED)
+  /* What is ordered but not done is no longer handed out, and counts as leant on. */
+  LEAN = LARGER(LEAN, ordered);
+  ordered = completed;
+#endif
+  unlock();
+#ifndef WITHOUT_PEERS_SETTLE
+  lock();
+  l = HIGHEST;
+  unlock();
+  wait_for(l);
+  l = 0;
+#endif
+  access = true
 }
 #endif
 

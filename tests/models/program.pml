@@ -4,10 +4,20 @@ active [PROGRAMS] proctype Program() {
   byte e, k, l, n, s, b, h, i, held;
   bool p, ok;
 #ifdef WITH_FLAG
-  bool owing; /* the work that sets the flag is still to come */
-#define OWES owing
+#define OWES (debtor == ME + 1)
 #else
 #define OWES false
+#endif
+#ifdef WITH_PEERS
+/* The driver's free waits for its own context only: the program sees to it that work of the other one on the block is done. */
+#define IS_LEFT ((work[held] & OF_PEER) == 0)
+#else
+#define IS_LEFT true
+#endif
+#if defined(WITH_PEERS) && defined(WITH_FLAG)
+#define FREE_WOULD_HANG (OWES && !peer_waits)
+#else
+#define FREE_WOULD_HANG OWES
 #endif
 #ifdef WITH_PAST
   begun;
@@ -33,9 +43,9 @@ active [PROGRAMS] proctype Program() {
     }
     launch(h, p, held, 0);
     d_step { h = 0; p = false }
-  :: held != 0 && !OWES -> free_block()
+  :: held != 0 && !FREE_WOULD_HANG && IS_LEFT -> free_block()
 #ifdef WITH_ORDERED_FREE
-  :: held != 0 -> free_ordered()
+  :: held != 0 && IS_LEFT -> free_ordered()
 #endif
 #ifdef WITH_RELEASE
   :: atomic { !released && held == 0 -> released = true }
@@ -68,12 +78,35 @@ active [PROGRAMS] proctype Program() {
   :: atomic { !doubt_begun -> doubt_begun = true }
     distrust()
 #endif
+#ifdef WITH_PEERS
+  :: atomic { access && held != 0 && launches < LAUNCHES -> launches++ }
+    submit(PEER, false, held, 0)
+  :: atomic { !enabling -> enabling = true }
+    enable_peer_access()
+#endif
 #ifdef WITH_FLAG
-  :: atomic { !flag_used && !OWES -> flag_used = true; owing = true }
+#ifdef WITH_PEERS
+  :: atomic {
+      !flag_used -> flag_used = true; debtor = ME + 1;
+      if
+#ifndef PEER_WAITS
+      :: skip
+#endif
+      :: peer_waits = true
+      fi
+    }
+  :: atomic { debtor != 0 && !flag_relied_on -> flag_relied_on = true }
+    if :: peer_waits -> submit(PEER, false, 0, 1) :: else -> launch(1, p, 0, 1) fi
+  :: OWES ->
+    if :: peer_waits -> launch(2, p, held, 2) :: else -> submit(PEER, false, 0, 2) fi;
+    debtor = 0
+#else
+  :: atomic { !flag_used && !OWES -> flag_used = true; debtor = ME + 1 }
     launch(1, p, 0, 1)
   :: OWES ->
     launch(2, p, held, 2);
-    owing = false
+    debtor = 0
+#endif
 #endif
   :: !OWES -> break
   od;
