@@ -5,6 +5,7 @@
 #include "cuda/live.hpp"
 #include "cuda/mapping.hpp"
 #include "cuda/real.hpp"
+#include "cuda/relaxed_capture.hpp"
 
 namespace cupool::cuda {
 
@@ -50,11 +51,15 @@ Status ManagedDriver::allocate(size_t bytes, driver::Address* out) {
 
 Status CudaDriver::release(driver::Address start) {
   const OwnCall guard;
+  const RelaxedCapture relaxed;
   return real.cuMemFree_v2(start);
 }
 
 Status CudaDriver::release_in(driver::Context context, driver::Address start) {
-  return within(context, [&] { return real.cuMemFree_v2(start); });
+  return within(context, [&] {
+    const RelaxedCapture relaxed;
+    return real.cuMemFree_v2(start);
+  });
 }
 
 Status CudaDriver::create_stream(driver::Context context, driver::Stream* out) {
@@ -67,6 +72,7 @@ Status CudaDriver::create_stream(driver::Context context, driver::Stream* out) {
 // after a wait for the stream.
 Status CudaDriver::release_on(driver::Context context, driver::Stream stream, driver::Address start) {
   return within(context, [&] {
+    const RelaxedCapture relaxed;
     const CUresult result = real.cuMemFreeAsync(start, native(stream));
     if (result == CUDA_SUCCESS) real.cuStreamSynchronize(native(stream));
     return result;
@@ -123,6 +129,7 @@ Status CudaDriver::record_on(driver::Stream stream, driver::Event event) {
 
 Status CudaDriver::query(driver::Event event) {
   const OwnCall guard;
+  const RelaxedCapture relaxed;
   return real.cuEventQuery(native(event));
 }
 

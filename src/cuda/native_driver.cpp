@@ -6,6 +6,7 @@
 
 #include "base/own_call.hpp"
 #include "cuda/real.hpp"
+#include "cuda/relaxed_capture.hpp"
 
 namespace cupool::cuda {
 
@@ -97,12 +98,14 @@ Status CudaNativeDriver::create_stream(driver::Stream* out) {
 
 Status CudaNativeDriver::synchronize_stream(driver::Stream stream) {
   const OwnCall guard;
+  const RelaxedCapture relaxed;
   return real.cuStreamSynchronize(native(stream));
 }
 
 Status CudaNativeDriver::allocate_on(driver::MemoryPool pool, driver::Stream stream, size_t bytes,
                                      driver::Address* out) {
   const OwnCall guard;
+  const RelaxedCapture relaxed;
   CUdeviceptr start = 0;
   const Status status = real.cuMemAllocFromPoolAsync(&start, bytes, native(pool), native(stream));
   *out = start;
@@ -128,6 +131,7 @@ driver::MemoryPool CudaNativeDriver::pool_of(driver::Address address) {
 
 Status CudaNativeDriver::trim(driver::MemoryPool pool, uint64_t keep) {
   const OwnCall guard;
+  const RelaxedCapture relaxed;
   return real.cuMemPoolTrimTo(native(pool), keep);
 }
 

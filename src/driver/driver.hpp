@@ -2,7 +2,9 @@
 // Three implementations: cuda/ (the real one), the simulated libcuda under it, and scripted ones in unit
 // tests. Contract: 0 is success, any other number is the driver's own error and means that nothing happened,
 // unless said otherwise below. No function throws. Every call may block or call back into the process: hold
-// no pool lock.
+// no pool lock. Calls about a whole context (record, order_after, synchronize) break the captures of its
+// streams and go through order/capture_gate.hpp; no other call breaks a capture, but for allocate(), which is
+// made for the program.
 #pragma once
 
 #include <cstddef>

@@ -22,18 +22,25 @@ constinit NoDestroy<std::vector<Capture>> list CUPOOL_GUARDED_BY(lock);
 
 template <typename Ended>
 void remove(Ended&& ended) {
-  Guard hold(lock);
-  const size_t gone = std::erase_if(list.value, ended);
-  for (size_t i = 0; i < gone; ++i) memory.order().gate().end_capture();
+  {
+    Guard hold(lock);
+    const size_t gone = std::erase_if(list.value, ended);
+    for (size_t i = 0; i < gone; ++i) memory.order().gate().end_capture();
+  }
+  memory.order().for_each([](order::Timeline& timeline) { timeline.order_owed(); });
 }
 
 }  // namespace
 
+// The gate may let this thread wait for a call of ours, so not under the lock.
 void capture_begins(CUstream stream) {
-  const driver::Context context = current_context();
-  Guard hold(lock);
-  list.value.push_back({lane_of(stream), context});
-  memory.order().gate().begin_capture();
+  const order::Timeline* const order = timeline_of(stream);
+  const driver::Context context = order != nullptr ? order->context() : current_context();
+  {
+    Guard hold(lock);
+    list.value.push_back({lane_of(stream), context});
+  }
+  memory.order().gate().begin_capture(context);
 }
 
 void capture_was_refused(CUstream stream) {

@@ -67,17 +67,14 @@ void take_fills(const char* option) {
 // waiting for it waits for the fill alone. Streams of contexts that have ended are never used again.
 class FillStreams {
  public:
-  // pre: `context` is current.
+  // pre: `context` is current. Made without the lock: the driver makes no stream while a launch stands in a
+  // full queue. Of two streams made at once one stays unused.
   CUstream get(driver::Context context) {
-    Guard hold(lock_);
-    for (const Known& known : all_.value) {
-      if (known.context == context) return known.stream;
-    }
+    if (CUstream known = find(context, nullptr)) return known;
     const OwnCall guard;
     CUstream stream = nullptr;
     if (cuda::real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return nullptr;
-    all_.value.push_back({context, stream});
-    return stream;
+    return find(context, stream);
   }
   void forget(driver::Context context) {
     Guard hold(lock_);
@@ -93,6 +90,16 @@ class FillStreams {
     driver::Context context;
     CUstream stream;
   };
+  // The known stream, or `made` if there is none.
+  CUstream find(driver::Context context, CUstream made) {
+    Guard hold(lock_);
+    for (const Known& known : all_.value) {
+      if (known.context == context) return known.stream;
+    }
+    if (made != nullptr) all_.value.push_back({context, made});
+    return made;
+  }
+
   Lock lock_;
   NoDestroy<std::vector<Known>> all_ CUPOOL_GUARDED_BY(lock_);
 };
@@ -139,8 +146,8 @@ void block_given(CUdeviceptr block, size_t bytes, First first) {
   const int value = new_value.load(std::memory_order_relaxed);
   // The gate keeps captures from beginning between the fill and the wait that orders it: a capture would
   // forbid the wait.
-  if (value == kNone || !memory.order().gate().enter()) return;
   const driver::Context owner = current_context();
+  if (value == kNone || !memory.order().gate().enter(owner)) return;
   write_over(owner, block, bytes, value, [&](CUstream stream) {
     if (first == First::kHost) {
       cuda::real.cuStreamSynchronize(stream);
@@ -148,7 +155,7 @@ void block_given(CUdeviceptr block, size_t bytes, First first) {
       order_context_after(owner, stream);
     }
   });
-  memory.order().gate().leave();
+  memory.order().gate().leave(owner);
 }
 
 // The free waits for all work, as the driver's does, so the fill cannot come too early. The block's next life

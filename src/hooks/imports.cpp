@@ -7,7 +7,7 @@
 #include "base/after_fork.hpp"
 #include "base/host_memory.hpp"
 #include "base/own_call.hpp"
-#include "hooks/relaxed_capture.hpp"
+#include "cuda/relaxed_capture.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/within.hpp"
 
@@ -30,7 +30,7 @@ CUcontext current() {
 // which takes longer but waits alike. (A synchronisation would end a capture in any mode.)
 CUresult wait_as_a_close_does(CUcontext context) {
   const Within within(context);
-  const RelaxedCapture relaxed;
+  const cuda::RelaxedCapture relaxed;
   CUdeviceptr waited = 0;
   CUresult result = real.cuMemAlloc_v2(&waited, 1);
   if (result == CUDA_SUCCESS) return real.cuMemFree_v2(waited);

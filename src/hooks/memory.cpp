@@ -3,13 +3,13 @@
 // which gives its own answer: bad arguments, no context, a capture that forbids allocation.
 #include <optional>
 
+#include "cuda/relaxed_capture.hpp"
 #include "hooks/debug_fill.hpp"
 #include "hooks/forward.hpp"
 #include "hooks/greens.hpp"
 #include "hooks/keeper.hpp"
 #include "hooks/loads.hpp"
 #include "hooks/permission.hpp"
-#include "hooks/relaxed_capture.hpp"
 #include "hooks/room.hpp"
 #include "hooks/serving.hpp"
 #include "hooks/submit.hpp"
@@ -168,7 +168,7 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   // itself with all others.
   Freed freed = Freed::kNotOurs;
   if (memory.order().is_capturing() && stream != CU_STREAM_LEGACY) {
-    const cupool::hooks::RelaxedCapture allowed;
+    const cupool::cuda::RelaxedCapture allowed;
     const cupool::order::CaptureGate::Relaxed relaxed;
     freed = free();
   } else {

@@ -4,7 +4,7 @@
 #include <climits>
 
 #include "base/own_call.hpp"
-#include "hooks/relaxed_capture.hpp"
+#include "cuda/relaxed_capture.hpp"
 #include "hooks/serving.hpp"
 
 namespace cupool::hooks {
@@ -21,7 +21,7 @@ bool make_room(allocator::Effort effort, int where, driver::Context context, uin
   if (memory.order().is_capturing()) {
     // To wait for all work would end the capture.
     if (effort == allocator::Effort::kAll) return false;
-    const RelaxedCapture allowed;
+    const cuda::RelaxedCapture allowed;
     const order::CaptureGate::Relaxed relaxed;
     return make_room(effort, where, context, bytes);
   }

@@ -127,7 +127,12 @@ Status NativePool::allocate_visible(Source& source, uint64_t bytes, Address* out
   Status status = native_.allocate_on(source.pool, source.allocates, bytes, out);
   if (status != kSuccess) return status;
   status = native_.record_on(source.allocates, source.allocated);
-  if (status == kSuccess) status = driver_.order_after(source.context, source.allocated);
+  if (status == kSuccess && order_.gate().enter(source.context)) {
+    status = driver_.order_after(source.context, source.allocated);
+    order_.gate().leave(source.context);
+  } else {
+    status = driver::kUnknown;
+  }
   // Without the event the host waits instead.
   return status == kSuccess ? kSuccess : native_.synchronize_stream(source.allocates);
 }
@@ -157,17 +162,19 @@ Status NativePool::allocate(driver::Context context, uint64_t bytes, Address* ou
   Source* const source = open(context);
   if (source == nullptr) return kNotSupported;
   // During a capture the plain driver call answers.
-  if (!order_.gate().enter()) return driver_.allocate(bytes, out);
+  if (order_.is_capturing()) return driver_.allocate(bytes, out);
   Status status = kOutOfMemory;
-  const uint64_t live = source->live.load(std::memory_order_relaxed);
-  if ((source->max_bytes == 0 || live + bytes <= source->max_bytes) &&
+  // Booked first, as for the limit: two threads together must not pass the maximum.
+  const uint64_t live = source->live.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  if ((source->max_bytes == 0 || live <= source->max_bytes) &&
       Limit::book(source->device, bytes, source->limit)) {
     status = allocate_from_driver(*source, bytes, out);
     status == kSuccess ? Limit::asked(source->device) : Limit::refused(source->device, bytes);
   }
-  order_.gate().leave();
-  if (status != kSuccess) return status;
-  source->live.fetch_add(bytes, std::memory_order_relaxed);
+  if (status != kSuccess) {
+    source->live.fetch_sub(bytes, std::memory_order_relaxed);
+    return status;
+  }
   stats::device(source->device).count(DeviceCounter::native_allocations);
   Guard hold(lock_);
   blocks_[*out] = {source, bytes};
@@ -214,10 +221,23 @@ void NativePool::free_ordered(Source& source, Address address) {
   source.frees_made.fetch_add(1, std::memory_order_release);
 }
 
+// A context event would break a capture: none may begin in the context meanwhile, and during one the free is
+// deferred. So it is in a context that ends, which sets its blocks aside, or has failed.
+void NativePool::free_or_defer(Source& source, Address address, bool is_open) {
+  if (is_open && order_.gate().enter(source.context)) {
+    free_ordered(source, address);
+    order_.gate().leave(source.context);
+    return;
+  }
+  Guard hold(lock_);
+  deferred_.emplace_back(address, &source);
+  has_deferred_.store(true, std::memory_order_relaxed);
+}
+
 void NativePool::free_deferred() {
-  if (!has_deferred_.load(std::memory_order_relaxed) || !order_.gate().enter()) return;
+  if (!has_deferred_.load(std::memory_order_relaxed)) return;
   for_each_source([&](Source& source, bool is_open) {
-    if (!is_open) return;
+    if (!is_open || !order_.gate().enter(source.context)) return;
     std::vector<Address> now;
     {
       Guard hold(lock_);
@@ -228,8 +248,8 @@ void NativePool::free_deferred() {
       if (deferred_.empty()) has_deferred_.store(false, std::memory_order_relaxed);
     }
     for (const Address address : now) free_ordered(source, address);
+    order_.gate().leave(source.context);
   });
-  order_.gate().leave();
 }
 
 // Takes a block out of the list; null: not ours.
@@ -256,21 +276,13 @@ Freed NativePool::free(Address address, Waits waits) {
     context = found->second.source->context;
   }
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
-  // A context event would break a capture: none may begin meanwhile, and during one the free is deferred. So
-  // it is in a context that ends, which sets its blocks aside, or has failed.
-  const bool may_call = call.is_open() && order_.gate().enter();
   Source* source = nullptr;
   {
     Guard hold(lock_);
     source = take_out_locked(address);
-    if (source != nullptr && !may_call) {
-      deferred_.emplace_back(address, source);
-      has_deferred_.store(true, std::memory_order_relaxed);
-    }
   }
-  if (source != nullptr && may_call) free_ordered(*source, address);
-  if (may_call) order_.gate().leave();
   if (source == nullptr) return Freed::kNotOurs;
+  free_or_defer(*source, address, call.is_open());
   order::Timeline* const order = source->free_waits && call.is_open() ? order_.of(context) : nullptr;
   if (order != nullptr && waits == Waits::kIfAsked) order->wait_for_all();
   return Freed::kDone;
@@ -278,12 +290,16 @@ Freed NativePool::free(Address address, Waits waits) {
 
 bool NativePool::free_on(Address address, driver::Stream stream) {
   Source* source = nullptr;
+  driver::Context context = nullptr;
   {
     Guard hold(lock_);
     source = take_out_locked(address);
+    if (source != nullptr) context = source->context;
   }
   if (source == nullptr) return false;
-  if (native_.free_on(stream, address) != kSuccess) free_ordered(*source, address);
+  if (native_.free_on(stream, address) == kSuccess) return true;
+  const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
+  free_or_defer(*source, address, call.is_open());
   return true;
 }
 
@@ -345,14 +361,12 @@ uint64_t NativePool::release_idle(const allocator::Idle& which) {
     const uint64_t frees = source.frees_made.load(std::memory_order_relaxed);
     if (source.frees_seen.exchange(frees, std::memory_order_relaxed) != frees)
       source.same_since_ms.store(now, std::memory_order_relaxed);
-    if (now - source.same_since_ms.load(std::memory_order_relaxed) < which.for_ms || !order_.gate().enter())
-      return;
+    if (now - source.same_since_ms.load(std::memory_order_relaxed) < which.for_ms) return;
     driver::NativeUsage before;
     driver::NativeUsage after;
     native_.usage(source.pool, &before);
     if (before.reserved > before.used) native_.trim(source.pool, 0);
     native_.usage(source.pool, &after);
-    order_.gate().leave();
     released += before.reserved - std::min(before.reserved, after.reserved);
   });
   return released;

@@ -135,6 +135,7 @@ class NativePool final : public allocator::Allocator {
   Status allocate_visible(Source& source, uint64_t bytes, Address* out);
   Source* take_out_locked(Address address) CUPOOL_REQUIRES(lock_);
   void free_ordered(Source& source, Address address);
+  void free_or_defer(Source& source, Address address, bool is_open) CUPOOL_EXCLUDES(lock_);
   void free_deferred();
   void restore(const Orphans& orphans) CUPOOL_REQUIRES(lock_);
   void remember(const Source& source);

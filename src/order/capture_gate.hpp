@@ -1,20 +1,26 @@
-// Keeps our own driver calls and the program's stream captures apart: a record, query or free of ours would
-// break a capture, so none begins while a stream captures, and a capture begins only when none is in flight.
-// One per process, because a capture in global mode forbids such calls in every context. Two counters, no
-// lock.
+// Keeps driver calls of ours that concern a whole context (a record, a wait, a synchronisation of it) and the
+// program's stream captures apart: such a call takes the context's capturing streams along, and ends their
+// captures. So none begins while a stream captures, and a capture begins only when none is in flight in its
+// context. Captures of other contexts are not broken, and not held up: a call may stand for as long as a
+// launch in its context stands. All other calls of ours break no capture while the thread's own mode is
+// relaxed (cuda/relaxed_capture.hpp). Counters, no lock.
 #pragma once
 
 #include <sched.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+
+#include "driver/driver.hpp"
 
 namespace cupool::order {
 
 class CaptureGate {
  public:
-  // While one exists, no call of this thread's breaks a capture: for it, nothing captures. (But for records
-  // and waits of a whole context, which take the capturing streams along.)
+  // While one exists, no call of this thread's breaks a capture, but for those of a whole context: for it,
+  // nothing captures.
   class Relaxed {
    public:
     Relaxed() { is_relaxed_ = true; }
@@ -26,33 +32,52 @@ class CaptureGate {
   static bool is_relaxed() { return is_relaxed_; }
   bool is_capturing() const { return captures_.load(std::memory_order_acquire) != 0 && !is_relaxed_; }
 
-  // Around a call of ours that would break a capture. False: a capture runs, the call must not be made.
-  bool enter() {
+  // Around a call of ours that concerns the whole context. False: a capture runs, the call must not be made.
+  bool enter(driver::Context context) {
     // begin_capture() mirrors this store and load: at least one side sees the other.
-    calls_.fetch_add(1, std::memory_order_seq_cst);
-    if (captures_.load(std::memory_order_seq_cst) == 0 || is_relaxed_) return true;
-    leave();
+    calls_of(context).fetch_add(1, std::memory_order_seq_cst);
+    if (captures_.load(std::memory_order_seq_cst) == 0) return true;
+    leave(context);
     return false;
   }
-  void leave() { calls_.fetch_sub(1, std::memory_order_release); }
+  void leave(driver::Context context) { calls_of(context).fetch_sub(1, std::memory_order_release); }
 
-  // Before the driver begins a capture.
-  void begin_capture() {
+  // Before the driver begins a capture of a stream of `context`; null: of one that has no memory of ours.
+  // (The driver lets a capture wait as long as a call that stands there, too: both wait for the same launch.)
+  void begin_capture(driver::Context context = nullptr) {
     captures_.fetch_add(1, std::memory_order_seq_cst);
-    while (calls_.load(std::memory_order_seq_cst) != 0) sched_yield();
+    if (context == nullptr) return;
+    while (calls_of(context).load(std::memory_order_seq_cst) != 0) sched_yield();
   }
   void end_capture() {
-    if (is_capturing()) captures_.fetch_sub(1, std::memory_order_release);
+    if (captures_.load(std::memory_order_acquire) != 0) captures_.fetch_sub(1, std::memory_order_release);
   }
 
   void forget_after_fork() {
     captures_.store(0, std::memory_order_relaxed);
-    calls_.store(0, std::memory_order_relaxed);
+    for (Calls& one : calls_) one.count.store(0, std::memory_order_relaxed);
+    other_calls_.store(0, std::memory_order_relaxed);
   }
 
  private:
+  // Kept when a context ends: its handle may come back. Contexts that find no place share one count.
+  struct Calls {
+    std::atomic<driver::Context> context{nullptr};
+    std::atomic<uint32_t> count{0};
+  };
+
+  std::atomic<uint32_t>& calls_of(driver::Context context) {
+    for (Calls& one : calls_) {
+      driver::Context known = one.context.load(std::memory_order_acquire);
+      if (known == nullptr && one.context.compare_exchange_strong(known, context)) return one.count;
+      if (known == context) return one.count;
+    }
+    return other_calls_;
+  }
+
   std::atomic<uint32_t> captures_{0};
-  std::atomic<uint32_t> calls_{0};
+  std::array<Calls, 64> calls_{};
+  std::atomic<uint32_t> other_calls_{0};
   static inline constinit thread_local bool is_relaxed_ = false;
 };
 

@@ -110,12 +110,12 @@ Epoch Timeline::open_next_locked() {
 // (Where the thread may make calls during a capture, this one would still take the capturing streams along.)
 bool Timeline::seal_locked(Kind kind) {
   if (CaptureGate::is_relaxed() || !seals_.has_event()) return false;
-  if (failed_ || !driver_.has_context_events() || !gate_.enter()) return false;
+  if (failed_ || !driver_.has_context_events() || !gate_.enter(context())) return false;
   const Epoch epoch = open_next_locked();
   const driver::Event event = seals_.take_event();
   const bool recorded = driver_.record(context(), event) == kSuccess;
   if (!kNumberFirst) open_.store(epoch + 1, std::memory_order_release);
-  gate_.leave();
+  gate_.leave(context());
   if (!recorded) {
     seals_.give_event(event);
     add_noted_locked(seals_.abandon(epoch));
@@ -136,6 +136,7 @@ void Timeline::seal_in_free(bool matters) {
     wait_for_all();
     return;
   }
+  order_owed();
   if (driver_.may_be_capturing() || seal_if_event(matters)) return;
   keep_events();
   seal_if_event(matters);
@@ -235,14 +236,14 @@ void Timeline::complete_locked(Epoch epoch) {
 }
 
 void Timeline::poll_locked() {
-  if (seals_.empty() || failed_ || !gate_.enter()) return;
+  if (seals_.empty() || failed_ || gate_.is_capturing()) return;
   const Epoch done = seals_.newest_done(driver_, &failed_);
-  gate_.leave();
   complete_locked(done);
   polls_in_ = std::clamp(seals_.size(), kFewestBetweenPolls, kMostBetweenPolls);
 }
 
 void Timeline::advance() {
+  order_owed();
   if (driver_.may_be_capturing() || !lock_.try_lock()) return;
   poll_locked();
   lock_.unlock();
@@ -362,9 +363,9 @@ Timeline::Made Timeline::make_wait(Lane lane, driver::Stream stream, driver::Con
     if (is_made || status != kSuccess) break;
     if (beside == Beside::kNothing && !driver_.may_be_capturing() && !gate_.is_capturing())
       return Made::kLost;
-    if (beside == Beside::kContextWaits && !driver_.may_be_capturing() && gate_.enter()) {
+    if (beside == Beside::kContextWaits && !driver_.may_be_capturing() && gate_.enter(context)) {
       status = driver_.order_after(context, event);
-      gate_.leave();
+      gate_.leave(context);
       is_made = true;
       if (status == kSuccess) stats::count(stats::Event::context_waits);
     } else {
@@ -459,15 +460,21 @@ bool Timeline::before_visit(Lane lane, driver::Stream stream, driver::Context co
 // driver's free would have waited for all that work. Without the lock, for the reason above.
 bool Timeline::order(Epoch epoch) {
   Wait wait;
+  driver::Context here = nullptr;
   {
     Guard hold(lock_);
     if (epoch <= ordered()) return true;
     Seal* const seal = seals_.covering(epoch);
-    if (seal == nullptr || failed_ || !gate_.enter()) return false;
+    here = context();
+    if (seal == nullptr || failed_) return false;
+    if (!gate_.enter(here)) {
+      owed_.store(std::max(epoch, owed_.load(std::memory_order_relaxed)), std::memory_order_release);
+      return false;
+    }
     wait = begin_device_wait_locked(*seal);
   }
-  const driver::Status status = driver_.order_after(context(), wait.event);
-  gate_.leave();
+  const driver::Status status = driver_.order_after(here, wait.event);
+  gate_.leave(here);
   Guard hold(lock_);
   if (!end_device_wait_locked(wait) || status != kSuccess) return false;
   stats::count(stats::Event::context_waits);
@@ -475,6 +482,11 @@ bool Timeline::order(Epoch epoch) {
   if (reuse() != Reuse::kCompleted)
     set_ordered_locked(std::max(wait.epoch, ordered_.load(std::memory_order_relaxed)));
   return true;
+}
+
+void Timeline::order_owed() {
+  const Epoch owed = owed_.load(std::memory_order_acquire);
+  if (owed > ordered() && !driver_.may_be_capturing()) order(owed);
 }
 
 bool Timeline::reach() {
@@ -540,7 +552,8 @@ bool Timeline::wait_for_seals(uint64_t most_ns) {
 }
 
 bool Timeline::wait_for_all() {
-  if (driver_.may_be_capturing() || !gate_.enter()) return false;
+  const driver::Context here = context();
+  if (driver_.may_be_capturing() || !gate_.enter(here)) return false;
   Epoch epoch = 0;
   {
     Guard hold(lock_);
@@ -548,12 +561,12 @@ bool Timeline::wait_for_all() {
     refresh_locked();
   }
   const uint64_t before = now_ns();
-  const driver::Status status = driver_.synchronize(context());
+  const driver::Status status = driver_.synchronize(here);
   if (status != kSuccess) refusal_.store(status, std::memory_order_relaxed);
   stats::count(stats::Event::pool_waits);
   stats::count(stats::Event::pool_wait_ns, now_ns() - before);
   end_wait(epoch, status == kSuccess);
-  gate_.leave();
+  gate_.leave(here);
   return status == kSuccess;
 }
 
@@ -672,6 +685,7 @@ void Timeline::end() {
   direct_.store(false, std::memory_order_seq_cst);
   is_visited_.store(false, std::memory_order_seq_cst);
   leant_blocks_ = {};
+  owed_.store(0, std::memory_order_release);
   context_.store(nullptr, std::memory_order_release);
   refresh_locked();
 }

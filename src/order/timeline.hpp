@@ -200,6 +200,8 @@ class Timeline {
   // There is a second context, whose streams may copy from and to blocks of this one: from now on it is
   // remembered what each block leans on, so that a copy waits for no other.
   void expect_visits();
+  // After a capture: makes the context wait for what it could not be made to wait for meanwhile.
+  void order_owed();
   Reuse reuse() const { return reuse_.load(std::memory_order_seq_cst); }
 
   bool is_capturing() const { return gate_.is_capturing(); }
@@ -298,6 +300,7 @@ class Timeline {
   std::atomic<bool> several_threads_{false};
   std::atomic<bool> direct_{false};
   std::atomic<bool> was_quiet_{false};
+  std::atomic<Epoch> owed_{0};  // during a capture a hand-out, or distrust, could not be ordered after this
   std::atomic<bool> is_visited_{false};  // another context's streams may copy from and to blocks of this one
   Epoch looked_at_ = 0;                  // the open epoch at the last look
 

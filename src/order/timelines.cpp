@@ -80,8 +80,11 @@ void Timelines::expect_peers(driver::Context owner, const char* reason) {
 void Timelines::distrust(const char* reason) {
   const char* none = nullptr;
   reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
-  Guard hold(lock_);
-  blind_.store(true, std::memory_order_relaxed);
+  {
+    Guard hold(lock_);
+    blind_.store(true, std::memory_order_relaxed);
+  }
+  // Each makes its context wait, which may stand, so not under the lock.
   for_each([](Timeline& timeline) { timeline.distrust(); });
 }
 

@@ -133,14 +133,13 @@ void Pool::take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsig
 }
 
 void Pool::give_reached(size_t most) {
-  if (!ordered_frees_.any() || upstream_.driver().may_be_capturing() || !order().gate().enter()) return;
+  if (!ordered_frees_.any() || upstream_.driver().may_be_capturing() || order().is_capturing()) return;
   const auto has_come = [&](const OrderedFrees::Waiting& block) {
     if (block.elsewhere.has_value()) return block.elsewhere->is_done(in_flight_);
     return upstream_.driver().query(block.event) == driver::kSuccess;
   };
   ordered_frees_.take_reached(
       most, has_come, [&](const OrderedFrees::Waiting& block) { give_left(block.size_class, block.entry); });
-  order().gate().leave();
 }
 
 void Pool::give_left(unsigned size_class, const Entry& entry) {

@@ -13,25 +13,22 @@
 
 namespace cupool::pool {
 
-// Meanwhile the context does not end, and a capture waits to begin: the driver's free would break it.
+// Meanwhile the context does not end. A capture may begin: a release breaks none (driver/driver.hpp).
 class Pool::Release {
  public:
   explicit Release(Pool& pool)
       : gate_(pool.order().gate()),
         call_(pool.in_flight_, pool.context(), InFlight::Kind::kRelease, pool.device()),
-        has_gate_(!pool.upstream_.driver().may_be_capturing() && gate_.enter()) {}
-  ~Release() {
-    if (has_gate_) gate_.leave();
-  }
+        may_capture_unseen_(pool.upstream_.driver().may_be_capturing()) {}
   Release(const Release&) = delete;
   Release& operator=(const Release&) = delete;
   // False: the context has ended or is about to, or a stream captures.
-  bool may_begin() const { return has_gate_ && call_.is_open(); }
+  bool may_begin() const { return !may_capture_unseen_ && !gate_.is_capturing() && call_.is_open(); }
 
  private:
-  order::CaptureGate& gate_;
+  const order::CaptureGate& gate_;
   const InFlight::Call call_;
-  const bool has_gate_;
+  const bool may_capture_unseen_;
 };
 
 bool Pool::give_back(Segment* segment) {

@@ -245,10 +245,9 @@ Freed Wholes::free(Address address, Waits waits) {
   }
   if (leaves) {
     const InFlight::Call releasing(in_flight_, context, InFlight::Kind::kRelease, account.upstream.device());
-    // The driver's free would break a capture: during one the block stays cached, unused.
-    const bool may_release = releasing.is_open() && order_.gate().enter();
+    // During a capture the block stays cached, unused.
+    const bool may_release = releasing.is_open() && !order_.is_capturing();
     give_back(address, freed, may_release ? Call::kWait : Call::kNot);
-    if (may_release) order_.gate().leave();
   }
   if (is_surplus) release(surplus);
   if (may_wait && account.settings.free_waits) order.wait_for_all();

@@ -63,9 +63,12 @@ bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
   }
   if (released == 0) release(choice);
   in_flight_.wait_for_releases(is_host_visible() ? driver::kEveryDevice : device);
-  // Another thread's request is booked already, but the driver may still refuse it.
+  // Another thread's request is booked already, but the driver may still refuse it. Not waited for long: it
+  // may stand as long as a launch in its context stands.
+  constexpr int kMostTurns = 600;
   const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
-  while (others_ask && upstream::Limit::is_asking(device)) sched_yield();
+  for (int turn = 0; others_ask && turn < kMostTurns && upstream::Limit::is_asking(device); ++turn)
+    Lock::wait_a_little(turn);
   return others_ask || gone_.load(std::memory_order_acquire) != seen ||
          idle_bytes({.device = choice.device}) != 0;
 }
@@ -110,8 +113,7 @@ bool Wholes::remove_oldest(const Choice& choice, uint64_t newest, Address* start
 uint64_t Wholes::release(const Choice& choice) {
   uint64_t released = 0;
   uint64_t newest = 0;
-  // The driver's free would break a capture: the gate holds captures back until it is done.
-  if ((choice.only_done && !is_on_device()) || !order_.gate().enter()) return 0;
+  if ((choice.only_done && !is_on_device()) || order_.is_capturing()) return 0;
   {
     Guard hold(lock_);
     newest = ages_;
@@ -144,7 +146,6 @@ uint64_t Wholes::release(const Choice& choice) {
     }
     released += whole.bytes;
   }
-  order_.gate().leave();
   return released;
 }
 

@@ -32,6 +32,7 @@ class FakeDriver : public driver::Driver {
   bool captures = false;       // every stream captures
   // Before the answer to a question: where a test lets work end while somebody waits for it.
   std::function<void()> on_query = [] {};
+  std::function<void()> on_order = [] {};
   std::function<void()> on_create_event = [] {};
 
   uint64_t allocations = 0, releases = 0, records = 0, stream_records = 0, orders = 0, waits = 0, queries = 0,
@@ -120,6 +121,7 @@ class FakeDriver : public driver::Driver {
     return std::count(pending_.begin(), pending_.end(), event) != 0 ? driver::kNotReady : driver::kSuccess;
   }
   driver::Status order_after(driver::Context, driver::Event) override {
+    on_order();
     if (fail_order != driver::kSuccess) return fail_order;
     ++orders;
     return driver::kSuccess;

@@ -44,6 +44,7 @@ class OrderDriver final : public FakeDriver {
   driver::Status fail_query = driver::kSuccess;
   std::function<void()> on_record = [] {};
   std::function<void()> on_wait = [] {};
+  std::function<void()> on_synchronize = [] {};
 
   driver::Status record(driver::Context context, driver::Event event) override {
     on_record();
@@ -74,6 +75,7 @@ class OrderDriver final : public FakeDriver {
     return status;
   }
   driver::Status synchronize(driver::Context context) override {
+    on_synchronize();
     const driver::Status status = FakeDriver::synchronize(context);
     if (status == driver::kSuccess) synchronised.push_back(context);
     return status;

@@ -186,3 +186,26 @@ TEST_CASE_METHOD(NativeWorld, "one device's memory goes back without a wait for 
   pool.release_everything(0, allocator::Effort::kAll);
   CHECK(native.trims == 1);
 }
+
+TEST_CASE_METHOD(NativeWorld, "a stream-ordered free that the driver refuses is made after the capture") {
+  const driver::Address address = allocate(first);
+  native.blocks.erase(address);
+  order.gate().begin_capture(first);
+  const uint64_t before = driver.records;
+  REQUIRE(pool.free_on(address, reinterpret_cast<driver::Stream>(0x1000)));
+  CHECK(driver.records == before);
+  order.gate().end_capture();
+  free(allocate(first));
+  CHECK(driver.records > before + 1);
+}
+
+TEST_CASE_METHOD(NativeWorld, "a capture can begin in another context while a context waits for new memory") {
+  std::atomic<bool> has_begun{false};
+  driver.on_order = [&] {
+    if (has_begun) return;
+    std::thread([&] { order.gate().begin_capture(second); }).join();
+    has_begun = true;
+  };
+  allocate(first);
+  CHECK(has_begun);
+}

@@ -261,36 +261,37 @@ TEST_CASE_METHOD(OrderWorld, "calls come back with the end of the last capture")
   CHECK_FALSE(time.is_capturing());
 }
 
-TEST_CASE_METHOD(OrderWorld,
-                 "a capture does not begin while a call of ours is under way, and no call while one runs") {
-  REQUIRE(gate.enter());
+TEST_CASE_METHOD(
+    OrderWorld,
+    "a capture does not begin while a call about its context is under way, and none while one runs") {
+  REQUIRE(gate.enter(kFirst));
   std::atomic<bool> ended{false};
   std::atomic<bool> was_early{false};
   std::thread capture([&] {
-    gate.begin_capture();
+    gate.begin_capture(kFirst);
     was_early = !ended;
   });
   // From here on no call of ours begins, though the capture still waits for the first.
   while (!gate.is_capturing()) std::this_thread::yield();
-  CHECK_FALSE(gate.enter());
+  CHECK_FALSE(gate.enter(kFirst));
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
   ended = true;
-  gate.leave();
+  gate.leave(kFirst);
   capture.join();
   CHECK_FALSE(was_early);
   CHECK(gate.is_capturing());
-  CHECK_FALSE(gate.enter());
+  CHECK_FALSE(gate.enter(kFirst));
   gate.end_capture();
-  CHECK(gate.enter());
+  CHECK(gate.enter(kFirst));
 }
 
-TEST_CASE_METHOD(OrderWorld, "every call of ours that would break a capture holds it off") {
+TEST_CASE_METHOD(OrderWorld, "every call of ours about a context holds off a capture that it would break") {
   std::atomic<bool> began{false};
   std::thread capture;
   const auto begin = [&] {
     if (capture.joinable()) return;
     capture = std::thread([&] {
-      gate.begin_capture();
+      gate.begin_capture(kFirst);
       began = true;
     });
     while (!gate.is_capturing()) std::this_thread::yield();
@@ -302,10 +303,15 @@ TEST_CASE_METHOD(OrderWorld, "every call of ours that would break a capture hold
     driver.on_record = begin;
     app.free_and_seal();
   }
-  SECTION("a question") {
+  SECTION("a wait") {
+    time.distrust();
     app.free_and_seal();
-    driver.on_query = begin;
-    time.advance();
+    driver.on_wait = begin;
+    REQUIRE(time.reach());
+  }
+  SECTION("a synchronisation") {
+    driver.on_synchronize = begin;
+    REQUIRE(time.wait_for_all());
   }
   REQUIRE(capture.joinable());
   capture.join();
