@@ -52,9 +52,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* out, CUdevResourceDesc resources, CUdevice
     if (out == nullptr || resources == nullptr || flags != CU_GREEN_CTX_DEFAULT_STREAM)
       return CUDA_ERROR_INVALID_VALUE;
     if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
-    const ContextPtr whole = retain_primary(device);
-    const ContextPtr context = create_context(device, 0);
-    context->part_of = whole;
+    const ContextPtr context = create_context(device, 0, retain_primary(device));
     *out = reinterpret_cast<CUgreenCtx>(context->handle);
     return CUDA_SUCCESS;
   });

@@ -14,8 +14,9 @@
 namespace cupool::sim {
 namespace {
 
-ContextPtr fresh_context(int device, unsigned flags) {
+ContextPtr fresh_context(int device, unsigned flags, ContextPtr whole = nullptr) {
   auto context = std::make_shared<Context>();
+  context->part_of = std::move(whole);
   context->id = state().next_id++;
   context->device = device;
   context->flags = flags;
@@ -26,7 +27,7 @@ ContextPtr fresh_context(int device, unsigned flags) {
 // What a context owns goes with it; the record stays alive for whoever still holds a pointer.
 void empty_context(Context& context) {
   State& s = state();
-  complete(context_target(context));
+  complete(part_target(context));
   s.oracle.end_context(context.id);
   s.allocations.destroy_context(context);
   const auto streams = context.streams;
@@ -46,8 +47,8 @@ void empty_context(Context& context) {
 
 }  // namespace
 
-ContextPtr create_context(int device, unsigned flags) {
-  ContextPtr context = fresh_context(device, flags);
+ContextPtr create_context(int device, unsigned flags, ContextPtr whole) {
+  ContextPtr context = fresh_context(device, flags, std::move(whole));
   context->handle = state().contexts.insert(context);
   return context;
 }

@@ -13,7 +13,8 @@ namespace cupool::sim {
 
 using ContextPtr = std::shared_ptr<Context>;
 
-ContextPtr create_context(int device, unsigned flags);
+// `whole`: of a green context, the one that it is a part of.
+ContextPtr create_context(int device, unsigned flags, ContextPtr whole = nullptr);
 // Waits for all its work, then all it owns is gone.
 void destroy_context(const ContextPtr& context);
 

@@ -12,9 +12,18 @@
 namespace cupool::sim {
 namespace {
 
-WorkPtr marker(const char* what) {
+std::shared_ptr<Work> marker(const char* what) {
   auto work = std::make_shared<Work>();
   work->what = what;
+  return work;
+}
+
+WorkPtr beginning(const GraphExec& exec) {
+  const auto work = marker("graph begin");
+  if (!state().added_waits.has_any_to_judge()) return work;
+  for (const ExecNode& node : exec.nodes) {
+    work->brings.insert(work->brings.end(), node.work->touches.begin(), node.work->touches.end());
+  }
   return work;
 }
 
@@ -132,7 +141,7 @@ CUresult launch_graph(const std::shared_ptr<GraphExec>& exec, const StreamPtr& s
   }
   const std::vector<StreamPtr> branches =
       exec->branches;  // the executable may be destroyed while a queue is long
-  enqueue(stream, marker("graph begin"), exec->finished);
+  enqueue(stream, beginning(*exec), exec->finished);
   const VectorClock begun = stream->clock;
   std::vector<VectorClock> clocks;
   VectorClock all;

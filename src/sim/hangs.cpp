@@ -21,6 +21,8 @@
 
 #include "base/clock.hpp"
 #include "base/say.hpp"
+#include "sim/asked_waits.hpp"
+#include "sim/calls.hpp"
 #include "sim/host_functions.hpp"
 #include "sim/options.hpp"
 #include "sim/report.hpp"
@@ -137,23 +139,40 @@ std::string stuck_thread(const WaitingThread& thread) {
   return text + reasons(*thread.target, "");
 }
 
-std::string tell() {
+// The calls that neither wait in the driver nor end, since then at the latest.
+template <typename F>
+void each_stuck_call(std::uint64_t since_ns, F&& visit) {
+  each_call_under_way([&](const CallUnderWay& one) {
+    if (one.since_ns <= since_ns && !waits_here(one.tid)) visit(one);
+  });
+}
+
+std::string tell(std::uint64_t since_ns) {
   std::string text;
   for (const WaitingThread* thread : state().waiting) text += stuck_thread(*thread);
   for (const auto& stream : state().busy) text += stuck_stream(*stream);
+  each_stuck_call(since_ns, [&](const CallUnderWay& one) {
+    text += "    a thread does not come back from its " + std::string(one.call.name) +
+            " (in the preloaded library)\n";
+  });
   return text;
 }
 
-// Takes every added wait away, lets run what then can, and looks whether a waiting thread goes on. A thread
-// that only asks is not among those: for it, anything that runs will do.
-bool goes_on_without_added_waits(bool asks) {
+// Takes every added wait away, lets run what then can, and looks whether a waiting thread goes on, or one
+// that stands inside the library, at a lock or a gate of it. A thread that only asks is not among those: for
+// it, anything that runs will do.
+bool goes_on_without_added_waits(bool asks, std::uint64_t since_ns) {
   State& s = state();
   const auto released = [](const WaitingThread* thread) {
-    return thread->longer_than_asked || done(*thread->target);
+    const bool added = thread->longer_than_asked && !stands_by_itself(thread->observed);
+    return added || done(*thread->target);
   };
   s.without_added_waits = true;
   while (true) {
     if (std::any_of(s.waiting.begin(), s.waiting.end(), released)) return true;
+    bool returns = false;
+    each_stuck_call(since_ns, [&](const CallUnderWay& one) { returns = returns || would_return(one.call); });
+    if (returns) return true;
     bool host_function = false;
     if (!run_anything(host_function)) return false;
     if (host_function || asks) return true;
@@ -167,9 +186,9 @@ bool goes_on_without_added_waits(bool asks) {
   end_with_report(added ? kHangExit : kOwnHangExit);
 }
 
-[[noreturn]] void end_hung(const std::string& proof, bool asks = false) {
-  const std::string story = tell();
-  end_process(proof, story, goes_on_without_added_waits(asks));
+[[noreturn]] void end_hung(const std::string& proof, std::uint64_t since_ns, bool asks = false) {
+  const std::string story = tell(since_ns);
+  end_process(proof, story, goes_on_without_added_waits(asks, since_ns));
 }
 
 bool too_long(std::uint64_t since_ns) {
@@ -187,6 +206,7 @@ Waiting::Waiting(const VectorClock& target) {
   self_.target = &target;
   self_.call = thread_state.call;
   self_.origin = present_origin();
+  self_.observed = observed_call;
   self_.tid = static_cast<int>(syscall(SYS_gettid));
   self_.longer_than_asked = state().added_waits.is_longer_than_asked(target);
   self_.since_ns = now_ns();
@@ -208,8 +228,8 @@ void Waiting::for_others() {
   }
   ++self_.idle;
   if (options().hang_ms != 0 && (self_.idle == kFirstLook || self_.idle % kNextLook == 0)) {
-    if (nobody_can_move()) end_hung("no thread can go on");
-    if (too_long(self_.since_ns)) end_hung(for_so_long());
+    if (nobody_can_move()) end_hung("no thread can go on", now_ns());
+    if (too_long(self_.since_ns)) end_hung(for_so_long(), self_.since_ns);
   }
   s.mutex.unlock();
   usleep(20);
@@ -224,7 +244,7 @@ void asked_in_vain() {
     asking.idle = 0;
   }
   if (++asking.idle % kNextLook != 0 || !too_long(asking.since_ns)) return;
-  end_hung(for_so_long(), true);
+  end_hung(for_so_long(), asking.since_ns, true);
 }
 
 }  // namespace cupool::sim

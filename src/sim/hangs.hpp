@@ -14,6 +14,7 @@ struct WaitingThread {
   const VectorClock* target = nullptr;
   const char* call = "";
   Origin origin;
+  ObservedCall observed{};  // the application's call that it waits in
   int tid = 0;
   bool longer_than_asked = false;  // the library's wait, and the application's call does not wait so long
   std::uint64_t since_ns = 0;

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "sim/calls.hpp"
 #include "sim/entry.hpp"
 #include "sim/managed.hpp"
 #include "sim/memory_pools.hpp"
@@ -27,7 +28,8 @@ bool observed() { return observer_present; }
 
 void own_life_begins(const Allocation& allocation, const char* call) {
   if (observed() || !options().oracle) return;
-  state().oracle.begin(allocation.base, allocation.size, call, allocation.context_id);
+  state().oracle.begin(allocation.base, allocation.size, call, allocation.context_id,
+                       state().added_waits.freed_in(allocation.context_id));
 }
 
 void own_life_ends(const Allocation& allocation, const char* call) {
@@ -54,7 +56,8 @@ void cupoolSimLifeBegin(CUdeviceptr p, unsigned long long bytes, const char* kin
   const Inside lock;
   ContextPtr context;
   const bool current = current_context(context) == CUDA_SUCCESS;
-  state().oracle.begin(p, bytes, kind, current ? context->memory_owner().id : 0);
+  const std::uint64_t owner = current ? context->whole_id() : 0;
+  state().oracle.begin(p, bytes, kind, owner, state().added_waits.freed_in(owner));
   protect_managed(p, bytes);
 }
 
@@ -64,6 +67,7 @@ int cupoolSimLifeEnd(CUdeviceptr p) {
   const std::uint64_t context = state().oracle.context_of(p);
   if (observed_call.name != nullptr && std::strcmp(observed_call.name, "cuMemFree_v2") == 0) {
     observed_call.freed_in = context;
+    publish_call(observed_call);
     if (context != 0) state().added_waits.free_begins(context);
   }
   return state().oracle.end(p) ? 1 : 0;

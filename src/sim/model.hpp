@@ -44,6 +44,7 @@ struct Work {
   bool overlaps = false;  // a programmatic launch: may begin before what precedes it in its stream has ended
   bool mark = false;      // an event's record or wait, which such a launch does not take for its predecessor
   bool library = false;   // a wait that the preloaded library put into a stream of the program's
+  std::vector<Span> brings;  // of the beginning of a graph: what its nodes touch
 };
 
 struct Op {
@@ -122,6 +123,8 @@ struct Context {
   Slabs slabs;
 
   Context& memory_owner() { return part_of != nullptr ? *part_of : *this; }
+  // The context that this one is, or is a part of.
+  std::uint64_t whole_id() const { return part_of != nullptr ? part_of->id : id; }
 };
 
 struct MemPool;

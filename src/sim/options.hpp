@@ -11,8 +11,9 @@
 //   CUPOOL_SIM_ORACLE          0 switches the oracles off (for benchmarks)
 //   CUPOOL_SIM_WAITS           which waits of a preloaded library are none that it adds (see
 //   added_waits.hpp): any
-//                              (default: for work submitted before a free of any thread), exact (of the
-//                              waiting thread alone), off (all: nothing is reported)
+//                              (default: for work submitted before a free of any thread in that context, or
+//                              of the waiting thread in another), exact (of the waiting thread alone), off
+//                              (all: nothing is reported)
 //   CUPOOL_SIM_HANG_MS         a process in which nothing moves for so long hangs (default 30000, 0: it is
 //   let be);
 //                              one that provably cannot go on is found at once

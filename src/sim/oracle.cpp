@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "base/say.hpp"
 #include "sim/added_waits.hpp"
@@ -115,7 +116,8 @@ void Oracle::report_owners(const Life& life, const Life& other) {
   report("two owners at once: " + describe(life) + " was handed out while " + describe(other) + " goes on");
 }
 
-void Oracle::begin(CUdeviceptr p, std::uint64_t bytes, const char* kind, std::uint64_t context_id) {
+void Oracle::begin(CUdeviceptr p, std::uint64_t bytes, const char* kind, std::uint64_t context_id,
+                   std::shared_ptr<const VectorClock> freed) {
   if (p == 0 || bytes == 0) return;
   auto life = std::make_shared<Life>();
   life->number = next_number_++;
@@ -123,6 +125,7 @@ void Oracle::begin(CUdeviceptr p, std::uint64_t bytes, const char* kind, std::ui
   life->hi = p + bytes;
   life->kind = kind;
   life->context_id = context_id;
+  life->freed = std::move(freed);
   std::vector<LifePtr> others;
   each_live(life->lo, life->hi, [&](const LifePtr& other) { others.push_back(other); });
   for (const LifePtr& other : others) {
@@ -152,6 +155,14 @@ bool Oracle::end(CUdeviceptr p) {
 std::uint64_t Oracle::context_of(CUdeviceptr p) const {
   const auto found = live_.find(p);
   return found != live_.end() ? found->second->context_id : 0;
+}
+
+VectorClock Oracle::freed_before(CUdeviceptr lo, CUdeviceptr hi) {
+  VectorClock all;
+  each_live(lo, hi, [&](const LifePtr& life) {
+    if (life->freed != nullptr) all.join(*life->freed);
+  });
+  return all;
 }
 
 void Oracle::revive(CUdeviceptr p) {

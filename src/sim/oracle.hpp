@@ -27,13 +27,17 @@ struct Work;
 
 class Oracle {
  public:
-  // A new life; `kind` names the call that began it.
-  void begin(CUdeviceptr p, std::uint64_t bytes, const char* kind, std::uint64_t context_id);
+  // A new life; `kind` names the call that began it, `freed` what the frees of its context had waited for by
+  // then.
+  void begin(CUdeviceptr p, std::uint64_t bytes, const char* kind, std::uint64_t context_id,
+             std::shared_ptr<const VectorClock> freed);
   // The application frees: told before the free goes down, taken back by revive() if that fails. False when
   // nothing lives there: then there is nothing to take back either.
   bool end(CUdeviceptr p);
   // The context whose memory the life at `p` is; 0: nothing lives there.
   std::uint64_t context_of(CUdeviceptr p) const;
+  // What frees had waited for when the lives in these bytes began: work that uses them came after that.
+  VectorClock freed_before(CUdeviceptr lo, CUdeviceptr hi);
   void revive(CUdeviceptr p);
   void end_context(std::uint64_t context_id);
 
@@ -71,6 +75,7 @@ class Oracle {
     CUdeviceptr hi = 0;
     const char* kind = "";
     std::uint64_t context_id = 0;
+    std::shared_ptr<const VectorClock> freed;  // what the frees of its context had waited for
     std::vector<Access> accesses;
   };
   using LifePtr = std::shared_ptr<Life>;

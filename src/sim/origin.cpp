@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "sim/calls.hpp"
 #include "sim/entry.hpp"
 #include "sim/lives.hpp"
 
@@ -43,12 +44,16 @@ void note_refusal() { observed_call.refused = true; }
 using namespace cupool::sim;
 
 void cupoolSimCallBegin(const char* name, unsigned long long key) {
-  observed_call = ObservedCall{name, key, 0, false, false};
+  const int depth = thread_state.depth;
+  const CUcontext current = depth > 0 ? thread_state.stack[depth - 1].handle : nullptr;
+  observed_call = ObservedCall{name, key, 0, false, false, current};
+  publish_call(observed_call);
 }
 
 void cupoolSimCallEnd(int result) {
   const ObservedCall call = observed_call;
   observed_call = ObservedCall{};
+  publish_call(observed_call);
   if (driver_life.load() != Life::kRunning || call.name == nullptr) return;
   const bool host = result == CUDA_SUCCESS && std::strcmp(call.name, "cuMemFreeHost") == 0;
   if (call.freed_in == 0 && !host) return;
@@ -61,6 +66,6 @@ void cupoolSimCallEnd(int result) {
     context = state().context_by_id(call.freed_in);
   }
   if (context != nullptr && result == CUDA_SUCCESS) {
-    state().added_waits.freed(context_target(*context), thread_id());
+    state().added_waits.freed(context->whole_id(), context_target(*context), thread_id());
   }
 }

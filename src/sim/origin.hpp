@@ -48,6 +48,7 @@ struct ObservedCall {
   std::uint64_t freed_in;  // the context of the memory that a free is about to end; 0: none
   bool refused;            // the driver was out of memory during it
   bool added;              // what runs now is the library's own
+  CUcontext current;       // when the call began
 };
 extern thread_local ObservedCall observed_call;
 

@@ -168,14 +168,22 @@ void stand_with_launches(const Stream& stream) {
   stand_until(stream, [&] { return stream.standing == 0; });
 }
 
-void stand_beside_launches(const Context& context) {
-  const auto standing = [&]() -> const Stream* {
-    for (const StreamPtr& stream : context.streams) {
-      if (stream->standing != 0) return stream.get();
+StreamPtr standing_in(std::uint64_t context_id) {
+  StreamPtr found;
+  state().contexts.each([&](const std::shared_ptr<Context>& part) {
+    if (part->whole_id() != context_id) return;
+    for (const StreamPtr& stream : part->streams) {
+      if (stream->standing != 0) found = stream;
     }
-    return nullptr;
-  };
-  if (const Stream* const stream = standing()) stand_until(*stream, [&] { return standing() == nullptr; });
+  });
+  return found;
+}
+
+void stand_beside_launches(const Context& context) {
+  const std::uint64_t whole = context.whole_id();
+  if (const StreamPtr stream = standing_in(whole)) {
+    stand_until(*stream, [&] { return standing_in(whole) == nullptr; });
+  }
 }
 
 bool run_anything(bool& host_function) {

@@ -31,6 +31,8 @@ bool run_anything(bool& host_function);
 void stand_until(const Stream& stream, const std::function<bool()>& over);
 // What every call on a stream does while a launch stands in its full queue.
 void stand_with_launches(const Stream& stream);
+// A stream of the context or of a green part of it in whose full queue a launch stands; null: none.
+std::shared_ptr<Stream> standing_in(std::uint64_t context_id);
 // A call that waits while a launch stands in a full queue of the context (measured on an H200).
 void stand_beside_launches(const Context& context);
 // A destroyed stream whose last operation is done leaves its context.

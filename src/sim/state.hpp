@@ -84,8 +84,9 @@ struct Timeline {
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
   bool in_use = false;
-  bool library = false;  // of a stream that the preloaded library made for itself
-  bool broken = false;   // its context failed: what is left of its work touches nothing
+  bool library = false;       // of a stream that the preloaded library made for itself
+  std::uint64_t context = 0;  // of its stream; of a green one, the context that it is a part of
+  bool broken = false;        // its context failed: what is left of its work touches nothing
   // Positions, rising, of waits that the preloaded library put there and the host has not seen done.
   std::deque<std::uint64_t> library_waits;
 };

@@ -49,6 +49,7 @@ StreamPtr create_stream(Context& context, StreamKind kind, unsigned flags, int p
   stream->id = s.next_id++;
   stream->timeline = take_timeline();
   s.timelines[stream->timeline].library = kind == StreamKind::kUser && present_origin().added;
+  s.timelines[stream->timeline].context = context.whole_id();
   stream->context = &context;
   stream->kind = kind;
   stream->flags = flags;
@@ -81,11 +82,17 @@ StreamPtr find_stream(Context& context, CUstream handle) {
   return state().streams.find(handle);
 }
 
+VectorClock context_floor(const Context& context) {
+  VectorClock floor = context.floor;
+  if (context.part_of != nullptr) floor.join(context.part_of->floor);
+  return floor;
+}
+
 VectorClock before_next(const Stream& stream) {
   const Context& context = *stream.context;
   VectorClock after = stream.clock;
   after.join(state().host);
-  after.join(context.floor);
+  after.join(context_floor(context));
   if (stream.kind == StreamKind::kLegacy) {
     for (const StreamPtr& other : context.streams) {
       if (other->blocking()) after.join(other->clock);
@@ -106,7 +113,7 @@ VectorClock overlapping_after(const Stream& stream) {
   VectorClock after = stream.front;
   after.join(stream.firm);
   after.join(state().host);
-  after.join(stream.context->floor);
+  after.join(context_floor(*stream.context));
   return after;
 }
 
@@ -135,6 +142,7 @@ void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_afte
   ++s.counters.operations;
   if (work->kernel) ++s.counters.launches;
   s.oracle.operation(*stream, position, judged, *work, s.host);
+  s.added_waits.submitted(*stream, position, *work, after);
   if (stream->queue.empty()) s.busy.push_back(stream);
   const unsigned steps = work->steps;
   if (!work->mark) ++stream->pieces;
@@ -162,10 +170,18 @@ VectorClock stream_target(const Stream& stream) {
   return target;
 }
 
-VectorClock context_target(const Context& context) {
-  VectorClock target = context.floor;
+VectorClock part_target(const Context& context) {
+  VectorClock target = context_floor(context);
   target.join(context.gone);
   for (const StreamPtr& stream : context.streams) target.join(stream->clock);
+  return target;
+}
+
+VectorClock context_target(const Context& context) {
+  VectorClock target = part_target(context);
+  state().contexts.each([&](const std::shared_ptr<Context>& part) {
+    if (part->part_of.get() == &context) target.join(part_target(*part));
+  });
   return target;
 }
 

@@ -27,8 +27,12 @@ void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_afte
 
 // What the stream's next operation is ordered after, whatever it is.
 VectorClock before_next(const Stream& stream);
-// What a wait for the stream, or for a whole context, covers.
+// What context waits make all work of the context wait for.
+VectorClock context_floor(const Context& context);
+// What a wait for the stream, or for a context with its green parts, covers; and of a part, without the
+// context that it is a part of.
 VectorClock stream_target(const Stream& stream);
 VectorClock context_target(const Context& context);
+VectorClock part_target(const Context& context);
 
 }  // namespace cupool::sim

@@ -17,6 +17,14 @@
 //   stream-fence  context event at the free, a wait of the stream before each launch: right
 //   own-wait      waits for the whole context right after a free, but makes a stream wait for that free
 //                 first: right
+// and, of waits across contexts:
+//   all-contexts    context event at the free; before the hand-out its own context waits, and all others do
+//   visit           context event at the free; before the hand-out its own context waits, and before a copy
+//                   that names a block its stream waits for the block's old life: right
+//   visit-now       the same, but before the copy all work of the block's context is waited for
+//   visit-any       the same as visit, for the last free of all, whatever the copy names
+//   refused-others  an allocation that the device refuses waits for all other contexts
+//   refused-own     and one that waits for its own: right
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -24,7 +32,8 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <utility>
+#include <set>
+#include <tuple>
 #include <vector>
 
 namespace {
@@ -35,13 +44,16 @@ struct Kept {
   unsigned long number = 0;  // a later free's event covers all that an earlier one's does
 };
 
-// Managed memory is kept apart: a bin is a size and whether it is managed.
-using Bin = std::pair<size_t, bool>;
+// A bin is a context, a size, and whether the memory is managed.
+using Bin = std::tuple<CUcontext, size_t, bool>;
 
 struct Cache {
   std::mutex mutex;
   std::map<Bin, std::vector<Kept>> bins;
   std::map<CUdeviceptr, Bin> owned;
+  std::map<CUdeviceptr, CUevent> old_lives;  // the free before, of blocks that were handed out again
+  std::set<CUcontext> contexts;
+  CUevent last_free = nullptr;
   CUdeviceptr last_given = 0;
   size_t last_size = 0;
   CUstream first_stream = nullptr;
@@ -70,16 +82,26 @@ F* next(const char* symbol) {
 }
 
 // Past the observer, which else takes our own calls for the application's.
-CUresult context_wait(CUevent event) {
-  return next<decltype(cuCtxWaitEvent)>("cuCtxWaitEvent")(nullptr, event);
+CUresult context_wait(CUevent event, CUcontext context = nullptr) {
+  return next<decltype(cuCtxWaitEvent)>("cuCtxWaitEvent")(context, event);
 }
 CUresult stream_wait(CUstream stream, CUevent event) {
   return next<decltype(cuStreamWaitEvent)>("cuStreamWaitEvent")(stream, event, 0);
 }
 
-CUresult context_record(CUevent event) {
-  return next<decltype(cuCtxRecordEvent)>("cuCtxRecordEvent")(nullptr, event);
+CUresult context_record(CUevent event, CUcontext context = nullptr) {
+  return next<decltype(cuCtxRecordEvent)>("cuCtxRecordEvent")(context, event);
 }
+
+CUcontext present_context() {
+  CUcontext context = nullptr;
+  cuCtxGetCurrent(&context);
+  return context;
+}
+
+CUresult synchronize() { return next<decltype(cuCtxSynchronize)>("cuCtxSynchronize")(); }
+
+bool visits() { return errs_by("visit") || errs_by("visit-now") || errs_by("visit-any"); }
 
 CUevent new_event() {
   CUevent event = nullptr;
@@ -90,7 +112,12 @@ CUevent new_event() {
 // Whether a kept block may go out again, after whatever this way of erring does about order.
 bool may_hand_out(Cache& c, const Kept& kept) {
   if (errs_by("query")) return cuEventQuery(kept.freed) == CUDA_SUCCESS;
-  if (errs_by("fence") || errs_by("legacy")) context_wait(kept.freed);
+  if (errs_by("fence") || errs_by("legacy") || errs_by("all-contexts") || visits()) context_wait(kept.freed);
+  if (errs_by("all-contexts")) {
+    for (const CUcontext context : c.contexts) {
+      if (context != present_context()) context_wait(kept.freed, context);
+    }
+  }
   if (errs_by("wrong-stream")) stream_wait(c.first_stream, kept.freed);
   if (errs_by("early-event") && c.before_launch != nullptr) context_wait(c.before_launch);
   if (errs_by("late-event") || errs_by("late-stream")) {
@@ -106,9 +133,9 @@ bool may_hand_out(Cache& c, const Kept& kept) {
   if (errs_by("own-wait")) {
     if (!c.has_just_freed) return false;
     stream_wait(c.last_stream, kept.freed);
-    next<decltype(cuCtxSynchronize)>("cuCtxSynchronize")();
+    synchronize();
   }
-  if (errs_by("host")) next<decltype(cuCtxSynchronize)>("cuCtxSynchronize")();
+  if (errs_by("host")) synchronize();
   return true;
 }
 
@@ -117,11 +144,41 @@ bool take_kept(Cache& c, const Bin& bin, CUdeviceptr* p) {
   for (auto kept = all.begin(); kept != all.end(); ++kept) {
     if (!may_hand_out(c, *kept)) continue;
     *p = kept->p;
-    if (kept->freed != nullptr && kept->freed != c.leans_on) cuEventDestroy_v2(kept->freed);
+    if (visits()) c.old_lives[*p] = kept->freed;
+    if (kept->freed != nullptr && kept->freed != c.leans_on && !visits()) cuEventDestroy_v2(kept->freed);
     all.erase(kept);
     return true;
   }
   return false;
+}
+
+// Before a copy on this stream that names the block.
+void before_copy(CUdeviceptr p, CUstream stream) {
+  Cache& c = cache();
+  std::lock_guard<std::mutex> lock(c.mutex);
+  const auto known = c.owned.find(p);
+  if (errs_by("visit-any") && c.last_free != nullptr) stream_wait(stream, c.last_free);
+  if (known == c.owned.end() || c.old_lives.count(p) == 0) return;
+  if (errs_by("visit")) stream_wait(stream, c.old_lives[p]);
+  if (!errs_by("visit-now")) return;
+  const CUcontext context = std::get<CUcontext>(known->second);
+  cuCtxPushCurrent_v2(context);
+  const CUevent now = new_event();
+  context_record(now);
+  cuCtxPopCurrent_v2(nullptr);
+  stream_wait(stream, now);
+}
+
+// After the device has refused.
+void wait_for_room(Cache& c) {
+  if (errs_by("refused-own")) synchronize();
+  if (!errs_by("refused-others")) return;
+  for (const CUcontext context : c.contexts) {
+    if (context == present_context()) continue;
+    cuCtxPushCurrent_v2(context);
+    synchronize();
+    cuCtxPopCurrent_v2(nullptr);
+  }
 }
 
 }  // namespace
@@ -136,10 +193,12 @@ CUresult cuMemAlloc_v2(CUdeviceptr* p, size_t bytes) {
     c.last_given = 0;
     return CUDA_SUCCESS;
   }
-  if (take_kept(c, Bin(bytes, false), p)) return CUDA_SUCCESS;
+  const Bin bin(present_context(), bytes, false);
+  if (take_kept(c, bin, p)) return CUDA_SUCCESS;
   const CUresult result = next<decltype(cuMemAlloc_v2)>("cuMemAlloc_v2")(p, bytes);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) wait_for_room(c);
   if (result == CUDA_SUCCESS) {
-    c.owned[*p] = Bin(bytes, false);
+    c.owned[*p] = bin;
     c.last_given = *p;
     c.last_size = bytes;
   }
@@ -149,9 +208,10 @@ CUresult cuMemAlloc_v2(CUdeviceptr* p, size_t bytes) {
 CUresult cuMemAllocManaged(CUdeviceptr* p, size_t bytes, unsigned flags) {
   Cache& c = cache();
   std::lock_guard<std::mutex> lock(c.mutex);
-  if (take_kept(c, Bin(bytes, true), p)) return CUDA_SUCCESS;
+  const Bin bin(present_context(), bytes, true);
+  if (take_kept(c, bin, p)) return CUDA_SUCCESS;
   const CUresult result = next<decltype(cuMemAllocManaged)>("cuMemAllocManaged")(p, bytes, flags);
-  if (result == CUDA_SUCCESS) c.owned[*p] = Bin(bytes, true);
+  if (result == CUDA_SUCCESS) c.owned[*p] = bin;
   return result;
 }
 
@@ -161,8 +221,10 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
   const auto known = c.owned.find(p);
   if (known == c.owned.end()) return next<decltype(cuMemFree_v2)>("cuMemFree_v2")(p);
   Kept kept{p, nullptr, ++c.frees};
-  if (errs_by("fence") || errs_by("query") || errs_by("stream-fence") || errs_by("own-wait"))
+  if (errs_by("fence") || errs_by("query") || errs_by("stream-fence") || errs_by("own-wait") ||
+      errs_by("all-contexts") || visits())
     context_record(kept.freed = new_event());
+  c.last_free = kept.freed;
   if (errs_by("legacy")) cuEventRecord(kept.freed = new_event(), CU_STREAM_LEGACY);
   if (errs_by("wrong-stream")) cuEventRecord(kept.freed = new_event(), c.last_stream);
   c.has_just_freed = true;
@@ -187,6 +249,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     std::lock_guard<std::mutex> lock(c.mutex);
     if (!c.any_launch) c.first_stream = stream;
     c.any_launch = true;
+    c.contexts.insert(present_context());
     c.last_stream = stream;
     c.has_just_freed = false;
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -199,6 +262,18 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
   }
   return next<decltype(cuLaunchKernel)>("cuLaunchKernel")(f, gx, gy, gz, bx, by, bz, shared, stream,
                                                           parameters, extra);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           size_t bytes, CUstream stream) {
+  before_copy(from, stream);
+  return next<decltype(cuMemcpyPeerAsync)>("cuMemcpyPeerAsync")(to, to_context, from, from_context, bytes,
+                                                                stream);
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  before_copy(from, stream);
+  return next<decltype(cuMemcpyDtoDAsync_v2)>("cuMemcpyDtoDAsync_v2")(to, from, bytes, stream);
 }
 
 }  // extern "C"

@@ -127,6 +127,10 @@ OBSERVER_TOLD(cuMemGetInfo_v2, "cuMemGetInfo_v2", 0, (size_t * free_bytes, size_
               (free_bytes, total))
 OBSERVER_TOLD(cuMemUnmap, "cuMemUnmap", p, (CUdeviceptr p, size_t bytes), (p, bytes))
 OBSERVER_TOLD(cuStreamDestroy_v2, "cuStreamDestroy_v2", stream, (CUstream stream), (stream))
+OBSERVER_TOLD(cuStreamBeginCapture_v2, "cuStreamBeginCapture_v2", stream,
+              (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+OBSERVER_TOLD(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture_v2", stream,
+              (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
 OBSERVER_TOLD(cuLaunchKernel, "cuLaunchKernel", 0,
               (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                unsigned shared, CUstream stream, void** parameters, void** extra),
