@@ -33,7 +33,8 @@ MODES = {
 # Where a case need not end well, and why:
 # - By default a thread may be given memory that another one freed, on terms that make its work wait for that free. A
 #   program that shows no stream memory operation can meet the hang that remains (docs/order.md).
-# - Memory of the driver's own pool has no legacy handle, tokens or dma-buf (docs/native.md).
+# - Memory of the driver's own pool has no legacy handle, tokens or dma-buf, and no other device can access it
+#   (docs/native.md).
 # - The driver's own pool gets memory that is freed during a capture only afterwards, and only by a thread with a
 #   context (docs/native.md).
 # - Mapped memory has no legacy handle or tokens, and SYNC_MEMOPS cannot be set on it (docs/mapped.md).
@@ -46,6 +47,7 @@ NOT_IN = {
         "two-contexts-word": ["native"]}
        if harness.DRIVER == "gpu" else {}),
     "dma-buf": ["native"],
+    **{case: ["native"] for case in ("peers-late-64K", "peers-late-4M", "peers-one-way", "peers-anew")},
     "freed-in-capture": ["native"],
     "freed-in-capture-elsewhere": ["native"],
     **{case: ["native", "mapped"] for case in ("p2p-tokens", "ipc-4K", "ipc-4M", "ipc-64M", "ipc-written", "ipc-while-waiting")},

@@ -16,8 +16,8 @@ SIZES = ("512", "65536", "1M", "8M", "64M")
 class Waits(harness.TestCase):
     """One promise each; a failure names the mode and the seed."""
 
-    def assert_ends(self, *cases):
-        seeds = range(1, 1 + (SEEDS if harness.DRIVER == "sim" else 1))
+    def assert_ends(self, *cases, most_seeds=SEEDS):
+        seeds = range(1, 1 + (min(SEEDS, most_seeds) if harness.DRIVER == "sim" else 1))
         for case in cases:
             if not waits.modes_of(case):
                 self.skipTest(f"{case} hangs bare on a GPU")
@@ -136,6 +136,13 @@ class Waits(harness.TestCase):
     def test_a_launch_that_stands_in_a_full_queue_holds_up_no_other_thread(self):
         self.assert_ends("full-queue", "full-queue-freed", "full-queue-freed-on-stream")
 
+    def test_a_launch_that_stands_in_a_full_queue_holds_up_no_other_context(self):
+        # These take their time, which seeds hardly change.
+        self.assert_ends("full-queue-contexts", "full-queue-contexts-allocate", most_seeds=1)
+
+    def test_a_launch_that_stands_in_a_full_queue_holds_up_no_device_with_peer_access(self):
+        self.assert_ends("full-queue-peers", "full-queue-peers-allocate", most_seeds=1)
+
     def test_two_contexts_of_a_device_wait_for_each_other_as_bare(self):
         self.assert_ends("two-contexts")
 
@@ -144,6 +151,31 @@ class Waits(harness.TestCase):
 
     def test_two_devices_with_peer_access_wait_for_each_other_as_bare(self):
         self.assert_ends("two-devices-peers")
+
+    def test_a_collective_of_two_contexts_ends_whoever_is_early(self):
+        self.assert_ends("collective-contexts-64K", "collective-contexts-24M", "collective-races-contexts-64K",
+                         "collective-races-contexts-24M")
+
+    def test_a_collective_of_two_devices_with_peer_access_ends_whoever_is_early(self):
+        self.assert_ends("collective-peers-64K", "collective-peers-24M", "collective-races-peers-64K", "collective-races-peers-24M")
+
+    def test_memory_that_was_handed_out_before_peer_access_has_its_old_life_behind_it(self):
+        self.assert_ends("peers-late-64K", "peers-late-4M")
+
+    def test_peer_access_in_one_direction_holds_up_neither_device(self):
+        self.assert_ends("peers-one-way")
+
+    def test_peer_access_ends_with_its_context(self):
+        self.assert_ends("peers-anew")
+
+    def test_peer_access_that_is_refused_changes_nothing(self):
+        self.assert_ends("peers-refused")
+        env = {**waits.settings("lanes", 1), "CUPOOL_STATS": "json"}
+        counters, = harness.with_cupool([waits.WAITS, "peers-refused"], env=env).take_counters()
+        self.assertEqual(("lanes", "", 0), (counters["mode"], counters["mode_reason"], counters["context_waits"]))
+
+    def test_a_copy_between_contexts_waits_for_nothing_but_the_old_life_of_its_blocks(self):
+        self.assert_ends("copies-contexts", "copies-devices")
 
     def test_a_handle_for_another_process_comes_when_the_old_life_is_over(self):
         self.assert_ends("ipc-4K", "ipc-4M", "ipc-64M", "ipc-written")

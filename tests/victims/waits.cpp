@@ -24,6 +24,15 @@ void give_up(int) {
   _exit(say("HANG ") && say(running) && say("\n") ? 3 : 4);
 }
 
+int second_device(Places places) {
+  MUST(cuInit(0));
+  if (places == Places::kContexts) return 0;
+  int count = 0;
+  MUST(cuDeviceGetCount(&count));
+  if (count < 2) skip("one device");
+  return 1;
+}
+
 }  // namespace
 
 Device::Device(int ordinal, bool own_context) {
@@ -144,6 +153,20 @@ Word::Word() {
   MUST(cuMemHostGetDevicePointer(&address_, memory, 0));
 }
 
+Pair::Pair(Places places)
+    : ordinal_(second_device(places)), first_(0), second_(ordinal_, places == Places::kContexts) {
+  if (places != Places::kPeers) return;
+  let_in(first_, second_);
+  let_in(second_, first_);
+}
+
+void let_in(const Device& guest, const Device& owner) {
+  guest.enter();
+  const CUresult result = cuCtxEnablePeerAccess(owner.context(), 0);
+  if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) skip("the devices cannot reach each other");
+  MUST(result);
+}
+
 }  // namespace waits
 
 int main(int count, char** words) {
@@ -152,7 +175,7 @@ int main(int count, char** words) {
     return import(std::atoi(words[2]), std::atoi(words[3]));
   Cases all;
   for (Cases (*const part)() :
-       {memory_cases, ordered_cases, program_cases, thread_cases, queue_cases, leaving_cases}) {
+       {memory_cases, ordered_cases, program_cases, thread_cases, peer_cases, queue_cases, leaving_cases}) {
     for (Case& one : part()) all.push_back(std::move(one));
   }
   const std::string wanted = count > 1 ? words[1] : "list";

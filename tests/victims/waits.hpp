@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cuda.h>
+#include <semaphore.h>
 
 #include <cstddef>
 #include <cstdio>
@@ -101,6 +102,35 @@ class Word {
   CUdeviceptr address_ = 0;
 };
 
+// By which threads take turns, so that each run is the same one.
+class Semaphore {
+ public:
+  Semaphore() { sem_init(&semaphore_, 0, 0); }
+  void post() { sem_post(&semaphore_); }
+  void wait() { sem_wait(&semaphore_); }
+
+ private:
+  sem_t semaphore_;
+};
+
+// Where two contexts of a program are: on one device, on two, or on two with access to each other's memory.
+enum class Places { kContexts, kDevices, kPeers };
+
+// Two contexts, one for each rank of a program. Skips the case where there is one device and it needs two.
+class Pair {
+ public:
+  explicit Pair(Places places);
+  const Device& operator[](unsigned rank) const { return rank == 0 ? first_ : second_; }
+  int finish() const { return first_.finish() + second_.finish() != 0 ? 1 : 0; }
+
+ private:
+  int ordinal_;  // of the second one's device
+  Device first_, second_;
+};
+
+// Lets kernels and copies of the guest touch all memory of the owner; skips the case where devices cannot.
+void let_in(const Device& guest, const Device& owner);
+
 struct Case {
   std::string name;
   std::function<int()> run;  // 0: all was right
@@ -111,6 +141,7 @@ Cases memory_cases();   // what allocation, and its kin, must not wait for
 Cases ordered_cases();  // frees in the order of a stream, or while one captures
 Cases program_cases();  // who waits for whom
 Cases thread_cases();   // several threads, contexts, devices
+Cases peer_cases();     // two ranks, and memory of one that the other may access
 Cases queue_cases();    // a launch that stands in a full queue
 Cases leaving_cases();  // memory that leaves the order of the device: its old life must be over
 

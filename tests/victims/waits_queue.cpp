@@ -3,6 +3,7 @@
 // tells that a call stands, so the cases give it time; one that comes too early ends well, too.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "waits.hpp"
@@ -13,6 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kBytes = 8 * kMiB;
+constexpr size_t kScarce = 24 * kMiB;  // so much that it is rather reused than had anew
 constexpr int kMoreThanFull = 1100;
 constexpr unsigned kByte = 1, kWord = 0x01010101;
 constexpr milliseconds kAMoment{20}, kLonger{100};
@@ -44,8 +46,8 @@ class FullQueue {
 // Memory whose old work goes on for a while after the free, as far as a pool lets that be.
 class LongWork {
  public:
-  LongWork(const Device& d, CUstream stream) {
-    const CUdeviceptr old = d.alloc(kBytes);
+  LongWork(const Device& d, CUstream stream, size_t bytes = kBytes) {
+    const CUdeviceptr old = d.alloc(bytes);
     d.await(word_.address(), 1, stream);
     d.use(old, kBytes, 71, stream);
     thread_ = std::thread([this] {
@@ -127,12 +129,77 @@ int frees_in_order() {
   return d.finish();
 }
 
+// The queue is one context's; a thread of another one comes with memory of its own that was freed, and
+// releases it.
+int other_context_releases(Places places) {
+  const Pair pair(places);
+  const Device &a = pair[0], &b = pair[1];
+  const Word word;
+  a.enter();
+  const CUstream s1 = a.stream();
+  const CUdeviceptr scratch = a.alloc(kMiB);
+  b.enter();
+  const CUstream s2 = b.stream(), s3 = b.stream();
+  {
+    const LongWork work(b, s3, kScarce);
+    a.enter();
+    const FullQueue full(a, word, scratch, s1);
+    b.enter();
+    const CUdeviceptr p = b.alloc(kScarce);
+    b.use(p, kMiB, 76, s2);
+    b.fill(word.address(), sizeof kWord, kByte, s2);
+    b.free(p);
+  }
+  return pair.finish();
+}
+
+// A thread of the queue's context comes with memory that was freed, and may stand as well. One of another
+// context does `what` there before it releases both.
+int beside_other_context(Places places, const std::function<void(const Device&)>& what) {
+  const Pair pair(places);
+  const Device &a = pair[0], &b = pair[1];
+  const Word word;
+  a.enter();
+  const CUstream s1 = a.stream(), s2 = a.stream(), s3 = a.stream();
+  const CUdeviceptr scratch = a.alloc(kMiB);
+  {
+    const LongWork work(a, s3, kScarce);
+    const FullQueue full(a, word, scratch, s1);
+    std::thread second([&] {
+      a.enter();
+      const CUdeviceptr p = a.alloc(kScarce);
+      a.use(p, kMiB, 77, s2);
+      a.free(p);
+    });
+    std::this_thread::sleep_for(kAMoment);
+    b.enter();
+    what(b);
+    word.set(kWord);
+    second.join();
+  }
+  return pair.finish();
+}
+
+// The first memory of a context that has none, and of one that has.
+void allocate(const Device& d) {
+  d.alloc(kBytes);
+  CUdevice device = 0;
+  CUcontext fresh = nullptr;
+  MUST(cuCtxGetDevice(&device));
+  MUST(cuCtxCreate(&fresh, nullptr, 0, device));
+  d.alloc(kBytes);
+}
+
 }  // namespace
 
 Cases queue_cases() {
   return {{"full-queue", second_thread_comes},
           {"full-queue-freed", second_thread_frees},
-          {"full-queue-freed-on-stream", frees_in_order}};
+          {"full-queue-freed-on-stream", frees_in_order},
+          {"full-queue-contexts", [] { return other_context_releases(Places::kContexts); }},
+          {"full-queue-peers", [] { return other_context_releases(Places::kPeers); }},
+          {"full-queue-contexts-allocate", [] { return beside_other_context(Places::kContexts, allocate); }},
+          {"full-queue-peers-allocate", [] { return beside_other_context(Places::kPeers, allocate); }}};
 }
 
 }  // namespace waits

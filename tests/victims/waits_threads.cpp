@@ -1,7 +1,5 @@
 // Cases of `waits` with more than one thread, context or device. Threads take turns by semaphores, so that
 // each run is the same one.
-#include <semaphore.h>
-
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -12,16 +10,6 @@ namespace waits {
 namespace {
 
 constexpr size_t kBytes = 64 * kKiB;
-
-class Semaphore {
- public:
-  Semaphore() { sem_init(&semaphore_, 0, 0); }
-  void post() { sem_post(&semaphore_); }
-  void wait() { sem_wait(&semaphore_); }
-
- private:
-  sem_t semaphore_;
-};
 
 // One thread frees, another's stream then waits, and the first allocates again and releases it.
 int same_thread_allocates(bool per_thread_streams) {
@@ -198,22 +186,10 @@ int two_contexts_word() {
 }
 
 // One process for several devices, as with NCCL: device 0 waits for device 1, which allocates first.
-int two_devices(bool peers) {
-  MUST(cuInit(0));
-  int count = 0;
-  MUST(cuDeviceGetCount(&count));
-  if (count < 2) skip("one device");
-  const Device a(0), b(1);
+int two_devices(Places places) {
+  const Pair pair(places);
+  const Device &a = pair[0], &b = pair[1];
   const Word word;
-  if (peers) {
-    int can = 0;
-    MUST(cuDeviceCanAccessPeer(&can, 0, 1));
-    if (can == 0) skip("the devices cannot reach each other");
-    a.enter();
-    MUST(cuCtxEnablePeerAccess(b.context(), 0));
-    b.enter();
-    MUST(cuCtxEnablePeerAccess(a.context(), 0));
-  }
   a.enter();
   const CUstream s1 = a.stream();
   for (int i = 0; i < 3; ++i) a.live_and_die(kBytes, {s1});
@@ -230,7 +206,7 @@ int two_devices(bool peers) {
   b.use(b.alloc(kBytes), kBytes, 52, s2);
   MUST(cuStreamSynchronize(s2));
   word.write_on(s2);
-  return b.finish() + a.finish() != 0 ? 1 : 0;
+  return pair.finish();
 }
 
 }  // namespace
@@ -244,8 +220,8 @@ Cases thread_cases() {
           {"two-contexts", two_contexts},
           {"two-contexts-full", two_contexts_full},
           {"two-contexts-word", two_contexts_word},
-          {"two-devices", [] { return two_devices(false); }},
-          {"two-devices-peers", [] { return two_devices(true); }}};
+          {"two-devices", [] { return two_devices(Places::kDevices); }},
+          {"two-devices-peers", [] { return two_devices(Places::kPeers); }}};
 }
 
 }  // namespace waits
