@@ -25,6 +25,12 @@ AT_THE_LIMIT = {"CUPOOL_SIM_WAITS": "off"}
 # Chunks come and go with blocks of many megabytes only.
 MAPPED = ["--most", "40000000", "--live", "150000000"]
 
+# Two devices, each with work on the other's memory; where they meet, kernels of one wait for the other's. A capture in
+# one thread may stop all others, so there are none then.
+TWO = {"CUPOOL_SIM_DEVICES": "2"}
+PEERS = ["--with", "peers"]
+MEETS = ["--with", "meets", "--without", "graphs"]
+
 # Each set turns something on that others leave alone: environment, arguments.
 SETS = {
     "lanes": ({}, []),
@@ -96,7 +102,32 @@ SETS = {
                       [*MAPPED, "--with", "words,awaits", "--without", "graphs"]),
     "bytes written over": ({"CUPOOL_FILL": "alloc:0xA5,free:0x5A"}, []),
     "cleared": ({"CUPOOL_ZERO": "yes"}, []),
+    "peers": (TWO, PEERS),
+    "peers, fences": ({**TWO, "CUPOOL_STREAMS": "fences"}, PEERS),
+    "peers, exact": ({**TWO, "CUPOOL_STREAMS": "exact"}, PEERS),
+    "peers, waiting frees": ({**TWO, "CUPOOL_FREE": "sync"}, PEERS),
+    "peers, whole segments": ({**TWO, "CUPOOL_SPLIT": "no"}, PEERS),
+    "peers, mapped": ({**TWO, "CUPOOL_SEGMENTS": "mapped", "CUPOOL_DECAY_MS": "1"}, [*PEERS, *MAPPED]),
+    "peers, old driver": ({**TWO, "CUPOOL_SIM_DRIVER_VERSION": "12040"}, PEERS),
+    "peers, little memory": ({**TWO, "CUPOOL_SIM_MEMORY": "16M"}, [*PEERS, "--most", "4000000"]),
+    "peers, contexts and resets": (TWO, ["--with", "peers,contexts,resets"]),
+    "peers, words": (TWO, ["--with", "peers,words", "--without", "graphs"]),
+    "peers meet": (TWO, [*MEETS, "--threads", "2"]),
+    "peers meet, more threads": (TWO, [*MEETS, "--threads", "5"]),
+    "peers meet, fences": ({**TWO, "CUPOOL_STREAMS": "fences"}, [*MEETS, "--threads", "2"]),
+    "peers meet, exact": ({**TWO, "CUPOOL_STREAMS": "exact"}, [*MEETS, "--threads", "4"]),
+    "peers meet, waiting frees": ({**TWO, "CUPOOL_FREE": "sync"}, [*MEETS, "--threads", "2"]),
+    "peers meet, whole segments": ({**TWO, "CUPOOL_SPLIT": "no"}, [*MEETS, "--threads", "4"]),
+    "peers meet, mapped": ({**TWO, "CUPOOL_SEGMENTS": "mapped", "CUPOOL_DECAY_MS": "1"}, [*MEETS, *MAPPED, "--threads", "2"]),
+    "peers meet, old driver": ({**TWO, "CUPOOL_SIM_DRIVER_VERSION": "12040"}, [*MEETS, "--threads", "2"]),
+    # Other devices cannot access memory of the driver's own pool (docs/native.md). What is freed there during a capture is
+    # freed later, if by a thread of another context by the driver's plain free, which waits.
+    "peers apart, native pool": ({**TWO, "CUPOOL_BACKEND": "native"}, ["--with", "apart", "--without", "graphs"]),
+    "peers apart": (TWO, ["--with", "apart"]),
+    "peers meet apart": (TWO, [*MEETS, "--with", "apart", "--threads", "2"]),
+    "peers meet apart, native pool": ({**TWO, "CUPOOL_BACKEND": "native"}, [*MEETS, "--with", "apart", "--threads", "4"]),
 }
+PEER_SETS = [name for name in SETS if name.startswith("peers")]
 
 # What the pool asks of the driver, with answers that a driver may give. The program sees some of them itself.
 FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999), ("cuCtxWaitEvent", 999), ("cuStreamWaitEvent", 999),
@@ -106,7 +137,7 @@ FAULTS = [("cuMemAlloc_v2", 2), ("cuMemFree_v2", 999), ("cuCtxRecordEvent", 999)
           ("cuStreamDestroy_v2", 999), ("cuStreamBeginCapture_v2", 999), ("cuStreamCreate", 999), ("cuGraphLaunch", 999),
           ("cuMemFreeAsync", 2)]
 FAULT_SETS = ["lanes", "fences", "no budget", "little memory", "small cache", "contexts", "old driver", "mapped",
-              "mapped, few kept", "mapped, little memory", "mapped, contexts and resets"]
+              "mapped, few kept", "mapped, little memory", "mapped, contexts and resets", "peers"]
 
 
 @dataclass
@@ -184,9 +215,8 @@ def threads_for(seed):
     return (1, 2, 1, 4, 1, 3, 1, 8)[seed % 8]
 
 
-def seeded_jobs(first, count):
+def seeded_jobs(first, count, names=tuple(SETS)):
     """Every set of features in turn, each seed once."""
-    names = list(SETS)
     for seed in range(first, first + count):
         name = names[seed % len(names)]
         environment, arguments = SETS[name]
@@ -213,6 +243,7 @@ SCENES = {"moved": {"CUPOOL_SEGMENTS": "mapped"},
           "unused": {"CUPOOL_SIM_MEMORY": "64M"},
           "ordered": {"CUPOOL_SIM_FAULTS": "cuEventRecord@1+=999"},
           "wait": {"CUPOOL_SIM_FAULTS": "cuEventRecord@1+=999"},
+          "peers": TWO,
           "others": {"CUPOOL_STREAMS": "exact", "CUPOOL_MANY_BUDGET": "0", "CUPOOL_SIM_WAITS": "exact"}}
 
 
@@ -232,9 +263,9 @@ def without(jobs, rule):
         yield job
 
 
-def bare_jobs(first, count):
+def bare_jobs(first, count, names=tuple(SETS)):
     """Nothing preloaded: shows that the victim is a valid program."""
-    for job in seeded_jobs(first, count):
+    for job in seeded_jobs(first, count, names):
         job.environment = {k: v for k, v in job.environment.items() if k.startswith("CUPOOL_SIM_")}
         job.preload = []
         job.name += ", bare"

@@ -28,15 +28,18 @@ class Seeds(harness.TestCase):
     def test_the_torture_victim_is_a_valid_program(self):
         self.expect_none(runs.bare_jobs(0, fewer(46)))
 
+    def test_the_torture_victim_on_two_devices_is_a_valid_program(self):
+        self.expect_none(runs.bare_jobs(0, fewer(2 * len(runs.PEER_SETS)), runs.PEER_SETS))
+
     def test_the_oracle_stays_silent_over_seeded_runs(self):
-        self.expect_none(runs.seeded_jobs(0, fewer(230, least=len(runs.SETS))))
+        self.expect_none(runs.seeded_jobs(0, fewer(280, least=len(runs.SETS))))
 
     def test_memory_stays_right_whichever_driver_call_fails(self):
         self.expect_none(runs.fault_jobs(0, fewer(224, least=2 * len(runs.FAULTS))))
 
     def test_the_oracle_stays_silent_where_each_rule_matters(self):
         for scene in ("streams", "destroyed", "waited", "older", "threads", "wait", "ordered", "others", "moved", "given_back",
-                      "unused", "graphs"):
+                      "unused", "graphs", "peers"):
             self.expect_none(runs.scene_jobs(scene, fewer(SCENE_SEEDS), ""))
 
     def test_seeded_runs_without_the_fence_are_caught(self):
@@ -98,6 +101,12 @@ class Seeds(harness.TestCase):
 
     def test_a_wait_made_while_another_thread_launches_a_graph_there_is_caught(self):
         self.expect_caught(runs.scene_jobs("graphs", SCENE_SEEDS, "graphs_apart"))
+
+    def test_memory_that_another_device_may_access_given_before_its_old_work_is_done_is_caught(self):
+        self.expect_caught(runs.scene_jobs("peers", SCENE_SEEDS, "peers_done"))
+
+    def test_seeded_runs_of_two_devices_without_waiting_for_the_old_work_of_shared_memory_are_caught(self):
+        self.expect_caught(runs.without(runs.seeded_jobs(0, 22, ["peers"]), "peers_done"))
 
     def test_without_a_lane_for_each_thread_two_default_streams_are_caught(self):
         self.expect_caught(runs.scene_jobs("threads", SCENE_SEEDS, "thread_lanes"))

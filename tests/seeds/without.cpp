@@ -26,6 +26,7 @@ bool kLeft = true;
 bool kDoneGoes = true;
 bool kFormer = true;
 bool kGraphsApart = true;
+bool kPeersDone = true;
 
 namespace {
 
@@ -50,7 +51,8 @@ constexpr Rule kRules[] = {{"fence", &kFence},
                            {"left", &kLeft},
                            {"done_goes", &kDoneGoes},
                            {"former", &kFormer},
-                           {"graphs_apart", &kGraphsApart}};
+                           {"graphs_apart", &kGraphsApart},
+                           {"peers_done", &kPeersDone}};
 
 [[gnu::constructor]] void take_one_out() {
   const char* const wanted = std::getenv("WITHOUT_RULE");

@@ -2,7 +2,8 @@
 // memory on streams of every kind, free it with work queued, and check every byte on the device. Usage:
 // torture [--seed N] [--threads N] [--ops N | --seconds S] [--most BYTES] [--live BYTES]
 //                [--with list] [--without list] [--tolerant]
-// Exit code: 0 all bytes right, 1 wrong bytes, 2 the driver refused a valid call (never when tolerant).
+// Exit code: 0 all bytes right, 1 wrong bytes, 2 the driver refused a valid call (never when tolerant), 77 it
+// wants two devices.
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -25,7 +26,8 @@ constexpr Name kNames[] = {{"streams", kStreams},    {"per-thread", kPerThread},
                            {"children", kChildren},  {"contexts", kContexts},    {"resets", kResets},
                            {"phases", kPhases},      {"crash", kCrash},          {"managed", kManaged},
                            {"words", kWords},        {"awaits", kAwaits},        {"rude", kRude},
-                           {"beside", kBeside},      {"abandon", kAbandon}};
+                           {"beside", kBeside},      {"abandon", kAbandon},      {"peers", kPeers},
+                           {"meets", kMeets},        {"apart", kApart}};
 
 [[noreturn]] void usage(const char* what) {
   std::fprintf(stderr, "torture: %s is not something I know\n", what);
@@ -74,46 +76,77 @@ void read_options(int argc, char** argv) {
     else
       usage(name.c_str());
   }
+  if (options.has_any(kMeets | kApart)) options.features |= kPeers;
 }
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// One phase: a context from its retain to its end. False: the driver would not say whether the memory was
-// right.
+void begin_world(World& world, Random& random) {
+  MUST(cuDeviceGet(&world.device, static_cast<int>(world.place)));
+  MUST(cuDevicePrimaryCtxRetain(&world.context, world.device));
+  MUST(cuCtxSetCurrent(world.context));
+  world.kernels.load();
+  world.streams.create_all(random);
+}
+
+// Some programs let the devices access each other's memory at once, some in one direction only, some later.
+void introduce(World& one, World& other) {
+  one.other = &other;
+  other.other = &one;
+  if (options.has(kMeets)) one.meetings.prepare();
+  if (options.has(kApart)) return;
+  if (options.seed % 4 != 3) open_to_other(one);
+  if (options.seed % 4 < 2) open_to_other(other);
+}
+
+// False: the driver would not say whether the memory was right. Tells of a byte that was wrong.
+bool judge(World& world) {
+  MUST(cuCtxSetCurrent(world.context));
+  const auto wrong = world.kernels.verdict();
+  if (wrong) world.tally.wrong += *wrong;
+  if (world.kernels.wrong_so_far() != 0) world.history.tell(world.kernels.tell_first());
+  return wrong.has_value();
+}
+
+// One phase: each device's context from its retain to its end. False: as above.
 bool phase(const Api& api, Tally& tally, unsigned number, unsigned phases, double deadline) {
-  auto world = std::make_unique<World>(api, tally, options.threads);
+  auto shared = std::make_unique<Shared>(options.threads);
+  std::deque<World> worlds;
   Random random(options.seed * 1000003 + number * 101);
   bool known = false;
   try {
-    MUST(cuDeviceGet(&world->device, 0));
-    MUST(cuDevicePrimaryCtxRetain(&world->context, world->device));
-    MUST(cuCtxSetCurrent(world->context));
-    world->kernels.load();
-    world->streams.create_all(random);
+    for (unsigned place = 0; place < (options.has(kPeers) ? 2u : 1u); ++place) {
+      worlds.emplace_back(api, tally, *shared, place);
+      begin_world(worlds.back(), random);
+    }
+    if (worlds.size() == 2) introduce(worlds[0], worlds[1]);
     // One thread is the main thread itself, so that runs with one thread can be repeated exactly.
     std::deque<Worker> workers;
     std::deque<std::thread> threads;
-    for (unsigned i = 0; i < options.threads; ++i) workers.emplace_back(*world, i, random());
+    for (unsigned i = 0; i < options.threads; ++i)
+      workers.emplace_back(worlds[i % worlds.size()], i, random());
     const std::uint64_t operations = options.operations / phases + 1;
     for (unsigned i = 1; i < options.threads; ++i) {
       threads.emplace_back([&, i] { workers[i].run(operations, deadline); });
     }
     workers[0].run(operations, deadline);
     for (std::thread& thread : threads) thread.join();
-    const auto wrong = world->kernels.verdict();
-    known = wrong.has_value();
-    if (known) tally.wrong += *wrong;
-    if (world->kernels.wrong_so_far() != 0) world->history.tell(world->kernels.tell_first());
+    known = true;
+    for (World& world : worlds) known = judge(world) && known;
     const bool reset = options.has(kResets) && one_in(random, 2);
-    if (!reset && !options.has(kResets)) world->streams.destroy_all();
-    if (reset) MUST(cuDevicePrimaryCtxReset(world->device));
+    for (World& world : worlds) {
+      if (!reset && !options.has(kResets)) world.streams.destroy_all();
+      if (reset) MUST(cuDevicePrimaryCtxReset(world.device));
+    }
   } catch (const Stop& stop) {
     std::fprintf(stderr, "torture: a phase stops: %s: driver error %d\n", stop.what, stop.result);
     ++tally.stopped;
   }
-  if (world->context != nullptr) cuDevicePrimaryCtxRelease(world->device);
+  for (World& world : worlds) {
+    if (world.context != nullptr) cuDevicePrimaryCtxRelease(world.device);
+  }
   return known;
 }
 
@@ -122,6 +155,11 @@ bool phase(const Api& api, Tally& tally, unsigned number, unsigned phases, doubl
 int main(int argc, char** argv) {
   read_options(argc, argv);
   if (cuInit(0) != CUDA_SUCCESS) return 2;
+  int devices = 0;
+  if (options.has(kPeers) && (cuDeviceGetCount(&devices) != CUDA_SUCCESS || devices < 2)) {
+    std::printf("torture: skipped: one device\n");
+    return 77;
+  }
   const Api api;
   Tally tally;
   const unsigned phases = options.has(kResets) || options.has(kPhases) ? 4 : 1;

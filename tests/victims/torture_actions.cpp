@@ -16,9 +16,12 @@ void Worker::copy() {
   if (from.value >= 0x100) return;
   Lease lease = world_.streams.choose(random_);
   const bool synchronous = lease.mark.kind != Mark::kCreated && (lease.stream == nullptr);
+  // The driver orders it with work of the other device, whose turns may wait for this one.
+  if (synchronous && options.has(kMeets) && from.place != world_.place) return;
   if (!synchronous || one_in(random_, 2)) {
     Block& to = blocks_[below(random_, blocks_.size())];
     if (&to == &from || to.bytes > from.bytes) return;
+    if (synchronous && options.has(kMeets) && to.place != world_.place) return;
     if (!order_read(from, lease) || !order_write(to, lease)) return;
     {
       const Pass held = synchronous ? unsafe() : Pass();
@@ -66,24 +69,35 @@ void Worker::copy() {
 }
 
 void Worker::hand_over() {
-  if (blocks_.empty() || world_.mailboxes.size() < 2) return;
+  if (blocks_.empty() || (world_.mailboxes.size() < 2 && !options.has(kPeers))) return;
   Mailbox& mailbox = world_.mailboxes[below(random_, world_.mailboxes.size())];
-  Block block = take_any();
-  bool portable = block.value < 0x100 && block.readers.size() < 4;
-  if (portable) {
-    const Pass held = unsafe();
-    auto convert = [&](Mark& mark) {
-      if (mark.kind == Mark::kEvent || mark.kind == Mark::kNothing) return true;
-      CUevent event = nullptr;
-      MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-      if (world_.streams.make_portable(mark, event)) return true;
-      MUST(cuEventDestroy(event));
-      return false;
-    };
-    portable = convert(block.writer);
-    for (Mark& reader : block.readers) portable = portable && convert(reader);
-  }
-  if (!portable) return free_block(block);
+  pass_on(take_any(), mailbox);
+}
+
+// What another device can use besides: it cannot launch a graph of this one, nor reach memory of its pools.
+bool Worker::make_portable(Block& block) {
+  if (block.readers.size() >= 4) return false;
+  if (options.has(kPeers) ? block.pooled || block.managed : block.value >= 0x100) return false;
+  const Pass held = unsafe();
+  auto convert = [&](Mark& mark) {
+    if (mark.kind == Mark::kEvent || mark.kind == Mark::kNothing) return true;
+    CUevent event = nullptr;
+    MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    if (world_.streams.make_portable(mark, event)) return true;
+    MUST(cuEventDestroy(event));
+    return false;
+  };
+  bool portable = convert(block.writer);
+  for (Mark& reader : block.readers) portable = portable && convert(reader);
+  if (!portable || !options.has(kPeers)) return portable;
+  block.turns = std::max(block.turns, world_.meetings.begun_by(world_.place));
+  if (block.graph != nullptr) MUST(cuGraphExecDestroy(block.graph));
+  block.graph = nullptr;
+  return true;
+}
+
+void Worker::pass_on(Block block, Mailbox& mailbox) {
+  if (!make_portable(block)) return free_block(block);
   const std::lock_guard<std::mutex> lock(mailbox.mutex);
   mailbox.blocks.push_back(std::move(block));
 }
@@ -97,6 +111,7 @@ void Worker::receive() {
     block = std::move(mailbox.blocks.front());
     mailbox.blocks.pop_front();
   }
+  if (options.has(kPeers) && !may_take(block)) return take_by_copy(block);
   // Either the streams wait (order_read and order_write will see to it), or the host does now.
   const std::uint64_t how = below(random_, 4);
   if (how < 2 && options.has(kWaits)) {

@@ -39,6 +39,9 @@ enum Feature : unsigned {
   kRude = 131072,     // frees and waits of other threads meanwhile
   kBeside = 262144,   // records and stream-ordered frees beside graph launches into the same stream
   kAbandon = 524288,  // threads that end with work in their default stream
+  kPeers = 1048576,   // two devices, each with work on the other's memory
+  kMeets = 2097152,   // kernels of two devices that wait for each other, as those of a collective do
+  kApart = 4194304,   // but copies, no work on the other's memory
 };
 inline constexpr unsigned kUsual = kContexts - 1;
 
@@ -82,6 +85,7 @@ struct Both {
   X(cuLaunchKernel, "_ptsz")       \
   X(cuMemsetD8Async, "_ptsz")      \
   X(cuMemcpyDtoDAsync_v2, "_ptsz") \
+  X(cuMemcpyPeerAsync, "_ptsz")    \
   X(cuEventRecord, "_ptsz")        \
   X(cuStreamWaitEvent, "_ptsz")    \
   X(cuStreamSynchronize, "_ptsz")  \

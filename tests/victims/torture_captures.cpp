@@ -60,6 +60,7 @@ void Worker::capture_and_allocate(const Lease& lease, bool graph_is_dropped) {
   if (!held) return;
   Block block;
   block.bytes = random_size();
+  block.place = world_.place;
   const CUresult result = cuMemAlloc(&block.p, block.bytes);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return;
   must(result, "allocation in a relaxed capture");
@@ -74,7 +75,7 @@ void Worker::capture_and_allocate(const Lease& lease, bool graph_is_dropped) {
   if (one_in(random_, 2)) {
     Block old = take_any();
     if (old.p == block.p || old.graph != nullptr || old.pooled || old.writer.kind == Mark::kEvent ||
-        !old.readers.empty()) {
+        !old.readers.empty() || old.place != world_.place) {
       live_ += old.bytes;
       blocks_.push_back(std::move(old));
     } else {

@@ -1,6 +1,6 @@
 // Victim: short programs, each valid, each the one case that a rule of order/ is there for. The oracle
 // judges: what runs when does not matter, only what is ordered. Usage: torture_races
-// streams|destroyed|waited|older|both|renamed|moved|given_back|unused|threads|wait|ordered|others|graphs
+// streams|destroyed|waited|older|both|renamed|moved|given_back|unused|threads|wait|ordered|others|peers|graphs
 // [ROUNDS of graphs]
 #include <atomic>
 #include <condition_variable>
@@ -276,6 +276,41 @@ void others(victim::Device& device) {
   }).join();
 }
 
+// Memory of one device is freed with work queued, taken again and used by the other one.
+void peers(victim::Device& device) {
+  CUcontext here = nullptr;
+  CUcontext there = nullptr;
+  CUdevice second = 0;
+  VICTIM_CHECK(cuCtxGetCurrent(&here));
+  VICTIM_CHECK(cuDeviceGet(&second, 1));
+  VICTIM_CHECK(cuDevicePrimaryCtxRetain(&there, second));
+  VICTIM_CHECK(cuCtxSetCurrent(there));
+  VICTIM_CHECK(cuCtxEnablePeerAccess(here, 0));
+  CUstream const other = make_stream();
+  CUmodule module = nullptr;
+  CUfunction fill = nullptr;
+  VICTIM_CHECK(cuModuleLoadData(&module, victim::kKernels));
+  VICTIM_CHECK(cuModuleGetFunction(&fill, module, "fill"));
+  VICTIM_CHECK(cuCtxSetCurrent(here));
+  CUstream const one = make_stream();
+  for (unsigned value = 1; value < 5; ++value) {
+    CUdeviceptr p = device.alloc(kBytes);
+    device.spin(30000, one);
+    device.fill(p, kBytes, value, one);
+    device.free(p);
+    p = device.alloc(kBytes);
+    VICTIM_CHECK(cuCtxSetCurrent(there));
+    size_t bytes = kBytes;
+    unsigned now = 100 + value;
+    void* parameters[] = {&p, &bytes, &now};
+    VICTIM_CHECK(cuLaunchKernel(fill, 256, 1, 1, 256, 1, 1, 0, other, parameters, nullptr));
+    VICTIM_CHECK(cuStreamSynchronize(other));
+    VICTIM_CHECK(cuCtxSetCurrent(here));
+    device.check(p, kBytes, now, one);
+    device.free(p);
+  }
+}
+
 // Two threads, each on its own default stream, which has the same name in both.
 void threads(victim::Device& device) {
   for (unsigned value = 1; value < 5; ++value) {
@@ -408,7 +443,7 @@ int main(int argc, char** argv) {
       {"streams", streams}, {"destroyed", destroyed}, {"waited", waited}, {"older", older},
       {"both", both},       {"renamed", renamed},     {"moved", moved},   {"given_back", given_back},
       {"unused", unused},   {"threads", threads},     {"wait", wait},     {"ordered", ordered},
-      {"others", others},   {"graphs", graphs}};
+      {"others", others},   {"peers", peers},         {"graphs", graphs}};
   if (argc == 3) graph_rounds = static_cast<unsigned>(std::atoi(argv[2]));
   for (const Scene& scene : kScenes) {
     if (argc < 2 || std::strcmp(argv[1], scene.name) != 0) continue;

@@ -41,7 +41,7 @@ std::optional<Lease> Streams::created(unsigned index) {
   if (!lease.shared_.owns_lock() || slot.stream == nullptr) return std::nullopt;
   lease.stream = slot.stream;
   lease.blocking = slot.blocking;
-  lease.mark = {Mark::kCreated, index, slot.generation, nullptr};
+  lease.mark = {Mark::kCreated, index, slot.generation, nullptr, 0};
   return lease;
 }
 
@@ -81,7 +81,7 @@ std::optional<Lease> Streams::choose_alone(Random& random, bool own_allowed) {
   if (!lease.alone_.owns_lock() || slot.stream == nullptr) return std::nullopt;
   lease.stream = slot.stream;
   lease.blocking = slot.blocking;
-  lease.mark = {Mark::kCreated, index, slot.generation, nullptr};
+  lease.mark = {Mark::kCreated, index, slot.generation, nullptr, 0};
   return lease;
 }
 
@@ -157,7 +157,7 @@ bool Streams::make_portable(Mark& mark, CUevent event) {
   } else {
     record(event, *stream_of(mark));
   }
-  mark = {Mark::kEvent, 0, 0, event};
+  mark = {Mark::kEvent, 0, 0, event, place_};
   return true;
 }
 
@@ -179,7 +179,7 @@ void Streams::replace_one(Random& random) {
                  0,
                  0,
                  0,
-                 {Mark::kCreated, index, slot.generation, nullptr},
+                 {Mark::kCreated, index, slot.generation, nullptr, 0},
                  {}});
   CUstream const old = slot.stream;
   slot.stream = nullptr;

@@ -24,6 +24,7 @@ struct Mark {
   unsigned slot = 0;
   std::uint64_t generation = 0;
   CUevent event = nullptr;  // kEvent: this block's alone, destroyed by whoever waits for it
+  unsigned place = 0;  // kEvent: the number of the world in which it was recorded; else it is the holder's
   bool operator==(const Mark& other) const {
     return kind == other.kind && slot == other.slot && generation == other.generation && event == other.event;
   }
@@ -51,9 +52,18 @@ class Lease {
   mutable std::vector<std::shared_lock<std::shared_mutex>> waited_for_;
 };
 
+// A stream that its thread keeps to itself.
+inline Lease lease_of(CUstream stream) {
+  Lease lease;
+  lease.stream = stream;
+  lease.mark.kind = Mark::kCreated;
+  return lease;
+}
+
 class Streams {
  public:
-  Streams(const Api& api, Gates& gates) : api_(api), gates_(gates) {}
+  // `place`: the number of the world whose streams these are.
+  Streams(const Api& api, Gates& gates, unsigned place) : api_(api), gates_(gates), place_(place) {}
 
   void create_all(Random& random);
   // After everybody stopped: forgets marks; streams go with their context, or are destroyed here.
@@ -78,6 +88,7 @@ class Streams {
   // What may not be done on the legacy stream while a blocking one captures: held around each single call.
   Pass pass(const Lease& lease) { return lease.legacy() ? Pass(gates_.legacy, Side::kCall) : Pass(); }
   void record(CUevent event, const Lease& lease);
+  void wait_for_event(const Lease& target, CUevent event);
   // Held around a graph launch and around a wait for an event: drivers lose a wait that is made while another
   // thread launches a graph into the same stream, so a program has to keep the two apart. Also around a
   // stream-ordered allocation, which may make such a wait.
@@ -105,11 +116,11 @@ class Streams {
   void create(Slot& slot, Random& random);
   Lease by_code(unsigned code);
   std::optional<Lease> created(unsigned index);
-  void wait_for_event(const Lease& target, CUevent event);
   bool waits_by_itself(const Mark& mark, const Lease& target);
 
   const Api& api_;
   Gates& gates_;
+  const unsigned place_;
   std::array<Slot, kCreated> slots_;
   std::mutex legacy_apart_;
   std::atomic<unsigned> common_{0};

@@ -21,13 +21,6 @@ CUstream new_stream(Random& random, bool may_block) {
 // Each word is used once: a stream may still have to look at it when the next one is closed.
 constexpr unsigned kWordsKept = 1024;
 
-Lease lease_of(CUstream stream) {
-  Lease lease;
-  lease.stream = stream;
-  lease.mark.kind = Mark::kCreated;
-  return lease;
-}
-
 }  // namespace
 
 void Worker::prepare_words() {

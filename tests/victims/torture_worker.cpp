@@ -30,6 +30,7 @@ void Worker::run(std::uint64_t operations, double deadline) {
       if (world_.kernels.wrong_so_far() != 0) break;
       world_.tally.operations.fetch_add(1, std::memory_order_relaxed);
     }
+    end_meetings();
     if (!options.has(kResets) || one_in(random_, 2)) free_all();
     drop_words();
     if (!may_have_children_ && !options.has(kAbandon)) wait_for_own_stream();
@@ -78,6 +79,7 @@ void Worker::step() {
     const Pass on_legacy = world_.streams.pass(lease);
     world_.kernels.fill(0x10000, 4096, 1, lease);
   }
+  if (options.has(kPeers) && one_in(random_, 8)) cross();
   if (options.has(kDestroy) && one_in(random_, 40)) {
     const Pass held = unsafe();
     const Pass nothing_closed = waits();
@@ -126,6 +128,7 @@ CUresult Worker::get_memory(Block& block) {
 void Worker::allocate() {
   Block block;
   block.bytes = random_size();
+  block.place = world_.place;
   if (blocks_.size() >= 24 || live_ + block.bytes > options.live_bytes) return finish_one();
   const CUresult result = get_memory(block);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -137,6 +140,11 @@ void Worker::allocate() {
   History::note({0, "allocated", block.p, block.bytes, block.pooled, block.writer, {}});
   const bool is_plain = !block.pooled && !block.managed;
   if (is_plain && options.has(kPooled) && one_in(random_, 16)) return free_unused(block);
+  if (is_plain && options.has(kPeers) && one_in(random_, 8)) {
+    // Whoever gets it is the first to use it, perhaps on the other device.
+    block.value = 0x100;
+    return pass_on(std::move(block), world_.mailboxes[below(random_, world_.mailboxes.size())]);
+  }
   live_ += block.bytes;
   blocks_.push_back(block);
   // The driver's own free waits for everything, so fresh memory may be written at once, on any stream or by
@@ -172,9 +180,11 @@ void Worker::finish_one() {
 }
 
 void Worker::free_block(Block& block) {
+  if (options.has(kPeers) && !may_be_freed(block)) return;
   const Pass held = unsafe();
   ++world_.tally.frees;
-  bool in_order = block.pooled || (options.has(kPooled) && !block.managed && one_in(random_, 6));
+  const bool may_be_in_order = options.has(kPooled) && !block.managed && block.place == world_.place;
+  bool in_order = block.pooled || (may_be_in_order && one_in(random_, 6));
   if (in_order && block.pooled && one_in(random_, 4)) in_order = false;
   if (in_order) {
     // A stream-ordered free comes after all use of the memory.

@@ -40,6 +40,21 @@ class Worker {
   void free_unused(Block& block);
   void free_all();
 
+  // torture_peers.cpp
+  void cross();  // something between the devices
+  void let_in();
+  void allocate_there();
+  void visit();
+  bool meet();
+  bool is_rank() const;
+  void end_meetings();
+  bool may_take(const Block& block) const;
+  void take_by_copy(Block& block);
+  bool may_be_freed(Block& block);
+  void send_home(Block& block);
+  void put_back(Block& block);
+  void await_work(Block& block);
+
   // torture_words.cpp
   void streams_wait();
   void ask_too_much();
@@ -66,6 +81,8 @@ class Worker {
   void fill(Block& block, const Lease& lease);
   void check(Block& block, const Lease& lease);
   void settle(Block& block);  // destroys events that came with the block, once waited for
+  bool make_portable(Block& block);
+  void pass_on(Block block, Mailbox& mailbox);
   void free_block(Block& block);
   CUresult get_memory(Block& block);
   std::uint64_t random_size();
@@ -80,6 +97,7 @@ class Worker {
   unsigned value_ = 0;
   CUevent scratch_ = nullptr;
   bool may_have_children_ = true;
+  CUstream meeting_ = nullptr;  // of a rank: has nothing but turns
 
   // What this thread makes its own stream wait for.
   struct Words {

@@ -2,6 +2,7 @@
 #include "torture_world.hpp"
 
 #include <cstddef>
+#include <cstring>
 #include <new>
 
 namespace torture {
@@ -29,7 +30,7 @@ void Kernels::load() {
   fill(scratch, 1, 7, legacy);
   check(scratch, 1, 7, legacy);
   spin(1, legacy);
-  if (options.has_any(kAwaits)) {
+  if (options.has_any(kAwaits | kMeets)) {
     fill(scratch, sizeof(unsigned), 0, legacy);
     await(scratch, 0, legacy);
   }
@@ -71,6 +72,35 @@ std::optional<unsigned long long> Kernels::verdict() const {
     if (cuCtxSynchronize() == CUDA_SUCCESS) return wrong_so_far();
   }
   return std::nullopt;
+}
+
+void Meetings::prepare() {
+  constexpr std::size_t kBytes = 2 * kMost * sizeof(unsigned);
+  void* memory = nullptr;
+  MUST(cuMemHostAlloc(&memory, kBytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  std::memset(memory, 0, kBytes);
+  MUST(cuMemHostGetDevicePointer(&words_, memory, 0));
+}
+
+CUdeviceptr Meetings::word(unsigned place, unsigned turn) const {
+  return words_ + (2 * turn + place) * sizeof(unsigned);
+}
+
+std::optional<unsigned> Meetings::begin(unsigned place) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Rank& mine = ranks_[place];
+  const Rank& others = ranks_[1 - place];
+  const unsigned turn = mine.begun;
+  const bool leads = turn >= others.begun;
+  if (leads && (mine.is_closed || others.is_closed || turn == kMost || turn == others.begun + kAhead))
+    return std::nullopt;
+  ++mine.begun;
+  return turn;
+}
+
+void Meetings::close(unsigned place) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ranks_[place].is_closed = true;
 }
 
 CUdeviceptr Kernels::tell_first() const {
