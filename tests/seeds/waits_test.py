@@ -138,10 +138,10 @@ class Waits(harness.TestCase):
 
     def test_a_launch_that_stands_in_a_full_queue_holds_up_no_other_context(self):
         # These take their time, which seeds hardly change.
-        self.assert_ends("full-queue-contexts", "full-queue-contexts-allocate", most_seeds=1)
+        self.assert_ends("full-queue-contexts", "full-queue-contexts-allocate", "full-queue-contexts-capture", most_seeds=1)
 
     def test_a_launch_that_stands_in_a_full_queue_holds_up_no_device_with_peer_access(self):
-        self.assert_ends("full-queue-peers", "full-queue-peers-allocate", most_seeds=1)
+        self.assert_ends("full-queue-peers", "full-queue-peers-allocate", "full-queue-peers-capture", most_seeds=1)
 
     def test_two_contexts_of_a_device_wait_for_each_other_as_bare(self):
         self.assert_ends("two-contexts")

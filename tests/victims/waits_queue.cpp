@@ -190,6 +190,19 @@ void allocate(const Device& d) {
   d.alloc(kBytes);
 }
 
+void capture(const Device& d) {
+  const CUstream stream = d.stream();
+  const CUdeviceptr p = d.alloc(kMiB);
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  MUST(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  d.use(p, kMiB, 78, stream);
+  MUST(cuStreamEndCapture(stream, &graph));
+  MUST(cuGraphInstantiate(&exec, graph, 0));
+  MUST(cuGraphLaunch(exec, stream));
+  MUST(cuStreamSynchronize(stream));
+}
+
 }  // namespace
 
 Cases queue_cases() {
@@ -199,7 +212,9 @@ Cases queue_cases() {
           {"full-queue-contexts", [] { return other_context_releases(Places::kContexts); }},
           {"full-queue-peers", [] { return other_context_releases(Places::kPeers); }},
           {"full-queue-contexts-allocate", [] { return beside_other_context(Places::kContexts, allocate); }},
-          {"full-queue-peers-allocate", [] { return beside_other_context(Places::kPeers, allocate); }}};
+          {"full-queue-peers-allocate", [] { return beside_other_context(Places::kPeers, allocate); }},
+          {"full-queue-contexts-capture", [] { return beside_other_context(Places::kContexts, capture); }},
+          {"full-queue-peers-capture", [] { return beside_other_context(Places::kPeers, capture); }}};
 }
 
 }  // namespace waits
