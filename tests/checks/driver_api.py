@@ -57,7 +57,7 @@ def stream_functions(declarations):
 def exported_names(compiler, source):
     """The names libcupool.so exports, from the table through the same map that the linker gets."""
     source = Path(source)
-    text = preprocess(compiler, (source / "src/hooks/exports.map.in").read_text(), f"-I{source / 'src'}")
+    text = preprocess(compiler, (source / "src/hooks/doors/exports.map.in").read_text(), f"-I{source / 'src'}")
     return set(re.findall(r"\b(cu[A-Z]\w*|cupool_\w+\*?|dl\w+|_[eE]xit|exit)\s*;", text))
 
 

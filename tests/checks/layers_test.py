@@ -41,7 +41,7 @@ class LayersTest(harness.TestCase):
 
     def test_the_layer_check_passes_what_is_allowed(self):
         text = '// getenv("X") is for config\n#include <cuda.h>\n#include "pool/slab.hpp"\n#include "base/log.hpp"\n'
-        self.assertEqual([], self.sample("hooks/memory.cpp", text))
+        self.assertEqual([], self.sample("hooks/calls/memory.cpp", text))
 
 
 if __name__ == "__main__":

@@ -21,13 +21,13 @@ def messages(root):
     """(file, text) of every string with words in a call that speaks."""
     found = set()
     for folder in FOLDERS:
-        for path in sorted((Path(root) / "src" / folder).glob("*.cpp")):
+        for path in sorted((Path(root) / "src" / folder).rglob("*.cpp")):
             for call in SPEAKS.finditer(path.read_text()):
                 text = re.sub(r'"\s*"', "", call.group("arguments"))
                 for string in STRING.findall(text):
                     string = string.replace("\\n", " ").strip()
                     if WORDS.search(string) and '\\"' not in string:
-                        found.add((f"{folder}/{path.name}", " ".join(string.split())))
+                        found.add((str(path.relative_to(Path(root) / "src")), " ".join(string.split())))
     return sorted(found)
 
 

@@ -22,7 +22,7 @@ class OldHeadersTest(harness.TestCase):
         return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
     def test_the_library_compiles_with_headers_of_cuda_12_0(self):
-        sources = sorted(path for folder in ("cuda", "hooks") for path in (harness.SOURCE / "src" / folder).glob("*.cpp"))
+        sources = sorted(path for folder in ("cuda", "hooks") for path in (harness.SOURCE / "src" / folder).rglob("*.cpp"))
         with ThreadPoolExecutor(2) as pool:
             self.assertEqual("", "".join(pool.map(self.errors, sources)))
 

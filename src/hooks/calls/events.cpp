@@ -1,0 +1,52 @@
+// Events: recorded and waited for on streams, and waited for by the program.
+#include "hooks/submit/forward.hpp"
+#include "hooks/submit/submit.hpp"
+
+using cupool::cuda::real;
+using cupool::hooks::DefaultStream;
+using cupool::hooks::forward;
+using cupool::hooks::named;
+using cupool::hooks::submit;
+using cupool::stats::Counter;
+
+CUresult cuEventSynchronize(CUevent event) {
+  return forward(Counter::synchronisations, real.cuEventSynchronize, event);
+}
+CUresult cuEventQuery(CUevent event) { return forward(real.cuEventQuery, event); }
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  return submit(named(stream, DefaultStream::kLegacy), [&] { return real.cuEventRecord(event, stream); });
+}
+
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
+  return submit(named(stream, DefaultStream::kPerThread),
+                [&] { return real.cuEventRecord_ptsz(event, stream); });
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
+  return submit(named(stream, DefaultStream::kLegacy),
+                [&] { return real.cuEventRecordWithFlags(event, stream, flags); });
+}
+
+CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags) {
+  return submit(named(stream, DefaultStream::kPerThread),
+                [&] { return real.cuEventRecordWithFlags_ptsz(event, stream, flags); });
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+  return submit(named(stream, DefaultStream::kLegacy),
+                [&] { return real.cuStreamWaitEvent(stream, event, flags); });
+}
+
+CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) {
+  return submit(named(stream, DefaultStream::kPerThread),
+                [&] { return real.cuStreamWaitEvent_ptsz(stream, event, flags); });
+}
+
+CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent event) {
+  return forward(real.cuGreenCtxRecordEvent, context, event);
+}
+
+CUresult cuGreenCtxWaitEvent(CUgreenCtx context, CUevent event) {
+  return forward(real.cuGreenCtxWaitEvent, context, event);
+}

@@ -1,0 +1,391 @@
+// Device memory: allocations served by the pool, and those left to the driver. Each entry point checks, calls
+// and counts; it owns nothing and holds no lock across the driver. In doubt the call goes to the driver,
+// which gives its own answer: bad arguments, no context, a capture that forbids allocation.
+#include <optional>
+
+#include "cuda/relaxed_capture.hpp"
+#include "hooks/doors/loads.hpp"
+#include "hooks/observe/debug_fill.hpp"
+#include "hooks/process/keeper.hpp"
+#include "hooks/state/greens.hpp"
+#include "hooks/state/permission.hpp"
+#include "hooks/state/serving.hpp"
+#include "hooks/state/within.hpp"
+#include "hooks/submit/forward.hpp"
+#include "hooks/submit/room.hpp"
+#include "hooks/submit/submit.hpp"
+#include "memory/hot_path.hpp"
+
+using cupool::cuda::real;
+using cupool::hooks::DefaultStream;
+using cupool::hooks::forward;
+using cupool::hooks::memory;
+using cupool::hooks::named;
+using cupool::hooks::submit;
+using cupool::hooks::submit_to;
+using cupool::memory::Freed;
+using cupool::memory::Kept;
+using cupool::stats::Counter;
+
+namespace {
+
+void count_failure(CUresult result, Counter failed) {
+  if (result != CUDA_SUCCESS && !cupool::Reentry::inside()) [[unlikely]]
+    cupool::stats::count(failed);
+}
+
+// A stream-ordered call is work on its stream like any other.
+template <typename Entry, typename... Args>
+CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, const Entry& entry, Args... args) {
+  const CUresult result = submit_to(named(stream, zero), entry, args...);
+  if (result == CUDA_SUCCESS && !cupool::Reentry::inside()) cupool::stats::count(counter);
+  return result;
+}
+
+// A free while a stream captures. Whether this thread may is asked with a probe allocation: the driver
+// answers as it would for the free, and affects the capture in the same way. Its free waits for all work of
+// the context, as the program's would, also for what a stream was given before its capture: so what is freed
+// before that can be had at once.
+class CaptureProbe {
+ public:
+  // In the block's context: the driver's free waits for that one, and a thread without any may free, too.
+  explicit CaptureProbe(CUdeviceptr pointer) {
+    cupool::memory::Held held;
+    if (memory.find(pointer, &held)) {
+      context_ = held.context;
+      within_.emplace(reinterpret_cast<CUcontext>(context_));
+    }
+    const cupool::Reentry guard;
+    answer_ = real.cuMemAlloc_v2(&block_, 1);
+  }
+  ~CaptureProbe() {
+    if (block_ == 0) return;
+    const cupool::Reentry guard;
+    const cupool::order::CaptureGate::Relaxed relaxed;
+    // (In a green context it waits for that part of the device alone.)
+    const bool is_part = cupool::hooks::greens.any();
+    cupool::order::Timeline* const order = is_part ? nullptr : memory.timeline_of(context_);
+    const cupool::order::Epoch epoch = order == nullptr ? 0 : order->begin_wait(cupool::order::Lane::kMany);
+    const bool has_waited = real.cuMemFree_v2(block_) == CUDA_SUCCESS;
+    if (order != nullptr) order->end_wait(epoch, has_waited);
+  }
+  CaptureProbe(const CaptureProbe&) = delete;
+  CaptureProbe& operator=(const CaptureProbe&) = delete;
+
+  // A full device does not forbid a free.
+  CUresult answer() const { return answer_ == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : answer_; }
+
+ private:
+  cupool::driver::Context context_ = nullptr;
+  std::optional<cupool::hooks::Within> within_;
+  CUdeviceptr block_ = 0;
+  CUresult answer_ = CUDA_SUCCESS;
+};
+
+CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
+
+bool is_ours(CUdeviceptr pointer) {
+  if (!cupool::hooks::is_serving()) return false;
+  if (memory.native() != nullptr && memory.native()->has_block(pointer)) return true;
+  cupool::memory::Held held;
+  if (memory.may_be_gone(pointer)) return memory.find(pointer, &held) && held.start == pointer;
+  return memory.owns(pointer);
+}
+
+// The error that ended the current context: the driver answers every free with it, whatever it frees, and the
+// block lives on.
+CUresult error_of_context() {
+  if (!cupool::hooks::has_failures()) [[likely]]
+    return CUDA_SUCCESS;
+  if (!memory.in_flight().is_off(cupool::hooks::current_context())) return CUDA_SUCCESS;
+  const CUresult error = cupool::hooks::ask_context();
+  if (!cupool::hooks::is_sticky(error)) return CUDA_SUCCESS;
+  cupool::stats::count(Counter::failed_frees);
+  return error;
+}
+
+// Whether this thread may free in stream order while another stream captures. The driver refuses a query
+// where it refuses such a free, and ends the capture with it; unlike an allocation, a query waits for
+// nothing.
+CUresult ask_to_free_on(CUstream stream) {
+  const cupool::driver::Context owner =
+      memory.order().is_capturing() ? cupool::hooks::owner_of(stream) : nullptr;
+  if (owner == nullptr) return CUDA_SUCCESS;
+  const cupool::hooks::Within within(reinterpret_cast<CUcontext>(owner));
+  const cupool::Reentry guard;
+  CUevent event = nullptr;
+  if (real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  const CUresult answer = real.cuEventQuery(event);
+  real.cuEventDestroy_v2(event);
+  return answer;
+}
+
+// A stream-ordered free of a block of ours: nothing waits, and the next owner's work comes after the stream
+// reaches the free. Refused only where the driver would refuse: an invalid stream, one that captures, or a
+// thread that may not while another one does.
+CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
+  if (!cupool::hooks::thread_may_call()) {
+    cupool::stats::count(Counter::failed_frees);
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
+  if (const CUresult error = error_of_context(); error != CUDA_SUCCESS) return error;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  {
+    const cupool::Reentry guard;
+    const CUresult valid = real.cuStreamIsCapturing(stream, &status);
+    if (valid != CUDA_SUCCESS) return valid;
+  }
+  if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult allowed = ask_to_free_on(stream); allowed != CUDA_SUCCESS) {
+    cupool::stats::count(Counter::failed_frees);
+    return allowed;
+  }
+  const cupool::driver::Context streams = cupool::hooks::owner_of(stream);
+  // (The driver refuses managed memory here.)
+  const cupool::driver::Status answered = memory.free_whole(
+      pointer, streams, [&] { return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); }); });
+  if (answered == cupool::driver::kSuccess && cupool::hooks::watches_blocks())
+    cupool::hooks::block_has_gone(pointer);
+  if (answered != cupool::allocator::kDeclined) return cupool::hooks::to_result(answered);
+  if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns_on(pointer, stream);
+  cupool::native::NativePool* const native = memory.native();
+  if (native != nullptr && native->has_block(pointer)) {
+    return submit(stream, [&] {
+      return native->free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream))
+                 ? CUDA_SUCCESS
+                 : CUDA_ERROR_INVALID_VALUE;
+    });
+  }
+  cupool::memory::Held held;
+  const bool is_elsewhere = streams != nullptr && memory.find(pointer, &held) && held.context != streams;
+  cupool::order::Timeline* const elsewhere = is_elsewhere ? memory.order().of(streams) : nullptr;
+  if (is_elsewhere && elsewhere == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto free = [&] {
+    const cupool::Reentry guard;
+    return memory.free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream), elsewhere);
+  };
+  // While a stream captures, this one does not and may be given a record, unless it is the one that orders
+  // itself with all others.
+  Freed freed = Freed::kNotOurs;
+  if (memory.order().is_capturing() && stream != CU_STREAM_LEGACY) {
+    const cupool::cuda::RelaxedCapture allowed;
+    const cupool::order::CaptureGate::Relaxed relaxed;
+    freed = free();
+  } else {
+    freed = free();
+  }
+  // Its context has ended meanwhile, and the address may be another allocation's.
+  if (freed != Freed::kDone && !is_ours(pointer))
+    return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); });
+  if (freed != Freed::kDone) cupool::hooks::note_bad_free(pointer);
+  return answer(freed);
+}
+
+// The full path of cuMemAlloc_v2, shared with the other entry points that hand out blocks.
+CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
+  if (cupool::hooks::loads_are_pending()) [[unlikely]]
+    cupool::hooks::look_at_loads();
+  if (pointer != nullptr && bytes != 0 && cupool::hooks::serves_allocation() &&
+      !memory.order().is_capturing()) {
+    if (const cupool::driver::Context context = cupool::hooks::current_context()) {
+      cupool::driver::Address address;
+      const cupool::driver::Status status = memory.allocate_slow(context, bytes, &address);
+      if (status == cupool::driver::kSuccess) [[likely]] {
+        cupool::hooks::note_device_memory();
+        if (cupool::hooks::watches_blocks()) [[unlikely]]
+          cupool::hooks::block_given(address, bytes, cupool::hooks::First::kWork);
+        *pointer = address;
+      } else {
+        *pointer = 0;  // as the driver does
+      }
+      return cupool::hooks::to_result(status);
+    }
+  }
+  const auto call = [&] {
+    return forward(Counter::forwarded_allocations, real.cuMemAlloc_v2, pointer, bytes);
+  };
+  const CUresult result = call();
+  if (cupool::Reentry::inside() || !memory.order().is_capturing()) return result;
+  // (Where the pool serves, it has made room by itself.)
+  return cupool::hooks::call_with_room(
+      result,
+      [](cupool::allocator::Effort effort) { return cupool::hooks::make_room(effort, cupool::cuda::kHere); },
+      call);
+}
+
+// Frees while a stream captures, and frees of memory that is not the pool's.
+CUresult free_elsewhere(CUdeviceptr pointer) {
+  if (!is_ours(pointer)) return forward(Counter::forwarded_frees, real.cuMemFree_v2, pointer);
+  const CaptureProbe probe(pointer);
+  return probe.answer() == CUDA_SUCCESS ? answer(memory.free(pointer)) : probe.answer();
+}
+
+// Fast path miss: the thread cache has no block of this size.
+[[gnu::noinline]] CUresult allocate_missed(CUdeviceptr* pointer, cupool::driver::Context context,
+                                           size_t bytes) {
+  cupool::driver::Address address = 0;  // as the driver does, if it fails
+  const CUresult result =
+      cupool::hooks::to_result(memory.allocate_slow(context, bytes, &address, Kept::kNone));
+  *pointer = address;
+  if (result == CUDA_SUCCESS) [[likely]]
+    cupool::hooks::note_device_memory();
+  count_failure(result, Counter::failed_allocations);
+  return result;
+}
+
+// Slow path: everything the inlined path does not handle.
+[[gnu::noinline]] CUresult allocate_slowly(CUdeviceptr* pointer, size_t bytes) {
+  const CUresult result = allocate(pointer, bytes);
+  count_failure(result, Counter::failed_allocations);
+  return result;
+}
+
+// A free inside a host function. The driver must not see an address of ours: it may be the start of a
+// segment.
+CUresult refuse_free(CUdeviceptr pointer) {
+  if (!is_ours(pointer)) return free_elsewhere(pointer);
+  cupool::stats::count(Counter::failed_frees);
+  return CUDA_ERROR_NOT_PERMITTED;
+}
+
+// Completes a free after the pool answered `freed`.
+CUresult finish_free(CUdeviceptr pointer, Freed freed) {
+  if (freed == Freed::kNobodys && !is_ours(pointer)) freed = Freed::kNotOurs;
+  const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
+  if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
+  count_failure(result, Counter::failed_frees);
+  return result;
+}
+[[gnu::noinline]] CUresult finish_free(CUdeviceptr pointer, cupool::memory::Unkept why, uint64_t asked) {
+  if (!cupool::hooks::thread_may_call()) {
+    memory.refuse_free(pointer, why, asked);
+    return refuse_free(pointer);
+  }
+  if (const CUresult error = error_of_context(); error != CUDA_SUCCESS) {
+    memory.refuse_free(pointer, why, asked);
+    return error;
+  }
+  return finish_free(pointer, memory.finish_free(pointer, why, asked));
+}
+
+// Slow path of a free, also for memory that is not the pool's.
+[[gnu::noinline]] CUresult free_slowly(CUdeviceptr pointer) {
+  Freed freed = Freed::kNotOurs;
+  // Like the driver, needs no current context. An address of ours never reaches the driver: it may be the
+  // start of a segment.
+  if (cupool::hooks::is_serving() && !memory.order().is_capturing()) {
+    if (!cupool::hooks::thread_may_call()) return refuse_free(pointer);
+    if (const CUresult error = error_of_context(); error != CUDA_SUCCESS) return error;
+    if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns(pointer);
+    freed = memory.free(pointer);
+  }
+  return finish_free(pointer, freed);
+}
+
+// Whether the fast path applies: nothing to do but hand out a block or take it back.
+bool is_plain() { return cupool::hooks::serves_plainly() && !memory.order().is_capturing(); }
+
+}  // namespace
+
+CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
+  if (pointer != nullptr && is_plain()) [[likely]] {
+    const cupool::driver::Context context = cupool::hooks::known_current_context();
+    if (context != nullptr) [[likely]] {
+      const Kept kept = memory.allocate_kept(context, bytes, pointer);
+      if (kept == Kept::kTaken) [[likely]]
+        return CUDA_SUCCESS;
+      if (kept == Kept::kNone) return allocate_missed(pointer, context, bytes);
+    }
+  }
+  return allocate_slowly(pointer, bytes);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr pointer) {
+  if (!is_plain()) [[unlikely]]
+    return free_slowly(pointer);
+  uint64_t asked = 0;
+  const cupool::memory::Unkept why = memory.free_kept(pointer, &asked);
+  return why == cupool::memory::Unkept::kNot ? CUDA_SUCCESS : finish_free(pointer, why, asked);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height,
+                            unsigned element) {
+  // The driver's pitch on every device so far: the width rounded up to 512. Unusual arguments are left to the
+  // driver.
+  constexpr size_t kPitchStep = 512;
+  const bool plain = pointer != nullptr && pitch != nullptr && width != 0 && height != 0 &&
+                     (element == 4 || element == 8 || element == 16) && width < size_t{1} << 40 &&
+                     height < size_t{1} << 20;
+  if (!plain || !cupool::hooks::serves_allocation()) {
+    const CUresult result = forward(Counter::pitched_allocations, real.cuMemAllocPitch_v2, pointer, pitch,
+                                    width, height, element);
+    if (result == CUDA_SUCCESS && !cupool::Reentry::inside())
+      cupool::stats::count(Counter::forwarded_allocations);
+    return result;
+  }
+  const size_t row = (width + kPitchStep - 1) & ~(kPitchStep - 1);
+  const CUresult result = allocate(pointer, row * height);
+  *pitch = result == CUDA_SUCCESS ? row : 0;
+  if (result != CUDA_SUCCESS) return result;
+  cupool::stats::count(Counter::pitched_allocations);
+  return result;
+}
+
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  if (cupool::hooks::is_serving()) memory.release_idle_managed(cupool::hooks::current_context());
+  const CUresult result = forward(Counter::pointer_questions, real.cuMemGetInfo_v2, free, total);
+  if (result == CUDA_SUCCESS && free != nullptr && cupool::hooks::is_serving()) {
+    *free += memory.releasable_bytes(cupool::hooks::device_of());
+  }
+  return result;
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
+  return ordered(stream, DefaultStream::kLegacy, Counter::async_allocations, real.cuMemAllocAsync, pointer,
+                 bytes, stream);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
+  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations, real.cuMemAllocAsync_ptsz,
+                 pointer, bytes, stream);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  return ordered(stream, DefaultStream::kLegacy, Counter::async_allocations, real.cuMemAllocFromPoolAsync,
+                 pointer, bytes, pool, stream);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
+                                      CUstream stream) {
+  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations,
+                 real.cuMemAllocFromPoolAsync_ptsz, pointer, bytes, pool, stream);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
+  if (is_ours(pointer)) return free_ours_on(pointer, named(stream, DefaultStream::kLegacy));
+  return ordered(stream, DefaultStream::kLegacy, Counter::async_frees, real.cuMemFreeAsync, pointer, stream);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
+  if (is_ours(pointer)) return free_ours_on(pointer, named(stream, DefaultStream::kPerThread));
+  return ordered(stream, DefaultStream::kPerThread, Counter::async_frees, real.cuMemFreeAsync_ptsz, pointer,
+                 stream);
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* properties, unsigned long long flags) {
+  return forward(Counter::mapped_allocations, real.cuMemCreate, handle, bytes, properties, flags);
+}
+
+CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* descriptor) {
+  return forward(Counter::array_allocations, real.cuArrayCreate_v2, array, descriptor);
+}
+
+CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
+  return forward(Counter::array_allocations, real.cuArray3DCreate_v2, array, descriptor);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor,
+                                unsigned levels) {
+  return forward(Counter::array_allocations, real.cuMipmappedArrayCreate, array, descriptor, levels);
+}

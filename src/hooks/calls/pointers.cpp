@@ -1,0 +1,247 @@
+// Queries about a pointer: its range, its attributes, a handle for it. For a block of ours the answer is that
+// of a separate allocation: the driver is asked first (it validates the call and knows the device), then its
+// answer for the segment is corrected to the block. An address in our memory that lies in no block gets the
+// driver's answer for an unknown pointer.
+#include <cstring>
+
+#include "base/log.hpp"
+#include "hooks/doors/direct_access.hpp"
+#include "hooks/sharing/blocks.hpp"
+#include "hooks/sharing/lending.hpp"
+#include "hooks/submit/forward.hpp"
+
+using cupool::cuda::real;
+using cupool::hooks::Block;
+using cupool::hooks::forward;
+using cupool::hooks::kUnknownAddress;
+using cupool::hooks::look_up;
+using cupool::hooks::look_up_lasting;
+using cupool::hooks::memory;
+using cupool::hooks::Whose;
+using cupool::hooks::with_mark;
+using cupool::memory::Mark;
+using cupool::memory::Taint;
+using cupool::stats::Counter;
+
+namespace {
+
+template <typename T>
+void put(void* data, T value) {
+  std::memcpy(data, &value, sizeof value);
+}
+
+// The mapping that the driver would have made for the block: steps of 2 MiB, shared by blocks of up to 1 MiB.
+Block mapping_of(const Block& block) {
+  constexpr size_t kStep = 2 << 20;
+  const CUdeviceptr shared = block.start & ~CUdeviceptr{kStep - 1};
+  const bool fits = block.start + block.bytes <= shared + kStep;
+  if (block.bytes <= kStep / 2 && fits) return {shared, kStep};
+  return {block.start, (block.bytes + kStep - 1) & ~(kStep - 1)};
+}
+
+// What the driver says of mapped memory and would not say of cuMemAlloc's. True: that was all.
+bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& block) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      put<uintptr_t>(data, reinterpret_cast<uintptr_t>(block.context));
+      return true;
+    // Under a ticket (ipc.cpp); what another process has exported is not exported again.
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      put<unsigned>(data, !block.imported && cupool::hooks::can_lend(block) ? 1 : 0);
+      return true;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      if (block.imported) put<unsigned>(data, 0);
+      return true;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      put<unsigned long long>(data, 0);
+      return true;
+    // Also where it has spilled to the host's.
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      put<unsigned>(data, CU_MEMORYTYPE_DEVICE);
+      return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      if (int device = 0; memory.device_of(block.context, &device)) put<int>(data, device);
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Replaces the segment's attribute by the block's.
+void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
+  if (block.mapped && correct_mapped(data, attribute, block)) return;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return put<CUdeviceptr>(data, block.start);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return put<size_t>(data, block.bytes);
+    // Blocks cut from one segment, and two lives of one block, are different allocations.
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return with_mark(pointer, [&](const Mark& mark) { put<unsigned long long>(data, mark.life); });
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return put<CUdeviceptr>(data, mapping_of(block).start);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return put<size_t>(data, mapping_of(block).bytes);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      if (block.whole) return;
+      return with_mark(pointer, [&](const Mark& mark) { put<unsigned>(data, mark.sync_memops ? 1 : 0); });
+    default:
+      return;
+  }
+}
+
+// A holder of peer-to-peer tokens can access the memory for as long as it exists.
+void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
+  // There are none for mapped memory.
+  if (attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS || block.mapped) return;
+  if (!block.imported) memory.taint(pointer, Taint::kPeerTokens);
+  cupool::hooks::note_direct_access();
+  memory.settle(pointer);
+}
+
+// The driver keeps the attribute per segment. Once one block wants synchronous copies, all blocks of its
+// segment get them for good: slower, not wrong, and the segment is not used again.
+CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& block) {
+  unsigned wanted = 0;
+  std::memcpy(&wanted, value, sizeof wanted);
+  unsigned before = 0;
+  CUresult result;
+  // The driver does not do it for mapped memory, and a block cannot leave its address.
+  if (wanted != 0 && block.mapped) {
+    cupool::stats::count(cupool::stats::Event::refused_for_mapping);
+    static constinit cupool::log::Once once;
+    if (once.first())
+      cupool::log::line("SYNC_MEMOPS cannot be set on mapped memory; CUPOOL_SEGMENTS=driver allows it");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (wanted != 0) {
+    if (!block.imported) memory.taint(pointer, Taint::kSyncMemops);
+    cupool::hooks::note_direct_access();
+    memory.settle(pointer);
+  }
+  if (wanted != 0 || block.whole) {
+    result = forward(real.cuPointerSetAttribute, value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
+  } else {
+    result = forward(real.cuPointerGetAttribute, &before, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
+  }
+  if (result == CUDA_SUCCESS) with_mark(pointer, [&](Mark& mark) { mark.sync_memops = wanted != 0; });
+  return result;
+}
+
+// For calls about the program's own mappings, of which our mapped blocks are none.
+CUdeviceptr unknown_if_ours(CUdeviceptr pointer) {
+  Block block;
+  const Whose whose = look_up(pointer, &block);
+  const bool is_hidden = whose == Whose::kNobodys || (whose == Whose::kBlock && block.mapped);
+  return is_hidden ? kUnknownAddress : pointer;
+}
+
+void* unknown_if_ours(void* address) {
+  return reinterpret_cast<void*>(unknown_if_ours(reinterpret_cast<CUdeviceptr>(address)));
+}
+
+}  // namespace
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr pointer) {
+  Block block;
+  const Whose whose = look_up(pointer, &block);
+  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUresult result =
+      forward(Counter::pointer_questions, real.cuMemGetAddressRange_v2, base, bytes, asked);
+  if (result != CUDA_SUCCESS || whose != Whose::kBlock) return result;
+  if (base != nullptr) *base = block.start;
+  if (bytes != nullptr) *bytes = block.bytes;
+  return result;
+}
+
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
+  Block block;
+  const Whose whose = look_up(pointer, &block);
+  if (whose == Whose::kBlock) before_asking(attribute, pointer, block);
+  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUresult result =
+      forward(Counter::pointer_questions, real.cuPointerGetAttribute, data, attribute, asked);
+  if (result == CUDA_SUCCESS && whose == Whose::kBlock && data != nullptr)
+    correct(data, attribute, pointer, block);
+  return result;
+}
+
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
+                                CUdeviceptr pointer) {
+  Block block;
+  const Whose whose = look_up(pointer, &block);
+  for (unsigned i = 0; whose == Whose::kBlock && attributes != nullptr && i < count; ++i) {
+    before_asking(attributes[i], pointer, block);
+  }
+  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUresult result =
+      forward(Counter::pointer_questions, real.cuPointerGetAttributes, count, attributes, data, asked);
+  if (result != CUDA_SUCCESS || whose == Whose::kDrivers) return result;
+  for (unsigned i = 0; i < count; ++i) {
+    if (data[i] == nullptr) continue;
+    if (whose == Whose::kBlock) correct(data[i], attributes[i], pointer, block);
+    // The driver echoes an unknown pointer as the host pointer, or gives none.
+    CUdeviceptr told = 0;
+    if (whose != Whose::kNobodys || attributes[i] != CU_POINTER_ATTRIBUTE_HOST_POINTER) continue;
+    std::memcpy(&told, data[i], sizeof told);
+    if (told == kUnknownAddress) put<CUdeviceptr>(data[i], pointer);
+  }
+  return result;
+}
+
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+  Block block;
+  const Whose whose = look_up_lasting(pointer, &block);
+  if (whose == Whose::kBlock && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && value != nullptr) {
+    return set_sync_memops(value, pointer, block);
+  }
+  // Of mapped memory the driver refuses every attribute alike; of cuMemAlloc's as of a wrong address.
+  const bool is_strange = whose == Whose::kNobodys || (whose == Whose::kBlock && block.mapped);
+  return forward(real.cuPointerSetAttribute, value, attribute, is_strange ? kUnknownAddress : pointer);
+}
+
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t bytes,
+                                       CUmemRangeHandleType type, unsigned long long flags) {
+  Block block;
+  Whose whose = look_up_lasting(pointer, &block);
+  if (whose == Whose::kBlock && bytes > block.start + block.bytes - pointer) whose = Whose::kNobodys;
+  if (whose == Whose::kBlock && !block.imported && bytes != 0) {
+    memory.taint(pointer, Taint::kDmaBuf);
+    cupool::hooks::note_direct_access();
+    memory.settle(pointer);
+  }
+  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  return forward(real.cuMemGetHandleForAddressRange, handle, asked, bytes, type, flags);
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  return forward(real.cuMemRetainAllocationHandle, handle, unknown_if_ours(address));
+}
+
+// Of memory of cuMemAlloc's the driver tells no rights.
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
+  Block block;
+  const bool is_hidden = look_up(pointer, &block) == Whose::kNobodys || (block.mapped && block.imported);
+  const CUresult result =
+      forward(real.cuMemGetAccess, flags, location, is_hidden ? kUnknownAddress : pointer);
+  if (result == CUDA_SUCCESS && block.mapped) *flags = 0;
+  return result;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc* rights, size_t count) {
+  return forward(real.cuMemSetAccess, unknown_if_ours(pointer), bytes, rights, count);
+}
+
+CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes) {
+  return forward(real.cuMemUnmap, unknown_if_ours(pointer), bytes);
+}
+
+// To the driver mapped memory is host memory, too, and managed memory that we keep is still there.
+CUresult cuMemHostGetFlags(unsigned* flags, void* address) {
+  return forward(real.cuMemHostGetFlags, flags, unknown_if_ours(address));
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pointer, void* address, unsigned flags) {
+  return forward(real.cuMemHostGetDevicePointer_v2, pointer, unknown_if_ours(address), flags);
+}

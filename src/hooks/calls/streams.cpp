@@ -1,0 +1,134 @@
+// Streams are created, synchronised, queried and destroyed; contexts are synchronised. A wait that succeeded
+// proves that work is finished; the handle of a destroyed stream can be reused.
+#include "config/options.hpp"
+#include "cuda/live.hpp"
+#include "hooks/state/capturing_streams.hpp"
+#include "hooks/state/greens.hpp"
+#include "hooks/submit/forward.hpp"
+#include "hooks/submit/submit.hpp"
+
+using cupool::cuda::real;
+using cupool::hooks::DefaultStream;
+using cupool::hooks::forward;
+using cupool::hooks::is_serving;
+using cupool::hooks::lane_of;
+using cupool::hooks::memory;
+using cupool::hooks::named;
+using cupool::hooks::timeline_of;
+using cupool::order::Lane;
+using cupool::order::Timeline;
+using cupool::stats::Counter;
+
+namespace {
+
+// A wait by the program itself proves as much as a fence of ours.
+template <typename Call>
+CUresult waits(Timeline* order, Lane lane, Call&& call) {
+  if (order == nullptr) return call();
+  const cupool::order::Epoch epoch = order->begin_wait(lane);
+  const CUresult result = call();
+  order->end_wait(epoch, result == CUDA_SUCCESS);
+  if (result == CUDA_SUCCESS && cupool::config::options().decay_ms != 0) memory.decay();
+  return result;
+}
+
+template <typename Call>
+CUresult waits_for_context(cupool::driver::Context context, Call&& call) {
+  return waits(is_serving() ? memory.timeline_of(context) : nullptr, Lane::kMany, call);
+}
+
+template <typename Call>
+CUresult waits_for_stream(CUstream stream, Call&& call) {
+  if (!is_serving()) return call();
+  return waits(timeline_of(stream), lane_of(stream), call);
+}
+
+template <typename Call>
+CUresult creates(CUstream* stream, CUcontext context, Call&& call) {
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS && stream != nullptr && is_serving()) cupool::cuda::live.add(*stream, context);
+  return result;
+}
+
+CUcontext current() {
+  CUcontext context = nullptr;
+  return real.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+// The current context; null also for a green one, whose work is only a part of that of the context which owns
+// its memory.
+cupool::driver::Context whole_context() {
+  const cupool::driver::Context owner = cupool::hooks::current_context();
+  const bool is_part =
+      cupool::hooks::greens.any() && reinterpret_cast<cupool::driver::Context>(current()) != owner;
+  return is_part ? nullptr : owner;
+}
+
+template <typename Call>
+CUresult destroys(CUstream stream, Call&& call) {
+  if (is_serving() && stream != nullptr) {
+    cupool::cuda::live.remove(stream);
+    if (memory.order().is_capturing()) cupool::hooks::capture_ended(stream);
+    if (Timeline* const order = timeline_of(stream)) order->destroy_stream(lane_of(stream));
+  }
+  return call();
+}
+
+}  // namespace
+
+CUresult cuCtxSynchronize() {
+  return waits_for_context(whole_context(),
+                           [] { return forward(Counter::synchronisations, real.cuCtxSynchronize); });
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext context) {
+  // Null means the current context.
+  const auto meant =
+      context != nullptr ? reinterpret_cast<cupool::driver::Context>(context) : whole_context();
+  return waits_for_context(
+      meant, [&] { return forward(Counter::synchronisations, real.cuCtxSynchronize_v2, context); });
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+  return waits_for_stream(named(stream, DefaultStream::kLegacy), [&] {
+    return forward(Counter::synchronisations, real.cuStreamSynchronize, stream);
+  });
+}
+
+CUresult cuStreamSynchronize_ptsz(CUstream stream) {
+  return waits_for_stream(named(stream, DefaultStream::kPerThread), [&] {
+    return forward(Counter::synchronisations, real.cuStreamSynchronize_ptsz, stream);
+  });
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+  return waits_for_stream(named(stream, DefaultStream::kLegacy),
+                          [&] { return forward(real.cuStreamQuery, stream); });
+}
+
+CUresult cuStreamQuery_ptsz(CUstream stream) {
+  return waits_for_stream(named(stream, DefaultStream::kPerThread),
+                          [&] { return forward(real.cuStreamQuery_ptsz, stream); });
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+  return creates(stream, current(), [&] { return forward(real.cuStreamCreate, stream, flags); });
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+  return creates(stream, current(),
+                 [&] { return forward(real.cuStreamCreateWithPriority, stream, flags, priority); });
+}
+
+CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned flags, int priority) {
+  return creates(stream, reinterpret_cast<CUcontext>(green),
+                 [&] { return forward(real.cuGreenCtxStreamCreate, stream, green, flags, priority); });
+}
+
+CUresult cuStreamDestroy(CUstream stream) {
+  return destroys(stream, [&] { return forward(real.cuStreamDestroy, stream); });
+}
+
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  return destroys(stream, [&] { return forward(real.cuStreamDestroy_v2, stream); });
+}

@@ -1,0 +1,91 @@
+// See keeper.hpp. `starting` guards the start of the thread; `working` is held while it may call the driver,
+// and by a thread that ends a context (KeeperPause).
+#include "hooks/process/keeper.hpp"
+
+#include <algorithm>
+
+#include "base/after_fork.hpp"
+#include "base/clock.hpp"
+#include "base/lock.hpp"
+#include "base/own_thread.hpp"
+#include "config/options.hpp"
+#include "hooks/process/neighbours.hpp"
+#include "hooks/state/serving.hpp"
+#include "report/report.hpp"
+
+namespace cupool::hooks {
+
+namespace detail {
+constinit std::atomic<bool> has_keeper{false};
+}
+
+namespace {
+
+constinit Lock starting;
+constinit Lock working;
+constinit std::atomic<bool> is_stopped{false};
+
+void forget_keeper() {
+  starting.reset_after_fork();
+  working.reset_after_fork();
+  is_stopped.store(false, std::memory_order_relaxed);
+  detail::has_keeper.store(false, std::memory_order_relaxed);
+}
+CUPOOL_AFTER_FORK(forget_keeper_after_fork, &forget_keeper);
+
+bool is_wanted() {
+  const config::Options& options = config::options();
+  return options.decay_ms != 0 || options.neighbours || *options.metrics_file != '\0';
+}
+
+void* keep(void*) {
+  constexpr uint64_t kSecond = 1'000'000'000;
+  constexpr uint64_t kBetweenMetrics = 10 * kSecond;
+  const uint64_t decay_ms = config::options().decay_ms;
+  const uint64_t period = decay_ms == 0 ? kSecond : std::max<uint64_t>(decay_ms / 4, 1) * 1'000'000;
+  uint64_t looked = 0;
+  uint64_t measured = 0;
+  for (;;) {
+    {
+      Guard hold(working);
+      if (is_stopped.load(std::memory_order_acquire)) return nullptr;
+      const uint64_t now = now_ns();
+      meet_neighbours();
+      answer_neighbours();
+      if (decay_ms != 0 && now - looked >= period && is_serving()) {
+        looked = now;
+        memory.decay_quiet();
+      }
+      show_to_neighbours();
+      if (now - measured >= kBetweenMetrics) {
+        measured = now;
+        report::write_metrics_now();
+      }
+    }
+    // The figures are to be fresh however rarely memory goes back.
+    wait_for_neighbours(std::min(period, kSecond));
+  }
+}
+
+}  // namespace
+
+void detail::start_keeper() {
+  Guard hold(starting);
+  if (!has_keeper.exchange(true) && is_wanted()) start_own_thread(keep, nullptr);
+}
+
+void stop_keeper() {
+  is_stopped.store(true, std::memory_order_release);
+  // If it is held for longer, the driver does not answer, and there is nothing to be done about it here.
+  if (!working.try_lock_for_a_moment()) return;
+  leave_neighbours();
+  working.unlock();
+}
+
+KeeperPause::KeeperPause() CUPOOL_NO_THREAD_SAFETY_ANALYSIS : is_held_(working.try_lock_for_a_moment()) {}
+
+KeeperPause::~KeeperPause() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  if (is_held_) working.unlock();
+}
+
+}  // namespace cupool::hooks

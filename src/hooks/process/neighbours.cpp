@@ -1,0 +1,221 @@
+// See neighbours.hpp. The board has a lock of its own; the words here are the keeper's, except
+// `silent_until`.
+#include "hooks/process/neighbours.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "base/after_fork.hpp"
+#include "base/clock.hpp"
+#include "base/own_call.hpp"
+#include "base/unnoticed.hpp"
+#include "config/options.hpp"
+#include "cuda/real.hpp"
+#include "hooks/state/serving.hpp"
+#include "neighbours/board.hpp"
+#include "report/figures.hpp"
+
+namespace cupool::hooks {
+namespace {
+
+using neighbours::Ask;
+using neighbours::Board;
+using neighbours::DeviceId;
+using neighbours::Figures;
+
+constexpr uint64_t kMillisecond = 1'000'000;
+// For work that is about to be over. A neighbour waits a little longer than that for the first sign.
+constexpr int kTries = 8;
+constexpr uint64_t kBetweenTries = 5 * kMillisecond;
+constexpr uint64_t kPatience = 60 * kMillisecond;
+constexpr uint64_t kMostPatience = 1000 * kMillisecond;
+// Who got nothing does not ask for so many times as long as it took: another process may free at any time.
+constexpr uint64_t kSilence = 8;
+
+constinit std::atomic<Board*> the_board{nullptr};
+constinit std::atomic<uint64_t> silent_until{0};
+constinit std::atomic<uint64_t> came_back_at{0};
+constinit uint64_t answered = 0;  // serial of the last request
+struct Known {
+  bool is_known;
+  DeviceId id;
+};
+constinit Known known[stats::kMostDevices] = {};
+constinit Figures shown[Board::kMostDevices] = {};
+constinit size_t shown_count = 0;
+
+void forget_neighbours() {
+  if (Board* const board = the_board.load(std::memory_order_relaxed)) board->forget_after_fork();
+  silent_until.store(0, std::memory_order_relaxed);
+  came_back_at.store(0, std::memory_order_relaxed);
+  answered = 0;
+  shown_count = 0;
+}
+CUPOOL_AFTER_FORK(forget_neighbours_after_fork, &forget_neighbours);
+
+Board* find_board() {
+  if (!config::options().neighbours) return nullptr;
+  Board* board = the_board.load(std::memory_order_acquire);
+  if (board != nullptr) return board;
+  auto* const made = new (std::nothrow) Board(config::options().neighbours_dir);
+  if (the_board.compare_exchange_strong(board, made)) return made;
+  delete made;
+  return board;
+}
+
+bool find_id(int device, DeviceId* out) {
+  const OwnCall guard;
+  CUuuid uuid;
+  CUdevice handle = 0;
+  if (cuda::real.cuDeviceGet(&handle, device) != CUDA_SUCCESS ||
+      cuda::real.cuDeviceGetUuid_v2(&uuid, handle) != CUDA_SUCCESS) {
+    return false;
+  }
+  static_assert(sizeof *out == sizeof uuid);
+  memcpy(out, &uuid, sizeof *out);
+  return true;
+}
+
+// Calls f(number, id) for the devices in use, whose ids never change.
+template <typename F>
+void for_each_device(F&& f) {
+  for (int device = 0; device < stats::kMostDevices; ++device) {
+    Known& one = known[device];
+    if (!stats::device(device).is_used()) continue;
+    if (!one.is_known) one.is_known = find_id(device, &one.id);
+    if (one.is_known) f(device, one.id);
+  }
+}
+
+bool has_pending_work() {
+  bool any = false;
+  memory.order().for_each([&](const order::Timeline& timeline) { any = any || !timeline.is_idle(); });
+  return any;
+}
+
+// Processes that ask at the same time need all of it together.
+uint64_t add(uint64_t one, uint64_t other) {
+  return one + std::min(other, neighbours::kEverythingIdle - one);
+}
+
+void release_for(int device, uint64_t bytes) {
+  uint64_t released = 0;
+  for (int i = 0; i < kTries; ++i) {
+    released += memory.release_for_others(device, bytes - released);
+    if (released >= bytes || !has_pending_work()) return;
+    sleep_for(kBetweenTries);
+  }
+}
+
+// What the driver has on a device. False: nobody knows, because the driver tells it of the current context's
+// device alone.
+bool read_free(int device, size_t* out) {
+  int current = 0;
+  size_t total = 0;
+  if (memory.driver().device(&current) != driver::kSuccess) return false;
+  return (device == memory::kEveryDevice || device == current) &&
+         memory.driver().memory(out, &total) == driver::kSuccess;
+}
+
+// Whether another thread got something while this one was on its way here.
+bool came_back_lately(uint64_t now) {
+  const uint64_t at = came_back_at.load(std::memory_order_relaxed);
+  return at != 0 && (at > now || now - at < kMostPatience);
+}
+
+}  // namespace
+
+void meet_neighbours() {
+  Board* const board = find_board();
+  if (board == nullptr || board->is_open() || !board->open()) return;
+  // What was asked before this process came does not concern it.
+  Ask old;
+  board->asks_since(&answered, &old, 1);
+}
+
+void wait_for_neighbours(uint64_t ns) {
+  Board* const board = find_board();
+  if (board == nullptr || !board->is_open()) {
+    sleep_for(ns);
+    return;
+  }
+  // Read before the requests are: one that comes after it ends the next wait.
+  static constinit uint32_t heard = 0;
+  board->wait(heard, static_cast<int64_t>(ns));
+  heard = board->bell();
+}
+
+void answer_neighbours() {
+  Board* const board = find_board();
+  if (board == nullptr || !board->is_open()) return;
+  Ask asks[16];
+  const size_t count = board->asks_since(&answered, asks, std::size(asks));
+  if (count == 0) return;
+  for_each_device([&](int device, const DeviceId& id) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; ++i) {
+      if (asks[i].every_device || asks[i].device == id) bytes = add(bytes, asks[i].bytes);
+    }
+    if (bytes != 0) release_for(device, bytes);
+  });
+  // Who asked looks at the stamp.
+  shown_count = 0;
+}
+
+void show_to_neighbours() {
+  // Also without a board: the file of metrics names the devices too.
+  for_each_device([](int device, const DeviceId& id) { report::note_device(device, id); });
+  Board* const board = find_board();
+  if (board == nullptr || !board->is_open()) return;
+  Figures now[Board::kMostDevices];
+  const size_t count = report::read_figures(stats::Reading::kLocked, now, std::size(now));
+  if (count == shown_count && memcmp(now, shown, count * sizeof *now) == 0) return;
+  board->publish(now, count);
+  memcpy(shown, now, count * sizeof *now);
+  shown_count = count;
+}
+
+void leave_neighbours() {
+  if (Board* const board = the_board.load(std::memory_order_acquire)) board->leave();
+}
+
+bool ask_neighbours(int device, uint64_t bytes) {
+  // Who has just been told that there is nothing is not told faster by asking again.
+  const uint64_t begin = now_ns();
+  if (begin < silent_until.load(std::memory_order_relaxed) || memory.order().is_capturing()) return false;
+  const Unnoticed unnoticed;
+  Board* const board = find_board();
+  const bool everywhere = device == memory::kEveryDevice;
+  const uint64_t wanted = bytes == 0 ? neighbours::kEverythingIdle : bytes;
+  DeviceId id = {};
+  if (board == nullptr || !board->join() || !(everywhere || find_id(device, &id))) return false;
+  const uint64_t asked = neighbours::board_time();
+  const auto count_waiting = [&] { return board->count_others(everywhere ? nullptr : &id, asked); };
+  size_t before = 0;
+  const bool is_known = read_free(device, &before);
+  size_t free = before;
+  size_t waiting = count_waiting();
+  if (waiting != 0 && !board->ask({id, everywhere, -1, wanted, 0})) waiting = 0;
+  for (uint64_t now = begin, changed = begin; waiting != 0 && (free <= before || free < wanted);
+       now = now_ns()) {
+    if (now - changed >= kPatience || now - begin >= kMostPatience) break;
+    sleep_for(2 * kMillisecond);
+    // First who has answered: what they gave back is then seen.
+    const size_t still = count_waiting();
+    size_t seen = free;
+    if (is_known && !read_free(device, &seen)) break;
+    if (seen > free || still < waiting) changed = now_ns();
+    free = seen;
+    waiting = still;
+  }
+  const uint64_t end = now_ns();
+  if (free > before) came_back_at.store(end, std::memory_order_relaxed);
+  // Where nobody knows, or others have got it meanwhile, the driver is asked once more.
+  if (!is_known || free > before || free >= wanted || came_back_lately(begin)) return true;
+  silent_until.store(end + kSilence * (end - begin), std::memory_order_relaxed);
+  return false;
+}
+
+}  // namespace cupool::hooks

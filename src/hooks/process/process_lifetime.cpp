@@ -1,0 +1,149 @@
+// See process_lifetime.hpp. The library's destructor marks the end of the process. It only reads and prints:
+// the pool is never torn down, because other libraries may still call us afterwards.
+#include "hooks/process/process_lifetime.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "base/after_fork.hpp"
+#include "base/lock.hpp"
+#include "base/log.hpp"
+#include "base/output.hpp"
+#include "base/reentry.hpp"
+#include "config/options.hpp"
+#include "config/print.hpp"
+#include "config/process.hpp"
+#include "config/watchers.hpp"
+#include "cuda/live.hpp"
+#include "cuda/real.hpp"
+#include "hooks/doors/direct_access.hpp"
+#include "hooks/doors/linked_names.hpp"
+#include "hooks/doors/loads.hpp"
+#include "hooks/observe/debug_fill.hpp"
+#include "hooks/process/keeper.hpp"
+#include "hooks/process/neighbours.hpp"
+#include "hooks/sharing/imports.hpp"
+#include "hooks/sharing/lending.hpp"
+#include "hooks/state/capturing_streams.hpp"
+#include "hooks/state/serving.hpp"
+#include "report/report.hpp"
+#include "stats/counters.hpp"
+
+namespace cupool {
+namespace {
+
+enum class Life { kUnused, kServing, kForked };
+constinit std::atomic<Life> life{Life::kUnused};
+constinit Lock start_lock;  // for a fork child whose threads create their first contexts concurrently
+
+void forget_everything() {
+  start_lock.reset_after_fork();
+  life.store(Life::kForked, std::memory_order_relaxed);
+  hooks::set_serving(false);
+  cupool::forget_after_fork();
+}
+
+report::Mode current_mode() {
+  const config::Options& options = config::options();
+  if (options.backend == config::Backend::kOff) return {"off", ""};
+  if (hooks::memory.serves_native()) return {"native", ""};
+  const char* const reason = hooks::memory.order().reason();
+  switch (hooks::memory.order().reuse()) {
+    case order::Reuse::kLean:
+      return {"lanes", ""};
+    case order::Reuse::kOrder:
+      return {"fences", reason};
+    case order::Reuse::kCompleted:
+      return {"exact", reason};
+  }
+  return {};
+}
+
+void fill_figures(int device, stats::Reading reading, stats::DeviceSums* sums) {
+  const bool may_wait = reading != stats::Reading::kNoLock;
+  sums->largest_free_range = hooks::memory.largest_free(device, may_wait);
+  native::NativePool* const native = hooks::memory.native();
+  if (native == nullptr || !may_wait) return;
+  // An exit from a signal handler may have interrupted this very thread inside the driver.
+  if (reading == stats::Reading::kPatient && (Reentry::inside() || !native->can_be_asked())) return;
+  const driver::NativeUsage usage = native->usage(device);
+  sums->native_used_bytes = usage.used;
+  sums->native_peak_used_bytes = usage.peak_used;
+  sums->native_reserved_bytes = usage.reserved;
+  sums->native_peak_reserved_bytes = usage.peak_reserved;
+}
+
+// A tool that checks accesses against allocation bounds must see the program's own allocations.
+void step_back_if_watched() {
+  const char* const tool = config::watching_tool();
+  if (tool == nullptr) return;
+  log::line("{} is watching: every block is a driver allocation of its own", tool);
+  hooks::memory.use_whole_allocations();
+}
+
+// From now on this process uses CUDA, and the pool serves it.
+void start() {
+  const CancelShield shield;
+  const config::Options& options = config::options();
+  hooks::find_exit();
+  report::begin({current_mode, fill_figures});
+  if (options.streams == config::Streams::kFences) hooks::memory.order().distrust("CUPOOL_STREAMS=fences");
+  if (options.streams == config::Streams::kExact)
+    hooks::memory.order().use_completed_only("CUPOOL_STREAMS=exact");
+  hooks::set_up_debug_fill();
+  hooks::start_mapping(options.segments == config::Segments::kMapped, options.spill);
+  hooks::look_for_direct_access();
+  hooks::look_for_unknown_names();
+  if (options.neighbours) hooks::memory.set_neighbours(&hooks::ask_neighbours);
+  if (!options.split) hooks::memory.use_whole_allocations();
+  const bool native_first = options.backend == config::Backend::kNative;
+  if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);
+  if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
+  hooks::set_serving(options.backend != config::Backend::kOff);
+  life.store(Life::kServing, std::memory_order_release);
+}
+
+// The only code that runs in a process without CUDA. Later the program may have closed descriptor 2 and
+// opened a file of its own there, or written a title over its name.
+[[gnu::constructor]] void library_is_loaded() {
+  log::remember_stderr();
+  config::remember_program();
+}
+
+[[gnu::destructor]] void process_ends() {
+  if (life.load(std::memory_order_relaxed) == Life::kUnused) {
+    if (config::help_requested()) config::options();
+    return;
+  }
+  report::finish(report::Ending::kOrderly);
+}
+
+}  // namespace
+
+void cuda::on_first_use() {
+  start();
+  pthread_atfork(nullptr, nullptr, forget_everything);
+}
+
+void hooks::context_made() {
+  if (life.load(std::memory_order_acquire) != Life::kForked) return;
+  // Other threads wait until start() is done: their contexts must be known to order/ as well.
+  Guard hold(start_lock);
+  if (life.load(std::memory_order_relaxed) == Life::kForked) start();
+}
+
+void hooks::before_the_driver_ends() {
+  // Once it shuts down, the driver refuses allocations and queries of its pool.
+  stop_remembering_contexts();
+  stop_keeper();
+  stop_lending();
+  native::NativePool* const native = memory.native();
+  for (int device = 0; native != nullptr && device < stats::kMostDevices; ++device) native->usage(device);
+}
+
+bool hooks::is_forked() { return life.load(std::memory_order_relaxed) == Life::kForked; }
+
+bool hooks::is_alive() { return life.load(std::memory_order_relaxed) == Life::kServing; }
+
+}  // namespace cupool

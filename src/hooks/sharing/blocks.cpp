@@ -1,0 +1,32 @@
+// See blocks.hpp.
+#include "hooks/sharing/blocks.hpp"
+
+namespace cupool::hooks {
+
+Whose look_up(CUdeviceptr address, Block* out) {
+  // Blocks imported under sealed handles are known even where the pool itself does not serve.
+  if (Reentry::inside()) return Whose::kDrivers;
+  const bool may_be_gone = memory.may_be_gone(address);
+  if (is_serving() && memory.owns(address)) {
+    memory::Held held;
+    if (!memory.find(address, &held)) return may_be_gone ? Whose::kDrivers : Whose::kNobodys;
+    *out = {held.start, held.bytes,  held.segment, held.segment_number, held.whole,
+            false,      held.mapped, held.leaving, held.context};
+    return Whose::kBlock;
+  }
+  Imports::Found found;
+  if (!imports.find(address, &found)) return Whose::kDrivers;
+  out->start = found.start;
+  out->bytes = found.bytes;
+  out->imported = true;
+  out->mapped = found.chunks;
+  out->context = reinterpret_cast<driver::Context>(found.context);
+  return out->bytes != 0 ? Whose::kBlock : Whose::kNobodys;
+}
+
+Whose look_up_lasting(CUdeviceptr address, Block* out) {
+  const Whose whose = look_up(address, out);
+  return whose == Whose::kBlock && out->leaving ? Whose::kNobodys : whose;
+}
+
+}  // namespace cupool::hooks

@@ -1,0 +1,45 @@
+// See lending.hpp.
+#include "hooks/sharing/lending.hpp"
+
+#include <bit>
+
+#include "base/after_fork.hpp"
+#include "base/log.hpp"
+#include "handover/server.hpp"
+#include "memory/lender.hpp"
+
+namespace cupool::hooks {
+namespace {
+
+constinit NoDestroy<memory::Lender> lender{memory, mapping};
+constinit NoDestroy<handover::Server> server{lender.value};
+CUPOOL_AFTER_FORK(lending_after_fork, [] { server.value.forget_after_fork(); });
+
+}  // namespace
+
+bool can_lend(const Block& block) { return lender.value.can_lend(block.start); }
+
+CUresult write_ticket(const Block& block, CUipcMemHandle* out) {
+  uint64_t life = 0;
+  memory.with_mark(block.start, [&](const memory::Mark& mark) { life = mark.life; });
+  handover::Handle handle;
+  // Asked now: an importer could not be told why it gets nothing.
+  if (life != 0 && can_lend(block) && server.value.offer(block.start, block.bytes, life, &handle)) {
+    *out = std::bit_cast<CUipcMemHandle>(handle);
+    return CUDA_SUCCESS;
+  }
+  stats::count(stats::Event::refused_for_mapping);
+  static constinit log::Once once;
+  if (once.first()) {
+    log::line(
+        "mapped memory of this process cannot be shared with others: the driver exports none, or there is no "
+        "thread or descriptor to be had; CUPOOL_SEGMENTS=driver shares it another way");
+  }
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+bool is_own_ticket(const handover::Ticket& ticket) { return server.value.is_own(ticket); }
+
+void stop_lending() { server.value.stop(); }
+
+}  // namespace cupool::hooks

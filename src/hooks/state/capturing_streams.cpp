@@ -1,0 +1,73 @@
+// See capturing_streams.hpp.
+#include "hooks/state/capturing_streams.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "base/after_fork.hpp"
+#include "hooks/state/serving.hpp"
+
+namespace cupool::hooks {
+
+namespace {
+
+struct Capture {
+  order::Lane lane;
+  driver::Context context;
+};
+
+constinit Lock lock;
+constinit NoDestroy<std::vector<Capture>> list CUPOOL_GUARDED_BY(lock);
+
+template <typename Ended>
+void remove(Ended&& ended) {
+  {
+    Guard hold(lock);
+    const size_t gone = std::erase_if(list.value, ended);
+    for (size_t i = 0; i < gone; ++i) memory.order().gate().end_capture();
+  }
+  memory.order().for_each([](order::Timeline& timeline) { timeline.order_owed(); });
+}
+
+}  // namespace
+
+// The gate may let this thread wait for a call of ours, so not under the lock.
+void capture_begins(CUstream stream) {
+  const order::Timeline* const order = timeline_of(stream);
+  const driver::Context context = order != nullptr ? order->context() : current_context();
+  {
+    Guard hold(lock);
+    list.value.push_back({lane_of(stream), context});
+  }
+  memory.order().gate().begin_capture(context);
+}
+
+void capture_was_refused(CUstream stream) {
+  const order::Lane lane = lane_of(stream);
+  Guard hold(lock);
+  const auto found = std::find_if(list.value.rbegin(), list.value.rend(),
+                                  [&](const Capture& capture) { return capture.lane == lane; });
+  if (found == list.value.rend()) return;
+  list.value.erase(std::next(found).base());
+  memory.order().gate().end_capture();
+}
+
+void capture_ended(CUstream stream) {
+  const order::Lane lane = lane_of(stream);
+  remove([&](const Capture& capture) { return capture.lane == lane; });
+}
+
+void captures_ended_with(driver::Context context) {
+  remove([&](const Capture& capture) { return capture.context == context; });
+}
+
+namespace {
+void forget() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  lock.reset_after_fork();
+  list.value.clear();
+}
+CUPOOL_AFTER_FORK(after_fork, forget);
+}  // namespace
+
+}  // namespace cupool::hooks

@@ -1,0 +1,47 @@
+// The minimal hook: call the driver and count success. A call that reaches us from inside the driver on the
+// same thread is not the program's: it is passed on and not counted.
+#pragma once
+
+#include "base/reentry.hpp"
+#include "cuda/real.hpp"
+#include "hooks/state/serving.hpp"
+#include "hooks/submit/room.hpp"
+#include "stats/counters.hpp"
+
+namespace cupool::hooks {
+
+// Makes the real call, and again if it was refused for want of memory and some could be released. That
+// happens outside of the guard, which takes every call for the driver's own.
+template <typename... Params, typename... Args>
+CUresult call_guarded(const cuda::Entry<CUresult (*)(Params...)>& entry, const Args&... args) {
+  const auto call = [&] {
+    const Reentry guard;
+    return entry(args...);
+  };
+  const CUresult result = call();
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) [[likely]]
+    return result;
+  const int where = device_named(entry.room(), args...);
+  const auto room = [&](allocator::Effort effort) {
+    return make_room(effort, where, nullptr, bytes_named(args...));
+  };
+  return call_with_room(result, room, call);
+}
+
+// Makes the real call; `what` is a stats::Counter or stats::Event.
+template <typename What, typename... Params, typename... Args>
+CUresult forward(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
+  if (Reentry::inside()) return entry(args...);
+  const CUresult result = call_guarded(entry, args...);
+  if (result == CUDA_SUCCESS) stats::count(what);
+  note_result(result);
+  return result;
+}
+
+// The same for calls that have no counter.
+template <typename... Params, typename... Args>
+CUresult forward(const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
+  return call_guarded(entry, args...);
+}
+
+}  // namespace cupool::hooks
