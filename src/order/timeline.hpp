@@ -111,7 +111,7 @@ class Timeline {
   }
   // The driver's answer to the failed wait: the submission would have got the same.
   driver::Status refusal() const { return refusal_.load(std::memory_order_relaxed); }
-  void after_submit(Lane lane) {
+  [[gnu::always_inline]] void after_submit(Lane lane) {
     const bool is_new_here = Reentry::note_work(life_.load(std::memory_order_relaxed));
     const Lane quiet = quiet_.load(std::memory_order_acquire);
     if ((quiet != lane && quiet != Lane::kMany) || (is_new_here && !has_several_threads())) note(lane);

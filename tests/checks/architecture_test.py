@@ -13,6 +13,7 @@ class ArchitectureTest(harness.TestCase):
     def test_the_architecture_check_sees_a_folder_that_is_gone_and_one_that_is_not_named(self):
         self.assertEqual(["attic/ is named, but is no folder of src/"], architecture.faults(PAGE + "`attic/`", harness.SOURCE))
         self.assertEqual(["src/order/ is not named"], architecture.faults(PAGE.replace("`order/`", ""), harness.SOURCE))
+        self.assertEqual(["src/hooks/doors/ is not named"], architecture.faults(PAGE.replace("`hooks/doors/`", ""), harness.SOURCE))
 
     def test_the_architecture_check_sees_a_file_that_is_gone(self):
         self.assertEqual(["pool/attic.hpp is named, but does not exist"], architecture.faults(PAGE + "`pool/attic.hpp`", harness.SOURCE))

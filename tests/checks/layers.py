@@ -8,7 +8,18 @@ from pathlib import Path
 
 # From the top down. Folders of one row stand side by side and do not know each other.
 LAYERS = [["hooks"], ["cuda"], ["memory"], ["pool", "whole", "native"], ["mapped"], ["upstream", "allocator"], ["order"], ["report"], ["driver", "neighbours", "handover"], ["config", "stats"], ["base"]]
-LEVEL = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
+
+# The layers within a folder, in the same way: every file of it lies in one of them.
+INSIDE = {"hooks": [["calls"], ["process"], ["observe"], ["submit"], ["doors", "sharing"], ["state"]]}
+
+
+def levels(rows):
+    """How far up each folder of these rows stands."""
+    return {name: len(rows) - row for row, names in enumerate(rows) for name in names}
+
+
+LEVEL = levels(LAYERS)
+LEVEL_INSIDE = {name: levels(rows) for name, rows in INSIDE.items()}
 
 # Beside the layers: what each may include besides itself.
 BESIDE = {"tools": {"report", "neighbours", "config", "stats", "base"}, "sim": {"base"}, "glibc": {"base"}}
@@ -47,6 +58,12 @@ def may_include(user, used):
     return used in LEVEL and LEVEL[used] < LEVEL[user]
 
 
+def may_include_inside(folder, user, used):
+    """The same for two parts of one folder."""
+    level = LEVEL_INSIDE.get(folder)
+    return level is None or user == used or (used in level and level[used] < level[user])
+
+
 def faults(root):
     """One line for each thing under root (a src folder) that breaks the rule of the layers."""
     root = Path(root)
@@ -56,6 +73,10 @@ def faults(root):
         folder = relative.parts[0] if len(relative.parts) > 1 else ""
         if folder not in LEVEL and folder not in BESIDE:
             found.append(f"{relative}: folder '{folder}' is no layer")
+            continue
+        part = relative.parts[1] if len(relative.parts) > 2 else ""
+        if part not in LEVEL_INSIDE.get(folder, {part}):
+            found.append(f"{relative}: '{part}' is no layer of {folder}/")
             continue
         text = path.read_text()
         for quote, header in INCLUDE.findall(text):
@@ -67,6 +88,8 @@ def faults(root):
                 found.append(f"{relative}: '{header}' is not named from src/")
             elif quote == '"' and header.split("/")[0] != "cupool" and not may_include(folder, header.split("/")[0]):
                 found.append(f"{relative}: includes {header}, which is not below {folder}/")
+            elif quote == '"' and header.split("/")[0] == folder and not may_include_inside(folder, part, header.split("/")[1]):
+                found.append(f"{relative}: includes {header}, which is not below {folder}/{part}/")
         if ENVIRONMENT.search(without_comments_and_strings(text)) and folder not in MAY_READ_ENVIRONMENT:
             found.append(f"{relative}: reads the environment")
         if PRINTF.search(without_comments_and_strings(text)):

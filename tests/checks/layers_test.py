@@ -22,6 +22,14 @@ class LayersTest(harness.TestCase):
     def test_the_layer_check_sees_an_include_of_a_neighbour(self):
         self.assertEqual(1, len(self.sample("config/options.cpp", '#include "stats/counters.hpp"\n')))
 
+    def test_the_layer_check_sees_an_include_that_points_up_within_a_folder(self):
+        self.assertEqual(1, len(self.sample("hooks/state/serving.cpp", '#include "hooks/doors/loads.hpp"\n')))
+        self.assertEqual(2, len(self.sample("hooks/doors/loads.cpp", '#include "hooks/sharing/imports.hpp"\n')))
+
+    def test_the_layer_check_sees_a_file_that_is_in_no_part_of_a_divided_folder(self):
+        self.assertEqual(1, len(self.sample("hooks/misc.cpp", "\n")))
+        self.assertEqual(2, len(self.sample("hooks/util/misc.cpp", "\n")))
+
     def test_the_layer_check_sees_a_cuda_header_below_its_layers(self):
         self.assertEqual(1, len(self.sample("pool/slab.cpp", "#include <cuda.h>\n")))
 
@@ -29,7 +37,7 @@ class LayersTest(harness.TestCase):
         self.assertEqual(1, len(self.sample("pool/slab.cpp", '#include "slab.hpp"\n')))
 
     def test_the_layer_check_sees_a_read_of_the_environment(self):
-        self.assertEqual(1, len(self.sample("hooks/start.cpp", 'const char* x = getenv("CUPOOL_X");\n')))
+        self.assertEqual(1, len(self.sample("hooks/process/start.cpp", 'const char* x = getenv("CUPOOL_X");\n')))
         self.assertEqual([], layers.faults(self.scratch / "hooks" / "none"))
 
     def test_the_layer_check_sees_text_that_is_not_made_by_the_one_formatter(self):
@@ -40,7 +48,7 @@ class LayersTest(harness.TestCase):
         self.assertEqual(1, len(self.sample("util/misc.hpp", "\n")))
 
     def test_the_layer_check_passes_what_is_allowed(self):
-        text = '// getenv("X") is for config\n#include <cuda.h>\n#include "pool/slab.hpp"\n#include "base/log.hpp"\n'
+        text = '// getenv("X") is for config\n#include <cuda.h>\n#include "hooks/state/serving.hpp"\n#include "pool/slab.hpp"\n#include "base/log.hpp"\n'
         self.assertEqual([], self.sample("hooks/calls/memory.cpp", text))
 
 

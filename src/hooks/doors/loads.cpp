@@ -8,11 +8,8 @@
 #include "base/lock.hpp"
 #include "hooks/doors/direct_access.hpp"
 #include "hooks/doors/linked_names.hpp"
-#include "hooks/state/serving.hpp"
 
 namespace cupool::hooks {
-
-constinit std::atomic<bool> detail::loads_pending{false};
 
 namespace {
 
@@ -38,8 +35,7 @@ void note_load() {
   last_load_ns = now_ns();
   if (my_round != round) ++loading;
   my_round = round;
-  detail::loads_pending.store(true, std::memory_order_release);
-  refresh_serving();
+  set_slow(SlowReason::kLoadsPending, true);
 }
 
 void look_at_loads() {
@@ -56,8 +52,7 @@ void look_at_loads() {
     loading = 0;
     ++round;
   }
-  detail::loads_pending.store(loading != 0, std::memory_order_release);
-  refresh_serving();
+  set_slow(SlowReason::kLoadsPending, loading != 0);
 }
 
 namespace {
@@ -65,7 +60,7 @@ void forget() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   lock.reset_after_fork();
   loading = 0;
   my_round = 0;
-  detail::loads_pending.store(false, std::memory_order_relaxed);
+  set_slow(SlowReason::kLoadsPending, false);
 }
 CUPOOL_AFTER_FORK(after_fork, forget);
 }  // namespace

@@ -5,18 +5,14 @@
 // after everything that its load brought in. Under its own lock.
 #pragma once
 
-#include <atomic>
+#include "hooks/state/serving.hpp"
 
 namespace cupool::hooks {
-
-namespace detail {
-[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> loads_pending;
-}
 
 // This thread is about to load a library.
 void note_load();
 // Whether an allocation has to check first.
-inline bool loads_are_pending() { return detail::loads_pending.load(std::memory_order_acquire); }
+inline bool loads_are_pending() { return is_slow_for(SlowReason::kLoadsPending); }
 void look_at_loads();
 
 }  // namespace cupool::hooks

@@ -12,13 +12,10 @@
 #include "base/own_call.hpp"
 #include "config/options.hpp"
 #include "hooks/observe/history.hpp"
-#include "hooks/state/serving.hpp"
 #include "hooks/state/within.hpp"
 #include "hooks/submit/submit.hpp"
 
 namespace cupool::hooks {
-
-constinit std::atomic<bool> detail::watches{false};
 
 namespace {
 
@@ -138,7 +135,7 @@ void set_up_debug_fill() {
   take_fills(options.fill);
   const bool any = options.check || new_value.load(std::memory_order_relaxed) != kNone ||
                    old_value.load(std::memory_order_relaxed) != kNone;
-  detail::watches.store(any, std::memory_order_relaxed);
+  set_slow(SlowReason::kBlocksWatched, any);
 }
 
 void block_given(CUdeviceptr block, size_t bytes, First first) {

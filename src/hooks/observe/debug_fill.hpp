@@ -4,22 +4,16 @@
 // the device like any other, ordered after all work of the old life and before all of the new.
 #pragma once
 
-#include <atomic>
-
 #include "cuda/real.hpp"
-#include "memory/memory.hpp"
+#include "hooks/state/serving.hpp"
 
 namespace cupool::hooks {
-
-namespace detail {
-[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> watches;
-}
 
 // Reads the options; once, at the first use of CUDA.
 void set_up_debug_fill();
 
 // Whether allocations and frees have to be filled or recorded at all.
-inline bool watches_blocks() { return detail::watches.load(std::memory_order_relaxed); }
+inline bool watches_blocks() { return is_slow_for(SlowReason::kBlocksWatched); }
 // A block was just taken from the pool and not yet returned to the program. `first`: whether device work or
 // the host may touch it first.
 enum class First { kWork, kHost };

@@ -15,17 +15,14 @@
 #include "config/print.hpp"
 #include "config/process.hpp"
 #include "config/watchers.hpp"
-#include "cuda/live.hpp"
 #include "cuda/real.hpp"
 #include "hooks/doors/direct_access.hpp"
 #include "hooks/doors/linked_names.hpp"
-#include "hooks/doors/loads.hpp"
 #include "hooks/observe/debug_fill.hpp"
 #include "hooks/process/keeper.hpp"
 #include "hooks/process/neighbours.hpp"
-#include "hooks/sharing/imports.hpp"
 #include "hooks/sharing/lending.hpp"
-#include "hooks/state/capturing_streams.hpp"
+#include "hooks/state/current.hpp"
 #include "hooks/state/serving.hpp"
 #include "report/report.hpp"
 #include "stats/counters.hpp"
@@ -40,7 +37,7 @@ constinit Lock start_lock;  // for a fork child whose threads create their first
 void forget_everything() {
   start_lock.reset_after_fork();
   life.store(Life::kForked, std::memory_order_relaxed);
-  hooks::set_serving(false);
+  hooks::set_slow(hooks::SlowReason::kNotServing, true);
   cupool::forget_after_fork();
 }
 
@@ -100,7 +97,7 @@ void start() {
   const bool native_first = options.backend == config::Backend::kNative;
   if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);
   if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
-  hooks::set_serving(options.backend != config::Backend::kOff);
+  hooks::set_slow(hooks::SlowReason::kNotServing, options.backend == config::Backend::kOff);
   life.store(Life::kServing, std::memory_order_release);
 }
 

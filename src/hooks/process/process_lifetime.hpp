@@ -14,7 +14,5 @@ bool is_forked();
 void context_made();
 // Looks up the C library's exit() before a signal handler may need it.
 void find_exit();
-// Called at the last moment at which the driver still answers.
-void before_the_driver_ends();
 
 }  // namespace cupool::hooks

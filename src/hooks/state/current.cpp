@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "cuda/real.hpp"
-#include "hooks/process/process_lifetime.hpp"
 #include "hooks/state/greens.hpp"
 #include "hooks/state/permission.hpp"
 

@@ -40,4 +40,8 @@ void forget_current_contexts();
 // From now on contexts may change unseen.
 void stop_remembering_contexts();
 
+// Called at the last moment at which the driver still answers, if the process ever had a context; defined by
+// the layer above.
+void before_the_driver_ends();
+
 }  // namespace cupool::hooks

@@ -12,9 +12,6 @@
 #include "cuda/live.hpp"
 #include "cuda/mapping.hpp"
 #include "cuda/native_driver.hpp"
-#include "hooks/doors/loads.hpp"
-#include "hooks/observe/debug_fill.hpp"
-#include "hooks/process/process_lifetime.hpp"
 #include "mapped/spill.hpp"
 
 namespace cupool::hooks {
@@ -66,18 +63,15 @@ constinit NoDestroy<memory::Memory> detail::memory(&cuda_driver);
 constinit cuda::CudaMapping detail::mapping;
 CUPOOL_AFTER_FORK(memory_after_fork, [] { memory.forget_after_fork(); });
 constinit std::atomic<bool> detail::any_failed{false};
-constinit std::atomic<bool> detail::serving{false};
-constinit std::atomic<bool> detail::serving_plainly{false};
+constinit std::atomic<uint32_t> detail::slow_reasons{static_cast<uint32_t>(SlowReason::kNotServing)};
 
-void set_serving(bool serves) {
-  detail::serving.store(serves, std::memory_order_relaxed);
-  refresh_serving();
-}
-
-void refresh_serving() {
-  const bool plainly =
-      detail::serving.load(std::memory_order_relaxed) && !watches_blocks() && !loads_are_pending();
-  detail::serving_plainly.store(plainly, std::memory_order_relaxed);
+void set_slow(SlowReason reason, bool holds) {
+  const auto bit = static_cast<uint32_t>(reason);
+  if (holds) {
+    detail::slow_reasons.fetch_or(bit, std::memory_order_release);
+  } else {
+    detail::slow_reasons.fetch_and(~bit, std::memory_order_release);
+  }
 }
 
 bool detail::start_serving() {
