@@ -12,7 +12,6 @@
 #define CUPOOL_CAPABILITY(name) CUPOOL_ANNOTATE(capability(name))
 #define CUPOOL_SCOPED_CAPABILITY CUPOOL_ANNOTATE(scoped_lockable)
 #define CUPOOL_GUARDED_BY(lock) CUPOOL_ANNOTATE(guarded_by(lock))
-#define CUPOOL_PT_GUARDED_BY(lock) CUPOOL_ANNOTATE(pt_guarded_by(lock))
 #define CUPOOL_ACQUIRE(...) CUPOOL_ANNOTATE(acquire_capability(__VA_ARGS__))
 #define CUPOOL_TRY_ACQUIRE(...) CUPOOL_ANNOTATE(try_acquire_capability(__VA_ARGS__))
 #define CUPOOL_RELEASE(...) CUPOOL_ANNOTATE(release_capability(__VA_ARGS__))

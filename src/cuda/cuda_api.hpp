@@ -1,6 +1,6 @@
 // The one place that includes cuda.h. With the two macros the header declares every symbol of the ABI under
 // its own name (old versions and per-thread forms too), renames none of them, and gives them default
-// visibility, so that a hook's definition is checked against the driver's own prototype.
+// visibility, so that a hook's type can be taken from it (hooks/state/entry_points.hpp).
 #pragma once
 
 #define __CUDA_API_VERSION_INTERNAL
@@ -31,8 +31,6 @@ enum class Kind {
   kDoubt,
   kRoomOnly,
 };
-
-constexpr bool is_hooked(Kind kind) { return kind != Kind::kReal && kind != Kind::kLate; }
 
 }  // namespace cupool::cuda
 

@@ -11,68 +11,69 @@
 #include "report/facts.hpp"
 #include "report/report.hpp"
 
-using cupool::driver::kInvalidValue;
-using cupool::driver::kNotSupported;
-using cupool::driver::kSuccess;
-using cupool::hooks::memory;
-using cupool::stats::Reading;
+namespace cupool::hooks {
+
+using driver::kInvalidValue;
+using driver::kNotSupported;
+using driver::kSuccess;
+using stats::Reading;
+
+extern "C" {
+#pragma GCC visibility push(default)
 
 const char* cupool_name(void) { return "cupool"; }
 
-const char* cupool_version(void) { return cupool::kVersion; }
+const char* cupool_version(void) { return kVersion; }
 
 int cupool_is_enabled(void) {
-  const bool wanted = cupool::config::options().backend != cupool::config::Backend::kOff;
-  return wanted && !cupool::hooks::is_forked() ? 1 : 0;
+  const bool wanted = config::options().backend != config::Backend::kOff;
+  return wanted && !is_forked() ? 1 : 0;
 }
 
 int cupool_stat(const char* name, uint64_t* value) {
   if (name == nullptr || value == nullptr) return kInvalidValue;
-  const cupool::stats::Sums sums = cupool::report::read_all(Reading::kLocked);
-  return cupool::stats::find(sums, name, value) ? kSuccess : kInvalidValue;
+  const stats::Sums sums = report::read_all(Reading::kLocked);
+  return stats::find(sums, name, value) ? kSuccess : kInvalidValue;
 }
 
 int cupool_device_stat(int device, const char* name, uint64_t* value) {
-  if (device < 0 || device >= cupool::stats::kMostDevices || name == nullptr || value == nullptr)
+  if (device < 0 || device >= stats::kMostDevices || name == nullptr || value == nullptr)
     return kInvalidValue;
-  const cupool::stats::DeviceSums sums = cupool::report::read_device(device, Reading::kLocked);
-  return cupool::stats::find(sums, name, value) ? kSuccess : kInvalidValue;
+  const stats::DeviceSums sums = report::read_device(device, Reading::kLocked);
+  return stats::find(sums, name, value) ? kSuccess : kInvalidValue;
 }
 
 size_t cupool_stats_json(char* text, size_t size) {
-  return cupool::report::print_json(text, text == nullptr ? 0 : size);
+  return report::print_json(text, text == nullptr ? 0 : size);
 }
 
-void cupool_write_stats(void) { cupool::report::dump(); }
+void cupool_write_stats(void) { report::dump(); }
 
 void cupool_reset_peaks(void) {
-  for (int i = 0; i < cupool::stats::kMostDevices; ++i) cupool::stats::device(i).reset_peaks();
+  for (int i = 0; i < stats::kMostDevices; ++i) stats::device(i).reset_peaks();
   if (memory.native() != nullptr) memory.native()->reset_peaks();
 }
 
-size_t cupool_trim(size_t bytes) { return cupool::hooks::is_serving() ? memory.trim(bytes) : 0; }
+size_t cupool_trim(size_t bytes) { return is_serving() ? memory.trim(bytes) : 0; }
 
 size_t cupool_empty_cache(void) { return cupool_trim(0); }
 
 void cupool_set_max_cached(size_t bytes) { memory.set_max_cached(bytes); }
 
 int cupool_record_stream(uint64_t pointer, void* stream) {
-  cupool::memory::Held held;
-  if (!cupool::hooks::is_serving() || !memory.find(pointer, &held)) return kInvalidValue;
-  const CUstream named =
-      cupool::hooks::named(static_cast<CUstream>(stream), cupool::hooks::DefaultStream::kLegacy);
-  if (cupool::order::Timeline* const order = memory.timeline_of(held.context))
-    order->after_submit(cupool::hooks::lane_of(named));
+  memory::Held held;
+  if (!is_serving() || !memory.find(pointer, &held)) return kInvalidValue;
+  const CUstream resolved = named(static_cast<CUstream>(stream), DefaultStream::kLegacy);
+  if (order::Timeline* const order = memory.timeline_of(held.context)) order->after_submit(lane_of(resolved));
   return kSuccess;
 }
 
 int cupool_export_pool(int* descriptor) {
   if (descriptor == nullptr) return kInvalidValue;
-  if (!cupool::hooks::is_serving() || memory.native() == nullptr) return kNotSupported;
-  if (cupool::config::options().native_handle != cupool::config::NativeHandle::kFd) return kNotSupported;
-  const cupool::driver::Context context = cupool::hooks::current_context();
-  return context == nullptr ? cupool::driver::kInvalidContext
-                            : memory.native()->export_pool(context, descriptor);
+  if (!is_serving() || memory.native() == nullptr) return kNotSupported;
+  if (config::options().native_handle != config::NativeHandle::kFd) return kNotSupported;
+  const driver::Context context = current_context();
+  return context == nullptr ? driver::kInvalidContext : memory.native()->export_pool(context, descriptor);
 }
 
 int cupool_import_pool(int descriptor, void** pool) {
@@ -82,23 +83,28 @@ int cupool_import_pool(int descriptor, void** pool) {
   if (S_ISREG(what.st_mode) || S_ISDIR(what.st_mode) || S_ISFIFO(what.st_mode) || S_ISSOCK(what.st_mode)) {
     return kInvalidValue;
   }
-  if (!cupool::hooks::is_serving() || memory.native() == nullptr) return kNotSupported;
-  return memory.native()->import_pool(descriptor, reinterpret_cast<cupool::driver::MemoryPool*>(pool));
+  if (!is_serving() || memory.native() == nullptr) return kNotSupported;
+  return memory.native()->import_pool(descriptor, reinterpret_cast<driver::MemoryPool*>(pool));
 }
 
 int cupool_export_pointer(uint64_t pointer, void* data, size_t size) {
   if (data == nullptr || size != CUPOOL_POINTER_BYTES) return kInvalidValue;
-  if (!cupool::hooks::is_serving() || memory.native() == nullptr) return kNotSupported;
+  if (!is_serving() || memory.native() == nullptr) return kNotSupported;
   return memory.native()->export_pointer(pointer, data);
 }
 
 int cupool_import_pointer(void* pool, const void* data, size_t size, uint64_t* pointer) {
   if (pool == nullptr || data == nullptr || size != CUPOOL_POINTER_BYTES || pointer == nullptr)
     return kInvalidValue;
-  if (!cupool::hooks::is_serving() || memory.native() == nullptr) return kNotSupported;
-  cupool::driver::Address address = 0;
-  const auto source = reinterpret_cast<cupool::driver::MemoryPool>(pool);
-  const cupool::driver::Status status = memory.native()->import_pointer(source, data, &address);
+  if (!is_serving() || memory.native() == nullptr) return kNotSupported;
+  driver::Address address = 0;
+  const auto source = reinterpret_cast<driver::MemoryPool>(pool);
+  const driver::Status status = memory.native()->import_pointer(source, data, &address);
   *pointer = address;
   return status;
 }
+
+#pragma GCC visibility pop
+}  // extern "C"
+
+}  // namespace cupool::hooks

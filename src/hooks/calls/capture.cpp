@@ -1,23 +1,23 @@
 // The beginning and end of stream captures, and graphs uploaded on instantiation. While a stream captures we
 // make no record, wait, query or synchronise of our own: it would break the program's capture.
 #include "hooks/state/capturing_streams.hpp"
+#include "hooks/state/entry_points.hpp"
 #include "hooks/submit/forward.hpp"
 #include "hooks/submit/submit.hpp"
 
-using cupool::cuda::real;
-using cupool::hooks::DefaultStream;
-using cupool::hooks::forward;
-using cupool::hooks::named;
-using cupool::stats::Event;
+namespace cupool::hooks {
+
+using cuda::real;
+using stats::Event;
 
 namespace {
 
 template <typename Call>
 CUresult begins(CUstream stream, Call&& call) {
-  if (!cupool::hooks::is_serving()) return call();
-  cupool::hooks::capture_begins(stream);
+  if (!is_serving()) return call();
+  capture_begins(stream);
   const CUresult result = call();
-  if (result != CUDA_SUCCESS) cupool::hooks::capture_was_refused(stream);
+  if (result != CUDA_SUCCESS) capture_was_refused(stream);
   return result;
 }
 
@@ -26,9 +26,9 @@ template <typename Call>
 CUresult ends(CUstream stream, Call&& call) {
   const CUresult result = call();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (cupool::hooks::is_serving() && real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+  if (is_serving() && real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
       status == CU_STREAM_CAPTURE_STATUS_NONE) {
-    cupool::hooks::capture_ended(stream);
+    capture_ended(stream);
   }
   return result;
 }
@@ -41,13 +41,9 @@ template <typename Entry>
 CUresult instantiate_and_upload(DefaultStream zero, const Entry& entry, CUgraphExec* exec, CUgraph graph,
                                 CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   const CUstream stream = named(params->hUploadStream, zero);
-  const auto make = [&] {
-    return cupool::hooks::submit_graph(stream, [&] { return entry(exec, graph, params); });
-  };
-  const auto room = [&](cupool::allocator::Effort effort) {
-    return cupool::hooks::make_room_for(stream, entry.room(), effort);
-  };
-  return cupool::hooks::call_with_room(make(), room, make);
+  const auto make = [&] { return submit_graph(stream, [&] { return entry(exec, graph, params); }); };
+  const auto room = [&](allocator::Effort effort) { return make_room_for(stream, entry.room(), effort); };
+  return call_with_room(make(), room, make);
 }
 
 }  // namespace
@@ -148,3 +144,5 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
   return instantiate_and_upload(DefaultStream::kPerThread, real.cuGraphInstantiateWithParams_ptsz, exec,
                                 graph, params);
 }
+
+}  // namespace cupool::hooks

@@ -17,17 +17,15 @@
 #include "hooks/process/process_lifetime.hpp"
 #include "hooks/sharing/blocks.hpp"
 #include "hooks/state/capturing_streams.hpp"
+#include "hooks/state/entry_points.hpp"
 #include "hooks/submit/forward.hpp"
 
-using cupool::cuda::live;
-using cupool::cuda::real;
-using cupool::driver::Context;
-using cupool::hooks::forward;
-using cupool::hooks::is_serving;
-using cupool::hooks::is_sticky;
-using cupool::hooks::may_have_blocks;
-using cupool::hooks::memory;
-using cupool::stats::Event;
+namespace cupool::hooks {
+
+using cuda::live;
+using cuda::real;
+using driver::Context;
+using stats::Event;
 
 namespace {
 
@@ -35,7 +33,7 @@ namespace {
 // and an ended primary context must be dropped before any thread retains it again. Not taken for calls from
 // inside the driver, nor in a fork child. It is held across the driver's call, which may wait for the
 // program's own work and host functions, so waiting for it is bounded.
-constinit cupool::Lock primaries;
+constinit Lock primaries;
 CUPOOL_AFTER_FORK(primaries_after_fork, [] { primaries.reset_after_fork(); });
 constexpr uint64_t kLongestWaitNs = 2'000'000'000;
 
@@ -43,8 +41,8 @@ class Primaries {
  public:
   Primaries() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     if (!may_have_blocks()) return;
-    const uint64_t begin = cupool::now_ns();
-    while (!(held_ = primaries.try_lock()) && cupool::now_ns() - begin < kLongestWaitNs) usleep(50);
+    const uint64_t begin = now_ns();
+    while (!(held_ = primaries.try_lock()) && now_ns() - begin < kLongestWaitNs) usleep(50);
   }
   ~Primaries() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     if (held_) primaries.unlock();
@@ -53,7 +51,7 @@ class Primaries {
   Primaries& operator=(const Primaries&) = delete;
 
  private:
-  cupool::CancelShield shield_;
+  CancelShield shield_;
   bool held_ = false;
 };
 
@@ -62,15 +60,15 @@ Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
 // The native pool creates its streams before the program can destroy one of its own: see
 // NativePool::prepare().
 void prepare_native() {
-  if (is_serving() && memory.serves_native()) memory.native()->prepare(cupool::hooks::current_context());
+  if (is_serving() && memory.serves_native()) memory.native()->prepare(current_context());
 }
 
 // For calls that store a context in `*context` on success.
 template <typename Call>
 CUresult gets(CUcontext* context, Call&& call) {
   const CUresult result = call();
-  cupool::hooks::forget_current_context();
-  if (result == CUDA_SUCCESS && !cupool::Reentry::inside()) cupool::hooks::context_made();
+  forget_current_context();
+  if (result == CUDA_SUCCESS && !Reentry::inside()) context_made();
   if (result == CUDA_SUCCESS && context != nullptr && is_serving()) {
     live.add(*context);
     memory.order().join(ours(*context));
@@ -83,7 +81,7 @@ CUresult gets(CUcontext* context, Call&& call) {
 template <typename Call>
 CUresult switches(Call&& call) {
   const CUresult result = call();
-  cupool::hooks::forget_current_context();
+  forget_current_context();
   prepare_native();
   return result;
 }
@@ -91,10 +89,10 @@ CUresult switches(Call&& call) {
 // The driver call that ends a context. Its error is one of that context, so no other steps aside for it, and
 // neither does the next context with this handle.
 template <typename... Params, typename... Args>
-CUresult forward_end(const cupool::cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
+CUresult forward_end(const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
   const CUresult result = forward(entry, args...);
   const bool is_counted = result == CUDA_SUCCESS || is_sticky(result);
-  if (is_counted && !cupool::Reentry::inside()) cupool::stats::count(Event::contexts_ended);
+  if (is_counted && !Reentry::inside()) stats::count(Event::contexts_ended);
   return result;
 }
 
@@ -104,41 +102,40 @@ uint64_t drop(CUcontext context) {
   if (!may_have_blocks() || context == nullptr) return 0;
   uint64_t ending = 0;
   if (is_serving()) {
-    cupool::hooks::captures_ended_with(ours(context));
-    cupool::hooks::forget_fill_stream(ours(context));
+    captures_ended_with(ours(context));
+    forget_fill_stream(ours(context));
     ending = memory.begin_end(ours(context));
   }
-  cupool::hooks::imports.forget(context);
+  imports.forget(context);
   return ending;
 }
 
 // `gone` false: the driver refused. Threads that cached the context ask the driver again first.
 void end_with(CUcontext context, uint64_t ending, bool gone) {
-  cupool::hooks::forget_current_contexts();
+  forget_current_contexts();
   if (!may_have_blocks() || context == nullptr) return;
-  cupool::pool::Pools::Lost lost;
+  pool::Pools::Lost lost;
   if (is_serving()) lost = memory.closed(ours(context), ending, gone);
-  if (gone) cupool::hooks::imports.ended(context);
-  for (const auto& [owner, device] : lost)
-    cupool::hooks::imports.apply_access(reinterpret_cast<CUcontext>(owner), device);
+  if (gone) imports.ended(context);
+  for (const auto& [owner, device] : lost) imports.apply_access(reinterpret_cast<CUcontext>(owner), device);
 }
 
 // How often each context was attached to: that many detaches do not end it.
 class Attached {
  public:
   void add(CUcontext context) {
-    cupool::Guard hold(lock_);
+    Guard hold(lock_);
     all_.value.push_back(context);
   }
   bool take(CUcontext context) {
-    cupool::Guard hold(lock_);
+    Guard hold(lock_);
     const auto found = std::find(all_.value.begin(), all_.value.end(), context);
     if (found == all_.value.end()) return false;
     all_.value.erase(found);
     return true;
   }
   void forget(CUcontext context) {
-    cupool::Guard hold(lock_);
+    Guard hold(lock_);
     std::erase(all_.value, context);
   }
   void forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
@@ -147,8 +144,8 @@ class Attached {
   }
 
  private:
-  cupool::Lock lock_;
-  cupool::NoDestroy<std::vector<CUcontext>> all_ CUPOOL_GUARDED_BY(lock_);
+  Lock lock_;
+  NoDestroy<std::vector<CUcontext>> all_ CUPOOL_GUARDED_BY(lock_);
 };
 constinit Attached attached;
 CUPOOL_AFTER_FORK(attached_after_fork, [] { attached.forget_after_fork(); });
@@ -164,9 +161,9 @@ class FoundPrimaries {
   }
 
  private:
-  static bool is_known(CUdevice device) { return device >= 0 && device < cupool::stats::kMostDevices; }
+  static bool is_known(CUdevice device) { return device >= 0 && device < stats::kMostDevices; }
 
-  std::array<std::atomic<CUcontext>, cupool::stats::kMostDevices> last_{};
+  std::array<std::atomic<CUcontext>, stats::kMostDevices> last_{};
 };
 constinit FoundPrimaries found_primaries;
 
@@ -179,7 +176,7 @@ bool primary_is_active(CUdevice device) {
 // The handle of a device's primary context, if it is active; found by a retain and release. A context that
 // has failed may answer the retain with its error: it is the one that was found last.
 CUcontext primary(CUdevice device) {
-  const cupool::Reentry guard;
+  const Reentry guard;
   CUcontext context = nullptr;
   if (!primary_is_active(device)) return nullptr;
   const CUresult result = real.cuDevicePrimaryCtxRetain(&context, device);
@@ -196,10 +193,10 @@ CUresult releases(CUdevice device, Call&& call) {
   const Primaries one_at_a_time;
   CUcontext const context = primary(device);
   // Read now: after the release the driver may have dropped its pool.
-  if (cupool::native::NativePool* const native = memory.native()) native->usage(device);
-  const cupool::hooks::KeeperPause pause;
+  if (native::NativePool* const native = memory.native()) native->usage(device);
+  const KeeperPause pause;
   // Until our record is dropped, the driver may already reuse the context's addresses.
-  const cupool::memory::ContextEnding ending(ours(context));
+  const memory::ContextEnding ending(ours(context));
   const auto taken = live.take(context);
   const CUresult result = call();
   if (context != nullptr && !primary_is_active(device)) {
@@ -207,7 +204,7 @@ CUresult releases(CUdevice device, Call&& call) {
   } else if (context != nullptr) {
     live.put_back(taken);
   }
-  cupool::hooks::forget_current_contexts();
+  forget_current_contexts();
   return result;
 }
 
@@ -238,7 +235,7 @@ template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
   const Primaries one_at_a_time;
   CUcontext const context = may_have_blocks() ? primary(device) : nullptr;
-  for (CUcontext part : cupool::hooks::greens.remove_all(device)) {
+  for (CUcontext part : greens.remove_all(device)) {
     live.take(part);
     memory.close(ours(part));
   }
@@ -256,10 +253,10 @@ CUresult resets(CUdevice device, Call&& call) {
 // so is that of other processes, which may be opened where the pool does not serve.
 void let_in(CUcontext peer, bool allowed) {
   int device = 0;
-  if (cupool::Reentry::inside() || memory.driver().device(&device) != cupool::driver::kSuccess) return;
-  const cupool::pool::Pools::Guest guest{cupool::hooks::current_context(), device};
+  if (Reentry::inside() || memory.driver().device(&device) != driver::kSuccess) return;
+  const pool::Pools::Guest guest{current_context(), device};
   memory.set_access(ours(peer), guest, allowed);
-  cupool::hooks::imports.apply_access(peer, device);
+  imports.apply_access(peer, device);
 }
 
 }  // namespace
@@ -366,8 +363,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUde
   if (is_serving()) memory.order().distrust("a green context was created");
   const Primaries one_at_a_time;
   const CUresult result = forward(real.cuGreenCtxCreate, context, resources, device, flags);
-  if (result == CUDA_SUCCESS && context != nullptr && is_serving())
-    cupool::hooks::greens.created(*context, device);
+  if (result == CUDA_SUCCESS && context != nullptr && is_serving()) greens.created(*context, device);
   return result;
 }
 
@@ -376,7 +372,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   const auto call = [&] { return forward_end(real.cuGreenCtxDestroy, green); };
   CUdevice device = 0;
   CUcontext context = nullptr;
-  if (!is_serving() || !cupool::hooks::greens.remove(green, &device, &context)) return call();
+  if (!is_serving() || !greens.remove(green, &device, &context)) return call();
   live.take(reinterpret_cast<CUcontext>(green));
   if (context != nullptr) {
     live.take(context);
@@ -388,9 +384,11 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   const CUresult result = gets(context, [&] { return forward(real.cuCtxFromGreenCtx, context, green); });
   CUdevice device = 0;
-  if (result == CUDA_SUCCESS && context != nullptr && cupool::hooks::greens.device_of(green, &device)) {
+  if (result == CUDA_SUCCESS && context != nullptr && greens.device_of(green, &device)) {
     const Primaries one_at_a_time;
-    cupool::hooks::greens.named(green, *context, primary(device));
+    greens.named(green, *context, primary(device));
   }
   return result;
 }
+
+}  // namespace cupool::hooks

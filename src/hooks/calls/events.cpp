@@ -1,13 +1,12 @@
 // Events: recorded and waited for on streams, and waited for by the program.
+#include "hooks/state/entry_points.hpp"
 #include "hooks/submit/forward.hpp"
 #include "hooks/submit/submit.hpp"
 
-using cupool::cuda::real;
-using cupool::hooks::DefaultStream;
-using cupool::hooks::forward;
-using cupool::hooks::named;
-using cupool::hooks::submit;
-using cupool::stats::Counter;
+namespace cupool::hooks {
+
+using cuda::real;
+using stats::Counter;
 
 CUresult cuEventSynchronize(CUevent event) {
   return forward(Counter::synchronisations, real.cuEventSynchronize, event);
@@ -50,3 +49,5 @@ CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent event) {
 CUresult cuGreenCtxWaitEvent(CUgreenCtx context, CUevent event) {
   return forward(real.cuGreenCtxWaitEvent, context, event);
 }
+
+}  // namespace cupool::hooks

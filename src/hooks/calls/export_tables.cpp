@@ -7,11 +7,14 @@
 
 #include "base/log.hpp"
 #include "hooks/doors/untracked_work.hpp"
+#include "hooks/state/entry_points.hpp"
 #include "hooks/submit/forward.hpp"
 
-namespace {
+namespace cupool::hooks {
 
-using cupool::cuda::real;
+using cuda::real;
+
+namespace {
 
 struct Table {
   unsigned char id[16];
@@ -43,12 +46,14 @@ bool is_harmless(const CUuuid& id) {
 }  // namespace
 
 CUresult cuGetExportTable(const void** table, const CUuuid* id) {
-  const CUresult result = cupool::hooks::forward(real.cuGetExportTable, table, id);
+  const CUresult result = forward(real.cuGetExportTable, table, id);
   if (result != CUDA_SUCCESS || id == nullptr || is_harmless(*id)) return result;
-  cupool::hooks::note_unknown_table();
+  note_unknown_table();
   std::array<uint64_t, 2> words;
   std::memcpy(words.data(), id->bytes, sizeof words);
-  cupool::log::detail("the driver handed out its private table {:016x}{:016x}, which cupool does not know",
-                      __builtin_bswap64(words[0]), __builtin_bswap64(words[1]));
+  log::detail("the driver handed out its private table {:016x}{:016x}, which cupool does not know",
+              __builtin_bswap64(words[0]), __builtin_bswap64(words[1]));
   return result;
 }
+
+}  // namespace cupool::hooks

@@ -12,20 +12,15 @@
 #include "driver/sealed_handle.hpp"
 #include "hooks/sharing/blocks.hpp"
 #include "hooks/sharing/lending.hpp"
+#include "hooks/state/entry_points.hpp"
 #include "hooks/state/permission.hpp"
 #include "hooks/submit/forward.hpp"
 
-using cupool::cuda::real;
-using cupool::hooks::Block;
-using cupool::hooks::forward;
-using cupool::hooks::imports;
-using cupool::hooks::kUnknownAddress;
-using cupool::hooks::look_up;
-using cupool::hooks::look_up_lasting;
-using cupool::hooks::memory;
-using cupool::hooks::Whose;
-using cupool::memory::Taint;
-using cupool::stats::Event;
+namespace cupool::hooks {
+
+using cuda::real;
+using memory::Taint;
+using stats::Event;
 
 namespace {
 
@@ -35,18 +30,18 @@ class SegmentHandles {
  public:
   CUresult get(const Block& block, CUipcMemHandle* handle) {
     {
-      cupool::Guard hold(lock_);
+      Guard hold(lock_);
       const auto known = handles_.find(block.segment);
       if (known != handles_.end() && known->second.number == block.segment_number) {
         *handle = known->second.handle;
-        cupool::stats::count(Event::ipc_exports);
+        stats::count(Event::ipc_exports);
         return CUDA_SUCCESS;
       }
     }
     const CUresult result = forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
     // Short of host memory the handle is not kept: the segment's next block gets a different one.
-    if (result != CUDA_SUCCESS || cupool::host::is_short()) return result;
-    cupool::Guard hold(lock_);
+    if (result != CUDA_SUCCESS || host::is_short()) return result;
+    Guard hold(lock_);
     Known& known = handles_[block.segment];
     if (known.number != block.segment_number) known = {block.segment_number, *handle};
     *handle = known.handle;
@@ -58,7 +53,7 @@ class SegmentHandles {
     uint64_t number = 0;
     CUipcMemHandle handle = {};
   };
-  cupool::Lock lock_;
+  Lock lock_;
   std::map<CUdeviceptr, Known> handles_ CUPOOL_GUARDED_BY(lock_);
 };
 
@@ -75,19 +70,19 @@ SegmentHandles* segment_handles() {
 
 // The driver has no handle of this kind for mapped memory.
 CUresult export_mapped(CUipcMemHandle* handle, const Block& block) {
-  const CUresult result = cupool::hooks::write_ticket(block, handle);
+  const CUresult result = write_ticket(block, handle);
   if (result != CUDA_SUCCESS) return result;
-  cupool::stats::count(Event::ipc_exports);
-  cupool::stats::count(Event::tickets);
+  stats::count(Event::ipc_exports);
+  stats::count(Event::tickets);
   return result;
 }
 
 CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
   // The driver may not be asked for a handle below.
-  const CUresult allowed = cupool::hooks::ask_context();
+  const CUresult allowed = ask_context();
   if (allowed != CUDA_SUCCESS) return allowed;
   if (!memory.taint(pointer, Taint::kExported))
-    return cupool::host::is_short() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+    return host::is_short() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
   memory.settle(pointer);
   if (block.mapped) return export_mapped(handle, block);
   if (block.whole) return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
@@ -95,11 +90,11 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
   if (handles == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = handles->get(block, handle);
   if (result != CUDA_SUCCESS) return result;
-  auto bytes = std::bit_cast<cupool::driver::Handle>(*handle);
-  if (!cupool::driver::seal(&bytes, {block.start - block.segment, block.bytes})) {
-    static constinit cupool::log::Once once;
+  auto bytes = std::bit_cast<driver::Handle>(*handle);
+  if (!driver::seal(&bytes, {block.start - block.segment, block.bytes})) {
+    static constinit log::Once once;
     if (once.first()) {
-      cupool::log::line(
+      log::line(
           "blocks of the pool cannot be shared with other processes on this driver; CUPOOL_SPLIT=no makes "
           "them shareable");
     }
@@ -107,41 +102,41 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   *handle = std::bit_cast<CUipcMemHandle>(bytes);
-  cupool::stats::count(Event::sealed_handles);
+  stats::count(Event::sealed_handles);
   return result;
 }
 
 template <typename Open>
 CUresult open_with_room(int where, Open&& open) {
-  const auto room = [&](cupool::allocator::Effort effort) { return cupool::hooks::make_room(effort, where); };
-  return cupool::hooks::call_with_room(open(), room, open);
+  const auto room = [&](allocator::Effort effort) { return make_room(effort, where); };
+  return call_with_room(open(), room, open);
 }
 
 // False: the arguments are such that the driver knows what to say.
-bool open_ticket(CUdeviceptr* pointer, const cupool::handover::Handle& handle,
-                 const cupool::handover::Ticket& ticket, unsigned flags, CUresult* result) {
+bool open_ticket(CUdeviceptr* pointer, const handover::Handle& handle, const handover::Ticket& ticket,
+                 unsigned flags, CUresult* result) {
   if (pointer == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return false;
-  if (cupool::hooks::current_context() == nullptr) return false;
+  if (current_context() == nullptr) return false;
   *result = CUDA_ERROR_INVALID_CONTEXT;  // the driver's answer to a process that opens its own handle
-  if (cupool::hooks::is_own_ticket(ticket)) return true;
-  *result = open_with_room(cupool::cuda::kHere, [&] { return imports.open(pointer, handle, ticket); });
-  if (*result == CUDA_SUCCESS) cupool::stats::count(Event::ipc_imports);
+  if (is_own_ticket(ticket)) return true;
+  *result = open_with_room(cuda::kHere, [&] { return imports.open(pointer, handle, ticket); });
+  if (*result == CUDA_SUCCESS) stats::count(Event::ipc_imports);
   return true;
 }
 
-CUresult open(const cupool::hooks::Imports::Opener& opener, CUdeviceptr* pointer,
-              const CUipcMemHandle& handle, unsigned flags) {
-  auto segment = std::bit_cast<cupool::driver::Handle>(handle);
-  cupool::driver::Place place;
-  cupool::handover::Ticket ticket;
+CUresult open(const Imports::Opener& opener, CUdeviceptr* pointer, const CUipcMemHandle& handle,
+              unsigned flags) {
+  auto segment = std::bit_cast<driver::Handle>(handle);
+  driver::Place place;
+  handover::Ticket ticket;
   CUresult opened = CUDA_SUCCESS;
-  if (!cupool::Reentry::inside() && cupool::handover::from_handle(segment, &ticket) &&
+  if (!Reentry::inside() && handover::from_handle(segment, &ticket) &&
       open_ticket(pointer, segment, ticket, flags, &opened))
     return opened;
-  if (!cupool::Reentry::inside() && cupool::driver::unseal(&segment, &place)) {
+  if (!Reentry::inside() && driver::unseal(&segment, &place)) {
     const CUresult result =
         open_with_room(opener.room(), [&] { return imports.open(opener, pointer, segment, place, flags); });
-    if (result == CUDA_SUCCESS) cupool::stats::count(Event::ipc_imports);
+    if (result == CUDA_SUCCESS) stats::count(Event::ipc_imports);
     // A handle that looked sealed but was refused may still be a driver handle of a kind we have not seen.
     if (result != CUDA_ERROR_INVALID_VALUE) return result;
   }
@@ -169,8 +164,10 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pointer, CUipcMemHandle handle, unsi
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
   CUresult result = CUDA_SUCCESS;
-  if (!cupool::Reentry::inside() && imports.close(pointer, &result)) return result;
+  if (!Reentry::inside() && imports.close(pointer, &result)) return result;
   Block block;
   const bool is_known = look_up(pointer, &block) == Whose::kDrivers;
   return forward(real.cuIpcCloseMemHandle, is_known ? pointer : kUnknownAddress);
 }
+
+}  // namespace cupool::hooks

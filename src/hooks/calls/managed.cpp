@@ -4,55 +4,49 @@
 #include "config/options.hpp"
 #include "cuda/cuda_driver.hpp"
 #include "hooks/observe/debug_fill.hpp"
+#include "hooks/state/entry_points.hpp"
 #include "hooks/state/permission.hpp"
 #include "hooks/submit/forward.hpp"
 #include "hooks/submit/submit.hpp"
 
-using cupool::cuda::real;
-using cupool::hooks::DefaultStream;
-using cupool::hooks::forward;
-using cupool::hooks::memory;
-using cupool::hooks::named;
-using cupool::hooks::submit;
-using cupool::hooks::submit_to;
-using cupool::memory::Taint;
-using cupool::stats::Counter;
+namespace cupool::hooks {
+
+using cuda::real;
+using memory::Taint;
+using stats::Counter;
 
 namespace {
 
-constinit cupool::cuda::ManagedDriver global_memory{CU_MEM_ATTACH_GLOBAL};
-constinit cupool::cuda::ManagedDriver host_memory{CU_MEM_ATTACH_HOST};
+constinit cuda::ManagedDriver global_memory{CU_MEM_ATTACH_GLOBAL};
+constinit cuda::ManagedDriver host_memory{CU_MEM_ATTACH_HOST};
 
-cupool::driver::Driver* source_of(unsigned flags) {
+driver::Driver* source_of(unsigned flags) {
   if (flags == CU_MEM_ATTACH_GLOBAL) return &global_memory;
   return flags == CU_MEM_ATTACH_HOST ? &host_memory : nullptr;
 }
 
-CUresult allocate(CUdeviceptr* pointer, size_t bytes, cupool::driver::Driver& source,
-                  cupool::driver::Context context) {
-  cupool::driver::Address address = 0;
-  const auto result = cupool::hooks::to_result(memory.allocate_whole(context, source, bytes, &address));
+CUresult allocate(CUdeviceptr* pointer, size_t bytes, driver::Driver& source, driver::Context context) {
+  driver::Address address = 0;
+  const auto result = to_result(memory.allocate_whole(context, source, bytes, &address));
   *pointer = address;  // 0 if it fails, as the driver does
-  if (result == CUDA_SUCCESS && cupool::hooks::watches_blocks())
-    cupool::hooks::block_given(address, bytes, cupool::hooks::First::kHost);
+  if (result == CUDA_SUCCESS && watches_blocks()) block_given(address, bytes, First::kHost);
   return result;
 }
 
 // A call on pages that succeeded taints every block in the range.
 CUresult marked(CUresult result, Taint reason, CUdeviceptr pointer, size_t bytes) {
-  if (result == CUDA_SUCCESS && cupool::hooks::is_serving()) memory.taint(pointer, reason, bytes);
+  if (result == CUDA_SUCCESS && is_serving()) memory.taint(pointer, reason, bytes);
   return result;
 }
 
 // Pages of a block that the program has freed and we keep: to the program they are none, and what is done to
 // them would reach the next owner.
 bool are_gone(CUdeviceptr pointer) {
-  cupool::hooks::Block block;
-  return cupool::hooks::may_have_blocks() &&
-         cupool::hooks::look_up(pointer, &block) == cupool::hooks::Whose::kNobodys;
+  Block block;
+  return may_have_blocks() && look_up(pointer, &block) == Whose::kNobodys;
 }
 CUresult refuse_pages() {
-  const CUresult allowed = cupool::hooks::ask_context();
+  const CUresult allowed = ask_context();
   return allowed != CUDA_SUCCESS ? allowed : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -65,7 +59,7 @@ CUresult advise(const Entry& entry, CUdeviceptr pointer, size_t bytes, Args... a
 // The driver remembers where pages were last moved to, and has no call to forget it.
 template <typename Entry, typename... Args>
 CUresult prefetch(CUstream stream, const Entry& entry, CUdeviceptr pointer, size_t bytes, Args... args) {
-  if (are_gone(pointer)) return cupool::hooks::refuse_operand(stream);
+  if (are_gone(pointer)) return refuse_operand(stream);
   return marked(submit_to(stream, entry, pointer, bytes, args...), Taint::kPrefetched, pointer, bytes);
 }
 
@@ -73,7 +67,7 @@ template <typename Entry, typename... Args>
 CUresult prefetch_all(CUstream stream, const Entry& entry, CUdeviceptr* pointers, size_t* bytes, size_t count,
                       Args... args) {
   for (size_t i = 0; pointers != nullptr && i < count; ++i) {
-    if (are_gone(pointers[i])) return cupool::hooks::refuse_operand(stream);
+    if (are_gone(pointers[i])) return refuse_operand(stream);
   }
   const CUresult result = submit_to(stream, entry, pointers, bytes, count, args...);
   for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i)
@@ -83,19 +77,19 @@ CUresult prefetch_all(CUstream stream, const Entry& entry, CUdeviceptr* pointers
 
 template <typename Call>
 CUresult attach(CUstream stream, CUdeviceptr pointer, Call&& call) {
-  if (are_gone(pointer)) return cupool::hooks::refuse_operand(stream);
+  if (are_gone(pointer)) return refuse_operand(stream);
   return marked(submit(stream, call), Taint::kAttached, pointer, 1);
 }
 
 }  // namespace
 
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
-  cupool::driver::Driver* const source = source_of(flags);
-  if (pointer != nullptr && bytes != 0 && source != nullptr && cupool::hooks::serves_allocation() &&
-      cupool::config::options().managed && !memory.order().is_capturing()) {
-    if (const cupool::driver::Context context = cupool::hooks::current_context()) {
+  driver::Driver* const source = source_of(flags);
+  if (pointer != nullptr && bytes != 0 && source != nullptr && serves_allocation() &&
+      config::options().managed && !memory.order().is_capturing()) {
+    if (const driver::Context context = current_context()) {
       const CUresult result = allocate(pointer, bytes, *source, context);
-      if (result == CUDA_SUCCESS) cupool::stats::count(Counter::managed_allocations);
+      if (result == CUDA_SUCCESS) stats::count(Counter::managed_allocations);
       return result;
     }
   }
@@ -182,3 +176,5 @@ CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr* pointers, size_t* b
   return prefetch_all(named(stream, DefaultStream::kPerThread), real.cuMemDiscardAndPrefetchBatchAsync_ptsz,
                       pointers, bytes, count, locations, indices, location_count, flags, stream);
 }
+
+}  // namespace cupool::hooks

@@ -7,6 +7,7 @@
 #include "hooks/doors/loads.hpp"
 #include "hooks/observe/debug_fill.hpp"
 #include "hooks/process/keeper.hpp"
+#include "hooks/state/entry_points.hpp"
 #include "hooks/state/greens.hpp"
 #include "hooks/state/permission.hpp"
 #include "hooks/state/serving.hpp"
@@ -16,29 +17,25 @@
 #include "hooks/submit/submit.hpp"
 #include "memory/hot_path.hpp"
 
-using cupool::cuda::real;
-using cupool::hooks::DefaultStream;
-using cupool::hooks::forward;
-using cupool::hooks::memory;
-using cupool::hooks::named;
-using cupool::hooks::submit;
-using cupool::hooks::submit_to;
-using cupool::memory::Freed;
-using cupool::memory::Kept;
-using cupool::stats::Counter;
+namespace cupool::hooks {
+
+using cuda::real;
+using memory::Freed;
+using memory::Kept;
+using stats::Counter;
 
 namespace {
 
 void count_failure(CUresult result, Counter failed) {
-  if (result != CUDA_SUCCESS && !cupool::Reentry::inside()) [[unlikely]]
-    cupool::stats::count(failed);
+  if (result != CUDA_SUCCESS && !Reentry::inside()) [[unlikely]]
+    stats::count(failed);
 }
 
 // A stream-ordered call is work on its stream like any other.
 template <typename Entry, typename... Args>
 CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, const Entry& entry, Args... args) {
   const CUresult result = submit_to(named(stream, zero), entry, args...);
-  if (result == CUDA_SUCCESS && !cupool::Reentry::inside()) cupool::stats::count(counter);
+  if (result == CUDA_SUCCESS && !Reentry::inside()) stats::count(counter);
   return result;
 }
 
@@ -50,22 +47,22 @@ class CaptureProbe {
  public:
   // In the block's context: the driver's free waits for that one, and a thread without any may free, too.
   explicit CaptureProbe(CUdeviceptr pointer) {
-    cupool::memory::Held held;
+    memory::Held held;
     if (memory.find(pointer, &held)) {
       context_ = held.context;
       within_.emplace(reinterpret_cast<CUcontext>(context_));
     }
-    const cupool::Reentry guard;
+    const Reentry guard;
     answer_ = real.cuMemAlloc_v2(&block_, 1);
   }
   ~CaptureProbe() {
     if (block_ == 0) return;
-    const cupool::Reentry guard;
-    const cupool::order::CaptureGate::Relaxed relaxed;
+    const Reentry guard;
+    const order::CaptureGate::Relaxed relaxed;
     // (In a green context it waits for that part of the device alone.)
-    const bool is_part = cupool::hooks::greens.any();
-    cupool::order::Timeline* const order = is_part ? nullptr : memory.timeline_of(context_);
-    const cupool::order::Epoch epoch = order == nullptr ? 0 : order->begin_wait(cupool::order::Lane::kMany);
+    const bool is_part = greens.any();
+    order::Timeline* const order = is_part ? nullptr : memory.timeline_of(context_);
+    const order::Epoch epoch = order == nullptr ? 0 : order->begin_wait(order::Lane::kMany);
     const bool has_waited = real.cuMemFree_v2(block_) == CUDA_SUCCESS;
     if (order != nullptr) order->end_wait(epoch, has_waited);
   }
@@ -76,8 +73,8 @@ class CaptureProbe {
   CUresult answer() const { return answer_ == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : answer_; }
 
  private:
-  cupool::driver::Context context_ = nullptr;
-  std::optional<cupool::hooks::Within> within_;
+  driver::Context context_ = nullptr;
+  std::optional<Within> within_;
   CUdeviceptr block_ = 0;
   CUresult answer_ = CUDA_SUCCESS;
 };
@@ -85,9 +82,9 @@ class CaptureProbe {
 CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
 bool is_ours(CUdeviceptr pointer) {
-  if (!cupool::hooks::is_serving()) return false;
+  if (!is_serving()) return false;
   if (memory.native() != nullptr && memory.native()->has_block(pointer)) return true;
-  cupool::memory::Held held;
+  memory::Held held;
   if (memory.may_be_gone(pointer)) return memory.find(pointer, &held) && held.start == pointer;
   return memory.owns(pointer);
 }
@@ -95,12 +92,12 @@ bool is_ours(CUdeviceptr pointer) {
 // The error that ended the current context: the driver answers every free with it, whatever it frees, and the
 // block lives on.
 CUresult error_of_context() {
-  if (!cupool::hooks::has_failures()) [[likely]]
+  if (!has_failures()) [[likely]]
     return CUDA_SUCCESS;
-  if (!memory.in_flight().is_off(cupool::hooks::current_context())) return CUDA_SUCCESS;
-  const CUresult error = cupool::hooks::ask_context();
-  if (!cupool::hooks::is_sticky(error)) return CUDA_SUCCESS;
-  cupool::stats::count(Counter::failed_frees);
+  if (!memory.in_flight().is_off(current_context())) return CUDA_SUCCESS;
+  const CUresult error = ask_context();
+  if (!is_sticky(error)) return CUDA_SUCCESS;
+  stats::count(Counter::failed_frees);
   return error;
 }
 
@@ -108,11 +105,10 @@ CUresult error_of_context() {
 // where it refuses such a free, and ends the capture with it; unlike an allocation, a query waits for
 // nothing.
 CUresult ask_to_free_on(CUstream stream) {
-  const cupool::driver::Context owner =
-      memory.order().is_capturing() ? cupool::hooks::owner_of(stream) : nullptr;
+  const driver::Context owner = memory.order().is_capturing() ? owner_of(stream) : nullptr;
   if (owner == nullptr) return CUDA_SUCCESS;
-  const cupool::hooks::Within within(reinterpret_cast<CUcontext>(owner));
-  const cupool::Reentry guard;
+  const Within within(reinterpret_cast<CUcontext>(owner));
+  const Reentry guard;
   CUevent event = nullptr;
   if (real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return CUDA_SUCCESS;
   const CUresult answer = real.cuEventQuery(event);
@@ -124,52 +120,50 @@ CUresult ask_to_free_on(CUstream stream) {
 // reaches the free. Refused only where the driver would refuse: an invalid stream, one that captures, or a
 // thread that may not while another one does.
 CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
-  if (!cupool::hooks::thread_may_call()) {
-    cupool::stats::count(Counter::failed_frees);
+  if (!thread_may_call()) {
+    stats::count(Counter::failed_frees);
     return CUDA_ERROR_NOT_PERMITTED;
   }
   if (const CUresult error = error_of_context(); error != CUDA_SUCCESS) return error;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   {
-    const cupool::Reentry guard;
+    const Reentry guard;
     const CUresult valid = real.cuStreamIsCapturing(stream, &status);
     if (valid != CUDA_SUCCESS) return valid;
   }
   if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult allowed = ask_to_free_on(stream); allowed != CUDA_SUCCESS) {
-    cupool::stats::count(Counter::failed_frees);
+    stats::count(Counter::failed_frees);
     return allowed;
   }
-  const cupool::driver::Context streams = cupool::hooks::owner_of(stream);
+  const driver::Context streams = owner_of(stream);
   // (The driver refuses managed memory here.)
-  const cupool::driver::Status answered = memory.free_whole(
+  const driver::Status answered = memory.free_whole(
       pointer, streams, [&] { return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); }); });
-  if (answered == cupool::driver::kSuccess && cupool::hooks::watches_blocks())
-    cupool::hooks::block_has_gone(pointer);
-  if (answered != cupool::allocator::kDeclined) return cupool::hooks::to_result(answered);
-  if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns_on(pointer, stream);
-  cupool::native::NativePool* const native = memory.native();
+  if (answered == driver::kSuccess && watches_blocks()) block_has_gone(pointer);
+  if (answered != allocator::kDeclined) return to_result(answered);
+  if (watches_blocks()) block_returns_on(pointer, stream);
+  native::NativePool* const native = memory.native();
   if (native != nullptr && native->has_block(pointer)) {
     return submit(stream, [&] {
-      return native->free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream))
-                 ? CUDA_SUCCESS
-                 : CUDA_ERROR_INVALID_VALUE;
+      return native->free_on(pointer, reinterpret_cast<driver::Stream>(stream)) ? CUDA_SUCCESS
+                                                                                : CUDA_ERROR_INVALID_VALUE;
     });
   }
-  cupool::memory::Held held;
+  memory::Held held;
   const bool is_elsewhere = streams != nullptr && memory.find(pointer, &held) && held.context != streams;
-  cupool::order::Timeline* const elsewhere = is_elsewhere ? memory.order().of(streams) : nullptr;
+  order::Timeline* const elsewhere = is_elsewhere ? memory.order().of(streams) : nullptr;
   if (is_elsewhere && elsewhere == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto free = [&] {
-    const cupool::Reentry guard;
-    return memory.free_on(pointer, reinterpret_cast<cupool::driver::Stream>(stream), elsewhere);
+    const Reentry guard;
+    return memory.free_on(pointer, reinterpret_cast<driver::Stream>(stream), elsewhere);
   };
   // While a stream captures, this one does not and may be given a record, unless it is the one that orders
   // itself with all others.
   Freed freed = Freed::kNotOurs;
   if (memory.order().is_capturing() && stream != CU_STREAM_LEGACY) {
-    const cupool::cuda::RelaxedCapture allowed;
-    const cupool::order::CaptureGate::Relaxed relaxed;
+    const cuda::RelaxedCapture allowed;
+    const order::CaptureGate::Relaxed relaxed;
     freed = free();
   } else {
     freed = free();
@@ -177,40 +171,37 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   // Its context has ended meanwhile, and the address may be another allocation's.
   if (freed != Freed::kDone && !is_ours(pointer))
     return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); });
-  if (freed != Freed::kDone) cupool::hooks::note_bad_free(pointer);
+  if (freed != Freed::kDone) note_bad_free(pointer);
   return answer(freed);
 }
 
 // The full path of cuMemAlloc_v2, shared with the other entry points that hand out blocks.
 CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
-  if (cupool::hooks::loads_are_pending()) [[unlikely]]
-    cupool::hooks::look_at_loads();
-  if (pointer != nullptr && bytes != 0 && cupool::hooks::serves_allocation() &&
-      !memory.order().is_capturing()) {
-    if (const cupool::driver::Context context = cupool::hooks::current_context()) {
-      cupool::driver::Address address;
-      const cupool::driver::Status status = memory.allocate_slow(context, bytes, &address);
-      if (status == cupool::driver::kSuccess) [[likely]] {
-        cupool::hooks::note_device_memory();
-        if (cupool::hooks::watches_blocks()) [[unlikely]]
-          cupool::hooks::block_given(address, bytes, cupool::hooks::First::kWork);
+  if (loads_are_pending()) [[unlikely]]
+    look_at_loads();
+  if (pointer != nullptr && bytes != 0 && serves_allocation() && !memory.order().is_capturing()) {
+    if (const driver::Context context = current_context()) {
+      driver::Address address;
+      const driver::Status status = memory.allocate_slow(context, bytes, &address);
+      if (status == driver::kSuccess) [[likely]] {
+        note_device_memory();
+        if (watches_blocks()) [[unlikely]]
+          block_given(address, bytes, First::kWork);
         *pointer = address;
       } else {
         *pointer = 0;  // as the driver does
       }
-      return cupool::hooks::to_result(status);
+      return to_result(status);
     }
   }
   const auto call = [&] {
     return forward(Counter::forwarded_allocations, real.cuMemAlloc_v2, pointer, bytes);
   };
   const CUresult result = call();
-  if (cupool::Reentry::inside() || !memory.order().is_capturing()) return result;
+  if (Reentry::inside() || !memory.order().is_capturing()) return result;
   // (Where the pool serves, it has made room by itself.)
-  return cupool::hooks::call_with_room(
-      result,
-      [](cupool::allocator::Effort effort) { return cupool::hooks::make_room(effort, cupool::cuda::kHere); },
-      call);
+  return call_with_room(
+      result, [](allocator::Effort effort) { return make_room(effort, cuda::kHere); }, call);
 }
 
 // Frees while a stream captures, and frees of memory that is not the pool's.
@@ -221,14 +212,12 @@ CUresult free_elsewhere(CUdeviceptr pointer) {
 }
 
 // Fast path miss: the thread cache has no block of this size.
-[[gnu::noinline]] CUresult allocate_missed(CUdeviceptr* pointer, cupool::driver::Context context,
-                                           size_t bytes) {
-  cupool::driver::Address address = 0;  // as the driver does, if it fails
-  const CUresult result =
-      cupool::hooks::to_result(memory.allocate_slow(context, bytes, &address, Kept::kNone));
+[[gnu::noinline]] CUresult allocate_missed(CUdeviceptr* pointer, driver::Context context, size_t bytes) {
+  driver::Address address = 0;  // as the driver does, if it fails
+  const CUresult result = to_result(memory.allocate_slow(context, bytes, &address, Kept::kNone));
   *pointer = address;
   if (result == CUDA_SUCCESS) [[likely]]
-    cupool::hooks::note_device_memory();
+    note_device_memory();
   count_failure(result, Counter::failed_allocations);
   return result;
 }
@@ -244,7 +233,7 @@ CUresult free_elsewhere(CUdeviceptr pointer) {
 // segment.
 CUresult refuse_free(CUdeviceptr pointer) {
   if (!is_ours(pointer)) return free_elsewhere(pointer);
-  cupool::stats::count(Counter::failed_frees);
+  stats::count(Counter::failed_frees);
   return CUDA_ERROR_NOT_PERMITTED;
 }
 
@@ -252,12 +241,12 @@ CUresult refuse_free(CUdeviceptr pointer) {
 CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   if (freed == Freed::kNobodys && !is_ours(pointer)) freed = Freed::kNotOurs;
   const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
-  if (result != CUDA_SUCCESS) cupool::hooks::note_bad_free(pointer);
+  if (result != CUDA_SUCCESS) note_bad_free(pointer);
   count_failure(result, Counter::failed_frees);
   return result;
 }
-[[gnu::noinline]] CUresult finish_free(CUdeviceptr pointer, cupool::memory::Unkept why, uint64_t asked) {
-  if (!cupool::hooks::thread_may_call()) {
+[[gnu::noinline]] CUresult finish_free(CUdeviceptr pointer, memory::Unkept why, uint64_t asked) {
+  if (!thread_may_call()) {
     memory.refuse_free(pointer, why, asked);
     return refuse_free(pointer);
   }
@@ -273,23 +262,23 @@ CUresult finish_free(CUdeviceptr pointer, Freed freed) {
   Freed freed = Freed::kNotOurs;
   // Like the driver, needs no current context. An address of ours never reaches the driver: it may be the
   // start of a segment.
-  if (cupool::hooks::is_serving() && !memory.order().is_capturing()) {
-    if (!cupool::hooks::thread_may_call()) return refuse_free(pointer);
+  if (is_serving() && !memory.order().is_capturing()) {
+    if (!thread_may_call()) return refuse_free(pointer);
     if (const CUresult error = error_of_context(); error != CUDA_SUCCESS) return error;
-    if (cupool::hooks::watches_blocks()) cupool::hooks::block_returns(pointer);
+    if (watches_blocks()) block_returns(pointer);
     freed = memory.free(pointer);
   }
   return finish_free(pointer, freed);
 }
 
 // Whether the fast path applies: nothing to do but hand out a block or take it back.
-bool is_plain() { return cupool::hooks::serves_plainly() && !memory.order().is_capturing(); }
+bool is_plain() { return serves_plainly() && !memory.order().is_capturing(); }
 
 }  // namespace
 
 CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   if (pointer != nullptr && is_plain()) [[likely]] {
-    const cupool::driver::Context context = cupool::hooks::known_current_context();
+    const driver::Context context = known_current_context();
     if (context != nullptr) [[likely]] {
       const Kept kept = memory.allocate_kept(context, bytes, pointer);
       if (kept == Kept::kTaken) [[likely]]
@@ -304,8 +293,8 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
   if (!is_plain()) [[unlikely]]
     return free_slowly(pointer);
   uint64_t asked = 0;
-  const cupool::memory::Unkept why = memory.free_kept(pointer, &asked);
-  return why == cupool::memory::Unkept::kNot ? CUDA_SUCCESS : finish_free(pointer, why, asked);
+  const memory::Unkept why = memory.free_kept(pointer, &asked);
+  return why == memory::Unkept::kNot ? CUDA_SUCCESS : finish_free(pointer, why, asked);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height,
@@ -316,26 +305,25 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
   const bool plain = pointer != nullptr && pitch != nullptr && width != 0 && height != 0 &&
                      (element == 4 || element == 8 || element == 16) && width < size_t{1} << 40 &&
                      height < size_t{1} << 20;
-  if (!plain || !cupool::hooks::serves_allocation()) {
+  if (!plain || !serves_allocation()) {
     const CUresult result = forward(Counter::pitched_allocations, real.cuMemAllocPitch_v2, pointer, pitch,
                                     width, height, element);
-    if (result == CUDA_SUCCESS && !cupool::Reentry::inside())
-      cupool::stats::count(Counter::forwarded_allocations);
+    if (result == CUDA_SUCCESS && !Reentry::inside()) stats::count(Counter::forwarded_allocations);
     return result;
   }
   const size_t row = (width + kPitchStep - 1) & ~(kPitchStep - 1);
   const CUresult result = allocate(pointer, row * height);
   *pitch = result == CUDA_SUCCESS ? row : 0;
   if (result != CUDA_SUCCESS) return result;
-  cupool::stats::count(Counter::pitched_allocations);
+  stats::count(Counter::pitched_allocations);
   return result;
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
-  if (cupool::hooks::is_serving()) memory.release_idle_managed(cupool::hooks::current_context());
+  if (is_serving()) memory.release_idle_managed(current_context());
   const CUresult result = forward(Counter::pointer_questions, real.cuMemGetInfo_v2, free, total);
-  if (result == CUDA_SUCCESS && free != nullptr && cupool::hooks::is_serving()) {
-    *free += memory.releasable_bytes(cupool::hooks::device_of());
+  if (result == CUDA_SUCCESS && free != nullptr && is_serving()) {
+    *free += memory.releasable_bytes(device_of());
   }
   return result;
 }
@@ -389,3 +377,5 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESC
                                 unsigned levels) {
   return forward(Counter::array_allocations, real.cuMipmappedArrayCreate, array, descriptor, levels);
 }
+
+}  // namespace cupool::hooks

@@ -8,20 +8,15 @@
 #include "hooks/doors/direct_access.hpp"
 #include "hooks/sharing/blocks.hpp"
 #include "hooks/sharing/lending.hpp"
+#include "hooks/state/entry_points.hpp"
 #include "hooks/submit/forward.hpp"
 
-using cupool::cuda::real;
-using cupool::hooks::Block;
-using cupool::hooks::forward;
-using cupool::hooks::kUnknownAddress;
-using cupool::hooks::look_up;
-using cupool::hooks::look_up_lasting;
-using cupool::hooks::memory;
-using cupool::hooks::Whose;
-using cupool::hooks::with_mark;
-using cupool::memory::Mark;
-using cupool::memory::Taint;
-using cupool::stats::Counter;
+namespace cupool::hooks {
+
+using cuda::real;
+using memory::Mark;
+using memory::Taint;
+using stats::Counter;
 
 namespace {
 
@@ -47,7 +42,7 @@ bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& bloc
       return true;
     // Under a ticket (ipc.cpp); what another process has exported is not exported again.
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      put<unsigned>(data, !block.imported && cupool::hooks::can_lend(block) ? 1 : 0);
+      put<unsigned>(data, !block.imported && can_lend(block) ? 1 : 0);
       return true;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       if (block.imported) put<unsigned>(data, 0);
@@ -96,7 +91,7 @@ void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Blo
   // There are none for mapped memory.
   if (attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS || block.mapped) return;
   if (!block.imported) memory.taint(pointer, Taint::kPeerTokens);
-  cupool::hooks::note_direct_access();
+  note_direct_access();
   memory.settle(pointer);
 }
 
@@ -109,15 +104,15 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
   CUresult result;
   // The driver does not do it for mapped memory, and a block cannot leave its address.
   if (wanted != 0 && block.mapped) {
-    cupool::stats::count(cupool::stats::Event::refused_for_mapping);
-    static constinit cupool::log::Once once;
+    stats::count(stats::Event::refused_for_mapping);
+    static constinit log::Once once;
     if (once.first())
-      cupool::log::line("SYNC_MEMOPS cannot be set on mapped memory; CUPOOL_SEGMENTS=driver allows it");
+      log::line("SYNC_MEMOPS cannot be set on mapped memory; CUPOOL_SEGMENTS=driver allows it");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (wanted != 0) {
     if (!block.imported) memory.taint(pointer, Taint::kSyncMemops);
-    cupool::hooks::note_direct_access();
+    note_direct_access();
     memory.settle(pointer);
   }
   if (wanted != 0 || block.whole) {
@@ -208,7 +203,7 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t
   if (whose == Whose::kBlock && bytes > block.start + block.bytes - pointer) whose = Whose::kNobodys;
   if (whose == Whose::kBlock && !block.imported && bytes != 0) {
     memory.taint(pointer, Taint::kDmaBuf);
-    cupool::hooks::note_direct_access();
+    note_direct_access();
     memory.settle(pointer);
   }
   const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
@@ -245,3 +240,5 @@ CUresult cuMemHostGetFlags(unsigned* flags, void* address) {
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pointer, void* address, unsigned flags) {
   return forward(real.cuMemHostGetDevicePointer_v2, pointer, unknown_if_ours(address), flags);
 }
+
+}  // namespace cupool::hooks

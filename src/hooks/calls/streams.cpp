@@ -3,21 +3,17 @@
 #include "config/options.hpp"
 #include "cuda/live.hpp"
 #include "hooks/state/capturing_streams.hpp"
+#include "hooks/state/entry_points.hpp"
 #include "hooks/state/greens.hpp"
 #include "hooks/submit/forward.hpp"
 #include "hooks/submit/submit.hpp"
 
-using cupool::cuda::real;
-using cupool::hooks::DefaultStream;
-using cupool::hooks::forward;
-using cupool::hooks::is_serving;
-using cupool::hooks::lane_of;
-using cupool::hooks::memory;
-using cupool::hooks::named;
-using cupool::hooks::timeline_of;
-using cupool::order::Lane;
-using cupool::order::Timeline;
-using cupool::stats::Counter;
+namespace cupool::hooks {
+
+using cuda::real;
+using order::Lane;
+using order::Timeline;
+using stats::Counter;
 
 namespace {
 
@@ -25,15 +21,15 @@ namespace {
 template <typename Call>
 CUresult waits(Timeline* order, Lane lane, Call&& call) {
   if (order == nullptr) return call();
-  const cupool::order::Epoch epoch = order->begin_wait(lane);
+  const order::Epoch epoch = order->begin_wait(lane);
   const CUresult result = call();
   order->end_wait(epoch, result == CUDA_SUCCESS);
-  if (result == CUDA_SUCCESS && cupool::config::options().decay_ms != 0) memory.decay();
+  if (result == CUDA_SUCCESS && config::options().decay_ms != 0) memory.decay();
   return result;
 }
 
 template <typename Call>
-CUresult waits_for_context(cupool::driver::Context context, Call&& call) {
+CUresult waits_for_context(driver::Context context, Call&& call) {
   return waits(is_serving() ? memory.timeline_of(context) : nullptr, Lane::kMany, call);
 }
 
@@ -46,7 +42,7 @@ CUresult waits_for_stream(CUstream stream, Call&& call) {
 template <typename Call>
 CUresult creates(CUstream* stream, CUcontext context, Call&& call) {
   const CUresult result = call();
-  if (result == CUDA_SUCCESS && stream != nullptr && is_serving()) cupool::cuda::live.add(*stream, context);
+  if (result == CUDA_SUCCESS && stream != nullptr && is_serving()) cuda::live.add(*stream, context);
   return result;
 }
 
@@ -57,18 +53,17 @@ CUcontext current() {
 
 // The current context; null also for a green one, whose work is only a part of that of the context which owns
 // its memory.
-cupool::driver::Context whole_context() {
-  const cupool::driver::Context owner = cupool::hooks::current_context();
-  const bool is_part =
-      cupool::hooks::greens.any() && reinterpret_cast<cupool::driver::Context>(current()) != owner;
+driver::Context whole_context() {
+  const driver::Context owner = current_context();
+  const bool is_part = greens.any() && reinterpret_cast<driver::Context>(current()) != owner;
   return is_part ? nullptr : owner;
 }
 
 template <typename Call>
 CUresult destroys(CUstream stream, Call&& call) {
   if (is_serving() && stream != nullptr) {
-    cupool::cuda::live.remove(stream);
-    if (memory.order().is_capturing()) cupool::hooks::capture_ended(stream);
+    cuda::live.remove(stream);
+    if (memory.order().is_capturing()) capture_ended(stream);
     if (Timeline* const order = timeline_of(stream)) order->destroy_stream(lane_of(stream));
   }
   return call();
@@ -83,8 +78,7 @@ CUresult cuCtxSynchronize() {
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
   // Null means the current context.
-  const auto meant =
-      context != nullptr ? reinterpret_cast<cupool::driver::Context>(context) : whole_context();
+  const auto meant = context != nullptr ? reinterpret_cast<driver::Context>(context) : whole_context();
   return waits_for_context(
       meant, [&] { return forward(Counter::synchronisations, real.cuCtxSynchronize_v2, context); });
 }
@@ -132,3 +126,5 @@ CUresult cuStreamDestroy(CUstream stream) {
 CUresult cuStreamDestroy_v2(CUstream stream) {
   return destroys(stream, [&] { return forward(real.cuStreamDestroy_v2, stream); });
 }
+
+}  // namespace cupool::hooks

@@ -7,9 +7,13 @@
 #include "hooks/doors/caller.hpp"
 #include "hooks/doors/table.hpp"
 #include "hooks/doors/untracked_work.hpp"
+#include "hooks/state/entry_points.hpp"
 #include "stats/counters.hpp"
 
 namespace cupool::hooks {
+
+using cuda::real;
+
 namespace {
 
 void replace(const char* symbol, void** function, const void* caller) {
@@ -37,10 +41,6 @@ CUresult ask(const char* symbol, void** function, const void* caller, Call&& cal
 }
 
 }  // namespace
-}  // namespace cupool::hooks
-
-using cupool::cuda::real;
-using cupool::hooks::ask;
 
 CUresult cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags) {
   return ask(symbol, function, __builtin_return_address(0),
@@ -63,3 +63,5 @@ CUresult cuGetProcAddress_v2_ptsz(const char* symbol, void** function, int versi
   return ask(symbol, function, __builtin_return_address(0),
              [&] { return real.cuGetProcAddress_v2_ptsz(symbol, function, version, flags, status); });
 }
+
+}  // namespace cupool::hooks

@@ -26,24 +26,25 @@ void find_exit() {
   real_exit.store(reinterpret_cast<Exit>(cuda::loader_function("exit")), std::memory_order_relaxed);
 }
 
-}  // namespace cupool::hooks
-
 extern "C" {
+#pragma GCC visibility push(default)
 
-[[gnu::visibility("default")]] void _exit(int status) {
-  if (cupool::hooks::is_alive()) cupool::report::finish(cupool::report::Ending::kAbrupt);
+void _exit(int status) {
+  if (is_alive()) report::finish(report::Ending::kAbrupt);
   for (;;) syscall(SYS_exit_group, status);
 }
 
-[[gnu::visibility("default")]] void _Exit(int status) { _exit(status); }
+void _Exit(int status) { _exit(status); }
 
-[[gnu::visibility("default")]] void exit(int status) {
-  using namespace cupool::hooks;
-  if (is_alive() && exits.exchange(true)) cupool::report::finish(cupool::report::Ending::kAbrupt);
+void exit(int status) {
+  if (is_alive() && exits.exchange(true)) report::finish(report::Ending::kAbrupt);
   if (real_exit.load(std::memory_order_relaxed) == nullptr) find_exit();
   if (const Exit leave = real_exit.load(std::memory_order_relaxed)) leave(status);
   std::fflush(nullptr);
   _exit(status);
 }
 
+#pragma GCC visibility pop
 }  // extern "C"
+
+}  // namespace cupool::hooks

@@ -27,7 +27,7 @@
 #include "report/report.hpp"
 #include "stats/counters.hpp"
 
-namespace cupool {
+namespace cupool::hooks {
 namespace {
 
 enum class Life { kUnused, kServing, kForked };
@@ -37,16 +37,16 @@ constinit Lock start_lock;  // for a fork child whose threads create their first
 void forget_everything() {
   start_lock.reset_after_fork();
   life.store(Life::kForked, std::memory_order_relaxed);
-  hooks::set_slow(hooks::SlowReason::kNotServing, true);
-  cupool::forget_after_fork();
+  set_slow(SlowReason::kNotServing, true);
+  forget_after_fork();
 }
 
 report::Mode current_mode() {
   const config::Options& options = config::options();
   if (options.backend == config::Backend::kOff) return {"off", ""};
-  if (hooks::memory.serves_native()) return {"native", ""};
-  const char* const reason = hooks::memory.order().reason();
-  switch (hooks::memory.order().reuse()) {
+  if (memory.serves_native()) return {"native", ""};
+  const char* const reason = memory.order().reason();
+  switch (memory.order().reuse()) {
     case order::Reuse::kLean:
       return {"lanes", ""};
     case order::Reuse::kOrder:
@@ -59,8 +59,8 @@ report::Mode current_mode() {
 
 void fill_figures(int device, stats::Reading reading, stats::DeviceSums* sums) {
   const bool may_wait = reading != stats::Reading::kNoLock;
-  sums->largest_free_range = hooks::memory.largest_free(device, may_wait);
-  native::NativePool* const native = hooks::memory.native();
+  sums->largest_free_range = memory.largest_free(device, may_wait);
+  native::NativePool* const native = memory.native();
   if (native == nullptr || !may_wait) return;
   // An exit from a signal handler may have interrupted this very thread inside the driver.
   if (reading == stats::Reading::kPatient && (Reentry::inside() || !native->can_be_asked())) return;
@@ -76,28 +76,27 @@ void step_back_if_watched() {
   const char* const tool = config::watching_tool();
   if (tool == nullptr) return;
   log::line("{} is watching: every block is a driver allocation of its own", tool);
-  hooks::memory.use_whole_allocations();
+  memory.use_whole_allocations();
 }
 
 // From now on this process uses CUDA, and the pool serves it.
 void start() {
   const CancelShield shield;
   const config::Options& options = config::options();
-  hooks::find_exit();
+  find_exit();
   report::begin({current_mode, fill_figures});
-  if (options.streams == config::Streams::kFences) hooks::memory.order().distrust("CUPOOL_STREAMS=fences");
-  if (options.streams == config::Streams::kExact)
-    hooks::memory.order().use_completed_only("CUPOOL_STREAMS=exact");
-  hooks::set_up_debug_fill();
-  hooks::start_mapping(options.segments == config::Segments::kMapped, options.spill);
-  hooks::look_for_direct_access();
-  hooks::look_for_unknown_names();
-  if (options.neighbours) hooks::memory.set_neighbours(&hooks::ask_neighbours);
-  if (!options.split) hooks::memory.use_whole_allocations();
+  if (options.streams == config::Streams::kFences) memory.order().distrust("CUPOOL_STREAMS=fences");
+  if (options.streams == config::Streams::kExact) memory.order().use_completed_only("CUPOOL_STREAMS=exact");
+  set_up_debug_fill();
+  start_mapping(options.segments == config::Segments::kMapped, options.spill);
+  look_for_direct_access();
+  look_for_unknown_names();
+  if (options.neighbours) memory.set_neighbours(&ask_neighbours);
+  if (!options.split) memory.use_whole_allocations();
   const bool native_first = options.backend == config::Backend::kNative;
-  if (native_first || options.fallback == config::Fallback::kNative) hooks::start_native(native_first);
+  if (native_first || options.fallback == config::Fallback::kNative) start_native(native_first);
   if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
-  hooks::set_slow(hooks::SlowReason::kNotServing, options.backend == config::Backend::kOff);
+  set_slow(SlowReason::kNotServing, options.backend == config::Backend::kOff);
   life.store(Life::kServing, std::memory_order_release);
 }
 
@@ -118,19 +117,14 @@ void start() {
 
 }  // namespace
 
-void cuda::on_first_use() {
-  start();
-  pthread_atfork(nullptr, nullptr, forget_everything);
-}
-
-void hooks::context_made() {
+void context_made() {
   if (life.load(std::memory_order_acquire) != Life::kForked) return;
   // Other threads wait until start() is done: their contexts must be known to order/ as well.
   Guard hold(start_lock);
   if (life.load(std::memory_order_relaxed) == Life::kForked) start();
 }
 
-void hooks::before_the_driver_ends() {
+void before_the_driver_ends() {
   // Once it shuts down, the driver refuses allocations and queries of its pool.
   stop_remembering_contexts();
   stop_keeper();
@@ -139,8 +133,13 @@ void hooks::before_the_driver_ends() {
   for (int device = 0; native != nullptr && device < stats::kMostDevices; ++device) native->usage(device);
 }
 
-bool hooks::is_forked() { return life.load(std::memory_order_relaxed) == Life::kForked; }
+bool is_forked() { return life.load(std::memory_order_relaxed) == Life::kForked; }
 
-bool hooks::is_alive() { return life.load(std::memory_order_relaxed) == Life::kServing; }
+bool is_alive() { return life.load(std::memory_order_relaxed) == Life::kServing; }
 
-}  // namespace cupool
+}  // namespace cupool::hooks
+
+void cupool::cuda::on_first_use() {
+  hooks::start();
+  pthread_atfork(nullptr, nullptr, hooks::forget_everything);
+}

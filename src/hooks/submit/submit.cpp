@@ -6,23 +6,21 @@
 #include "hooks/doors/untracked_work.hpp"
 #include "hooks/submit/nodes.hpp"
 
-namespace {
+namespace cupool::hooks {
 
-using cupool::cuda::Kind;
-namespace entries = cupool::cuda::entries;
+using cuda::Kind;
+namespace entries = cuda::entries;
 
-}  // namespace
-
-#define CUPOOL_EXPORT(kind, symbol, like, place)                                                        \
-  CUPOOL_SLOT(symbol, decltype(&like),                                                                  \
-              (&cupool::hooks::SubmitHook<Kind::kind, place, entries::symbol, decltype(&like)>::call)); \
+#define CUPOOL_EXPORT(kind, symbol, like, place)                                         \
+  CUPOOL_SLOT(symbol, decltype(&like),                                                   \
+              (&SubmitHook<Kind::kind, place, entries::symbol, decltype(&like)>::call)); \
   CUPOOL_TRAMPOLINE(symbol, CUPOOL_JUMP_SLOT("cupool_slot_" #symbol));
 
-#define CUPOOL_EXPORT_kRoomOnly(kind, symbol, like, place)                                                  \
-  CUPOOL_SLOT(symbol, decltype(&like), (&cupool::hooks::RoomHook<entries::symbol, decltype(&like)>::call)); \
+#define CUPOOL_EXPORT_kRoomOnly(kind, symbol, like, place)                                   \
+  CUPOOL_SLOT(symbol, decltype(&like), (&RoomHook<entries::symbol, decltype(&like)>::call)); \
   CUPOOL_TRAMPOLINE(symbol, CUPOOL_JUMP_SLOT("cupool_slot_" #symbol));
-#define CUPOOL_EXPORT_kNode(kind, symbol, like, place)                                                      \
-  CUPOOL_SLOT(symbol, decltype(&like), (&cupool::hooks::NodeHook<entries::symbol, decltype(&like)>::call)); \
+#define CUPOOL_EXPORT_kNode(kind, symbol, like, place)                                       \
+  CUPOOL_SLOT(symbol, decltype(&like), (&NodeHook<entries::symbol, decltype(&like)>::call)); \
   CUPOOL_TRAMPOLINE(symbol, CUPOOL_JUMP_SLOT("cupool_slot_" #symbol));
 #define CUPOOL_EXPORT_kBody(kind, symbol, like, place)
 #define CUPOOL_EXPORT_kStream CUPOOL_EXPORT
@@ -39,8 +37,10 @@ namespace entries = cupool::cuda::entries;
 
 #define CUPOOL_REAL(name)
 #define CUPOOL_LATE(name, version)
-#define CUPOOL_DOUBT(name)                                                                    \
-  CUPOOL_SLOT(name, cupool::hooks::DoubtTarget, &cupool::hooks::doubt_target<entries::name>); \
+#define CUPOOL_DOUBT(name)                                      \
+  CUPOOL_SLOT(name, DoubtTarget, &doubt_target<entries::name>); \
   CUPOOL_TRAMPOLINE(name, CUPOOL_JUMP_WITH_SLOT("cupool_slot_" #name, "cupool_doubt_jump"));
 #define CUPOOL_ROW(kind, symbol, like, place) CUPOOL_EXPORT_##kind(kind, symbol, like, place)
 #include "cuda/api.def"
+
+}  // namespace cupool::hooks
