@@ -13,7 +13,7 @@
 #include "base/output.hpp"
 #include "cuda/live.hpp"
 #include "hooks/observe/debug_fill.hpp"
-#include "hooks/process/keeper.hpp"
+#include "hooks/process/background_thread.hpp"
 #include "hooks/process/process_lifetime.hpp"
 #include "hooks/sharing/blocks.hpp"
 #include "hooks/state/capturing_streams.hpp"
@@ -194,7 +194,7 @@ CUresult releases(CUdevice device, Call&& call) {
   CUcontext const context = primary(device);
   // Read now: after the release the driver may have dropped its pool.
   if (native::NativePool* const native = memory.native()) native->usage(device);
-  const KeeperPause pause;
+  const BackgroundThreadPause pause;
   // Until our record is dropped, the driver may already reuse the context's addresses.
   const memory::ContextEnding ending(ours(context));
   const auto taken = live.take(context);
@@ -235,7 +235,7 @@ template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
   const Primaries one_at_a_time;
   CUcontext const context = may_have_blocks() ? primary(device) : nullptr;
-  for (CUcontext part : greens.remove_all(device)) {
+  for (CUcontext part : green_contexts.remove_all(device)) {
     live.take(part);
     memory.close(ours(part));
   }
@@ -363,7 +363,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUde
   if (is_serving()) memory.order().distrust("a green context was created");
   const Primaries one_at_a_time;
   const CUresult result = forward(real.cuGreenCtxCreate, context, resources, device, flags);
-  if (result == CUDA_SUCCESS && context != nullptr && is_serving()) greens.created(*context, device);
+  if (result == CUDA_SUCCESS && context != nullptr && is_serving()) green_contexts.created(*context, device);
   return result;
 }
 
@@ -372,7 +372,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   const auto call = [&] { return forward_end(real.cuGreenCtxDestroy, green); };
   CUdevice device = 0;
   CUcontext context = nullptr;
-  if (!is_serving() || !greens.remove(green, &device, &context)) return call();
+  if (!is_serving() || !green_contexts.remove(green, &device, &context)) return call();
   live.take(reinterpret_cast<CUcontext>(green));
   if (context != nullptr) {
     live.take(context);
@@ -384,9 +384,9 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   const CUresult result = gets(context, [&] { return forward(real.cuCtxFromGreenCtx, context, green); });
   CUdevice device = 0;
-  if (result == CUDA_SUCCESS && context != nullptr && greens.device_of(green, &device)) {
+  if (result == CUDA_SUCCESS && context != nullptr && green_contexts.device_of(green, &device)) {
     const Primaries one_at_a_time;
-    greens.named(green, *context, primary(device));
+    green_contexts.named(green, *context, primary(device));
   }
   return result;
 }

@@ -6,12 +6,12 @@
 #include "cuda/relaxed_capture.hpp"
 #include "hooks/doors/loads.hpp"
 #include "hooks/observe/debug_fill.hpp"
-#include "hooks/process/keeper.hpp"
+#include "hooks/process/background_thread.hpp"
 #include "hooks/state/entry_points.hpp"
-#include "hooks/state/greens.hpp"
+#include "hooks/state/green_contexts.hpp"
 #include "hooks/state/permission.hpp"
+#include "hooks/state/scoped_context.hpp"
 #include "hooks/state/serving.hpp"
-#include "hooks/state/within.hpp"
 #include "hooks/submit/forward.hpp"
 #include "hooks/submit/room.hpp"
 #include "hooks/submit/submit.hpp"
@@ -50,7 +50,7 @@ class CaptureProbe {
     memory::Held held;
     if (memory.find(pointer, &held)) {
       context_ = held.context;
-      within_.emplace(reinterpret_cast<CUcontext>(context_));
+      scope_.emplace(reinterpret_cast<CUcontext>(context_));
     }
     const Reentry guard;
     answer_ = real.cuMemAlloc_v2(&block_, 1);
@@ -60,7 +60,7 @@ class CaptureProbe {
     const Reentry guard;
     const order::CaptureGate::Relaxed relaxed;
     // (In a green context it waits for that part of the device alone.)
-    const bool is_part = greens.any();
+    const bool is_part = green_contexts.any();
     order::Timeline* const order = is_part ? nullptr : memory.timeline_of(context_);
     const order::Epoch epoch = order == nullptr ? 0 : order->begin_wait(order::Lane::kMany);
     const bool has_waited = real.cuMemFree_v2(block_) == CUDA_SUCCESS;
@@ -74,7 +74,7 @@ class CaptureProbe {
 
  private:
   driver::Context context_ = nullptr;
-  std::optional<Within> within_;
+  std::optional<ScopedContext> scope_;
   CUdeviceptr block_ = 0;
   CUresult answer_ = CUDA_SUCCESS;
 };
@@ -107,7 +107,7 @@ CUresult error_of_context() {
 CUresult ask_to_free_on(CUstream stream) {
   const driver::Context owner = memory.order().is_capturing() ? owner_of(stream) : nullptr;
   if (owner == nullptr) return CUDA_SUCCESS;
-  const Within within(reinterpret_cast<CUcontext>(owner));
+  const ScopedContext scope(reinterpret_cast<CUcontext>(owner));
   const Reentry guard;
   CUevent event = nullptr;
   if (real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return CUDA_SUCCESS;

@@ -4,7 +4,7 @@
 #include "cuda/live.hpp"
 #include "hooks/state/capturing_streams.hpp"
 #include "hooks/state/entry_points.hpp"
-#include "hooks/state/greens.hpp"
+#include "hooks/state/green_contexts.hpp"
 #include "hooks/submit/forward.hpp"
 #include "hooks/submit/submit.hpp"
 
@@ -55,7 +55,7 @@ CUcontext current() {
 // its memory.
 driver::Context whole_context() {
   const driver::Context owner = current_context();
-  const bool is_part = greens.any() && reinterpret_cast<driver::Context>(current()) != owner;
+  const bool is_part = green_contexts.any() && reinterpret_cast<driver::Context>(current()) != owner;
   return is_part ? nullptr : owner;
 }
 

@@ -12,7 +12,7 @@
 #include "base/own_call.hpp"
 #include "config/options.hpp"
 #include "hooks/observe/history.hpp"
-#include "hooks/state/within.hpp"
+#include "hooks/state/scoped_context.hpp"
 #include "hooks/submit/submit.hpp"
 
 namespace cupool::hooks {
@@ -164,7 +164,7 @@ void block_returns(CUdeviceptr block) {
   if (value == kNone || !memory.find(block, &held) || held.start != block || held.leaving) return;
   order::Timeline* const order = memory.timeline_of(held.context);
   if (order == nullptr || !order->wait_for_all()) return;
-  const Within within(reinterpret_cast<CUcontext>(held.context));
+  const ScopedContext scope(reinterpret_cast<CUcontext>(held.context));
   write_over(held.context, block, held.bytes, value, [](CUstream) {});
 }
 

@@ -1,4 +1,4 @@
-// See neighbours.hpp. The board has a lock of its own; the words here are the keeper's, except
+// See neighbours.hpp. The board has a lock of its own; the words here are the background thread's, except
 // `silent_until`.
 #include "hooks/process/neighbours.hpp"
 

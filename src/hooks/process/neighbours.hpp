@@ -1,6 +1,6 @@
 // This process and its neighbours on the board (neighbours/board.hpp): shows them its figures, gives idle
 // memory back when one of them was refused, and asks them when this process was. Owns the board. All but
-// ask_neighbours() is for the keeper's thread (keeper.hpp).
+// ask_neighbours() is for the background thread (background_thread.hpp).
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@
 #include "hooks/doors/direct_access.hpp"
 #include "hooks/doors/linked_names.hpp"
 #include "hooks/observe/debug_fill.hpp"
-#include "hooks/process/keeper.hpp"
+#include "hooks/process/background_thread.hpp"
 #include "hooks/process/neighbours.hpp"
 #include "hooks/sharing/lending.hpp"
 #include "hooks/state/current.hpp"
@@ -127,7 +127,7 @@ void context_made() {
 void before_the_driver_ends() {
   // Once it shuts down, the driver refuses allocations and queries of its pool.
   stop_remembering_contexts();
-  stop_keeper();
+  stop_background_thread();
   stop_lending();
   native::NativePool* const native = memory.native();
   for (int device = 0; native != nullptr && device < stats::kMostDevices; ++device) native->usage(device);

@@ -8,8 +8,8 @@
 #include "base/host_memory.hpp"
 #include "base/own_call.hpp"
 #include "cuda/relaxed_capture.hpp"
+#include "hooks/state/scoped_context.hpp"
 #include "hooks/state/serving.hpp"
-#include "hooks/state/within.hpp"
 
 namespace cupool::hooks {
 
@@ -29,7 +29,7 @@ CUcontext current() {
 // Unmapping waits for nothing, so a free of the driver's comes first: on a full device that of host memory,
 // which takes longer but waits alike. (A synchronisation would end a capture in any mode.)
 CUresult wait_as_a_close_does(CUcontext context) {
-  const Within within(context);
+  const ScopedContext scope(context);
   const cuda::RelaxedCapture relaxed;
   CUdeviceptr waited = 0;
   CUresult result = real.cuMemAlloc_v2(&waited, 1);
@@ -211,7 +211,7 @@ CUresult Imports::unmap(const Mapping& mapping) {
     unmap_foreign(mapping.foreign());
     return CUDA_SUCCESS;
   }
-  const Within within(mapping.context);
+  const ScopedContext scope(mapping.context);
   return real.cuIpcCloseMemHandle(mapping.start);
 }
 

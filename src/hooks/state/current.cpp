@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "cuda/real.hpp"
-#include "hooks/state/greens.hpp"
+#include "hooks/state/green_contexts.hpp"
 #include "hooks/state/permission.hpp"
 
 namespace cupool::hooks {
@@ -35,8 +35,8 @@ driver::Context detail::ask_current_context() {
   CUdevice device = 0;
   if (turn != kFirstTurn && current != nullptr && cuda::real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
     current = nullptr;
-  if (greens.any()) [[unlikely]]
-    current = greens.owner(current);
+  if (green_contexts.any()) [[unlikely]]
+    current = green_contexts.owner(current);
   const auto context = reinterpret_cast<driver::Context>(current);
   if (context != nullptr) watch_exit();
   // "No context" is not cached: a thread may get one in many ways, and speed does not matter without one.

@@ -90,7 +90,7 @@ driver::Context owner_of(CUstream stream) {
   const Reentry guard;
   CUcontext context = nullptr;
   if (cuda::real.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return nullptr;
-  if (greens.any()) context = greens.owner(context);
+  if (green_contexts.any()) context = green_contexts.owner(context);
   return reinterpret_cast<driver::Context>(context);
 }
 

@@ -10,7 +10,7 @@
 #include "cuda/mapping.hpp"
 #include "cuda/real.hpp"
 #include "hooks/state/current.hpp"
-#include "hooks/state/greens.hpp"
+#include "hooks/state/green_contexts.hpp"
 #include "memory/memory.hpp"
 #include "order/lane.hpp"
 

@@ -1,6 +1,6 @@
-// See keeper.hpp. `starting` guards the start of the thread; `working` is held while it may call the driver,
-// and by a thread that ends a context (KeeperPause).
-#include "hooks/process/keeper.hpp"
+// See background_thread.hpp. `starting` guards the start of the thread; `working` is held while it may call
+// the driver, and by a thread that ends a context (BackgroundThreadPause).
+#include "hooks/process/background_thread.hpp"
 
 #include <algorithm>
 
@@ -16,7 +16,7 @@
 namespace cupool::hooks {
 
 namespace detail {
-constinit std::atomic<bool> has_keeper{false};
+constinit std::atomic<bool> has_background_thread{false};
 }
 
 namespace {
@@ -25,20 +25,20 @@ constinit Lock starting;
 constinit Lock working;
 constinit std::atomic<bool> is_stopped{false};
 
-void forget_keeper() {
+void forget_background_thread() {
   starting.reset_after_fork();
   working.reset_after_fork();
   is_stopped.store(false, std::memory_order_relaxed);
-  detail::has_keeper.store(false, std::memory_order_relaxed);
+  detail::has_background_thread.store(false, std::memory_order_relaxed);
 }
-CUPOOL_AFTER_FORK(forget_keeper_after_fork, &forget_keeper);
+CUPOOL_AFTER_FORK(forget_background_thread_after_fork, &forget_background_thread);
 
 bool is_wanted() {
   const config::Options& options = config::options();
   return options.decay_ms != 0 || options.neighbours || *options.metrics_file != '\0';
 }
 
-void* keep(void*) {
+void* work(void*) {
   constexpr uint64_t kSecond = 1'000'000'000;
   constexpr uint64_t kBetweenMetrics = 10 * kSecond;
   const uint64_t decay_ms = config::options().decay_ms;
@@ -69,12 +69,12 @@ void* keep(void*) {
 
 }  // namespace
 
-void detail::start_keeper() {
+void detail::start_background_thread() {
   Guard hold(starting);
-  if (!has_keeper.exchange(true) && is_wanted()) start_own_thread(keep, nullptr);
+  if (!has_background_thread.exchange(true) && is_wanted()) start_own_thread(work, nullptr);
 }
 
-void stop_keeper() {
+void stop_background_thread() {
   is_stopped.store(true, std::memory_order_release);
   // If it is held for longer, the driver does not answer, and there is nothing to be done about it here.
   if (!working.try_lock_for_a_moment()) return;
@@ -82,9 +82,10 @@ void stop_keeper() {
   working.unlock();
 }
 
-KeeperPause::KeeperPause() CUPOOL_NO_THREAD_SAFETY_ANALYSIS : is_held_(working.try_lock_for_a_moment()) {}
+BackgroundThreadPause::BackgroundThreadPause() CUPOOL_NO_THREAD_SAFETY_ANALYSIS
+    : is_held_(working.try_lock_for_a_moment()) {}
 
-KeeperPause::~KeeperPause() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+BackgroundThreadPause::~BackgroundThreadPause() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   if (is_held_) working.unlock();
 }
 

@@ -13,7 +13,7 @@
 
 namespace cupool::hooks {
 
-class Greens {
+class GreenContexts {
  public:
   void created(CUgreenCtx green, CUdevice device);
   // The driver gave the program `context` for `green`; `primary` is the device's primary context.
@@ -45,6 +45,6 @@ class Greens {
   std::atomic<bool> any_{false};
 };
 
-extern Greens greens;
+extern GreenContexts green_contexts;
 
 }  // namespace cupool::hooks

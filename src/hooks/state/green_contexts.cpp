@@ -1,5 +1,5 @@
-// See greens.hpp. There are few of them, so a list will do.
-#include "hooks/state/greens.hpp"
+// See green_contexts.hpp. There are few of them, so a list will do.
+#include "hooks/state/green_contexts.hpp"
 
 #include <algorithm>
 
@@ -7,16 +7,16 @@
 
 namespace cupool::hooks {
 
-constinit Greens greens;
-CUPOOL_AFTER_FORK(greens_after_fork, [] { greens.forget_after_fork(); });
+constinit GreenContexts green_contexts;
+CUPOOL_AFTER_FORK(green_contexts_after_fork, [] { green_contexts.forget_after_fork(); });
 
-void Greens::created(CUgreenCtx green, CUdevice device) {
+void GreenContexts::created(CUgreenCtx green, CUdevice device) {
   Guard hold(lock_);
   all_.value.push_back({green, device});
   any_.store(true, std::memory_order_relaxed);
 }
 
-void Greens::named(CUgreenCtx green, CUcontext context, CUcontext primary) {
+void GreenContexts::named(CUgreenCtx green, CUcontext context, CUcontext primary) {
   Guard hold(lock_);
   for (Green& one : all_.value) {
     if (one.green != green) continue;
@@ -25,7 +25,7 @@ void Greens::named(CUgreenCtx green, CUcontext context, CUcontext primary) {
   }
 }
 
-bool Greens::remove(CUgreenCtx green, CUdevice* device, CUcontext* context) {
+bool GreenContexts::remove(CUgreenCtx green, CUdevice* device, CUcontext* context) {
   Guard hold(lock_);
   const auto found = std::find_if(all_.value.begin(), all_.value.end(),
                                   [&](const Green& one) { return one.green == green; });
@@ -36,7 +36,7 @@ bool Greens::remove(CUgreenCtx green, CUdevice* device, CUcontext* context) {
   return true;
 }
 
-std::vector<CUcontext> Greens::remove_all(CUdevice device) {
+std::vector<CUcontext> GreenContexts::remove_all(CUdevice device) {
   std::vector<CUcontext> contexts;
   Guard hold(lock_);
   for (const Green& one : all_.value) {
@@ -46,7 +46,7 @@ std::vector<CUcontext> Greens::remove_all(CUdevice device) {
   return contexts;
 }
 
-bool Greens::device_of(CUgreenCtx green, CUdevice* device) {
+bool GreenContexts::device_of(CUgreenCtx green, CUdevice* device) {
   Guard hold(lock_);
   for (const Green& one : all_.value) {
     if (one.green != green) continue;
@@ -56,7 +56,7 @@ bool Greens::device_of(CUgreenCtx green, CUdevice* device) {
   return false;
 }
 
-CUcontext Greens::owner(CUcontext context) {
+CUcontext GreenContexts::owner(CUcontext context) {
   Guard hold(lock_);
   for (const Green& one : all_.value) {
     if (one.context == context && one.primary != nullptr) return one.primary;
@@ -64,7 +64,7 @@ CUcontext Greens::owner(CUcontext context) {
   return context;
 }
 
-void Greens::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+void GreenContexts::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   lock_.reset_after_fork();
   all_.value.clear();
   any_.store(false, std::memory_order_relaxed);

@@ -7,21 +7,21 @@
 
 namespace cupool::hooks {
 
-class Within {
+class ScopedContext {
  public:
-  explicit Within(CUcontext context) {
+  explicit ScopedContext(CUcontext context) {
     const OwnCall guard;
     CUcontext current = nullptr;
     pushes_ = cuda::real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context;
     pushes_ = pushes_ && cuda::real.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
   }
-  ~Within() {
+  ~ScopedContext() {
     const OwnCall guard;
     CUcontext other = nullptr;
     if (pushes_) cuda::real.cuCtxPopCurrent_v2(&other);
   }
-  Within(const Within&) = delete;
-  Within& operator=(const Within&) = delete;
+  ScopedContext(const ScopedContext&) = delete;
+  ScopedContext& operator=(const ScopedContext&) = delete;
 
  private:
   bool pushes_ = false;

@@ -8,27 +8,27 @@
 namespace cupool::hooks {
 
 namespace detail {
-[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> has_keeper;
-void start_keeper();
+[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> has_background_thread;
+void start_background_thread();
 }  // namespace detail
 
 // The program has device memory.
 inline void note_device_memory() {
-  if (!detail::has_keeper.load(std::memory_order_relaxed)) [[unlikely]]
-    detail::start_keeper();
+  if (!detail::has_background_thread.load(std::memory_order_relaxed)) [[unlikely]]
+    detail::start_background_thread();
 }
 
 // The driver is about to shut down: the thread makes no call any more.
-void stop_keeper();
+void stop_background_thread();
 
 // While one of these exists the thread makes no call: a context may end, and its events with it, before our
 // records of it are dropped. A call of the thread that takes longer than a moment is not waited for.
-class KeeperPause {
+class BackgroundThreadPause {
  public:
-  KeeperPause();
-  ~KeeperPause();
-  KeeperPause(const KeeperPause&) = delete;
-  KeeperPause& operator=(const KeeperPause&) = delete;
+  BackgroundThreadPause();
+  ~BackgroundThreadPause();
+  BackgroundThreadPause(const BackgroundThreadPause&) = delete;
+  BackgroundThreadPause& operator=(const BackgroundThreadPause&) = delete;
 
  private:
   const bool is_held_;
