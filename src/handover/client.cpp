@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "base/clock.hpp"
-#include "base/unnoticed.hpp"
+#include "base/preserve_errno.hpp"
 
 namespace cupool::handover {
 namespace {
@@ -92,7 +92,7 @@ bool is_sound(const Reply& reply, const Request& request, uint32_t total, uint64
 }  // namespace
 
 Fetched fetch(const Ticket& ticket, Taker& taker, const FetchSettings& settings) {
-  const Unnoticed nothing_changes;
+  const PreserveErrno preserve;
   const Socket socket(ticket, settings.patience_ns);
   if (!socket) return socket.has_no_room() ? Fetched::kNoDescriptors : Fetched::kRefused;
   // Anybody may have taken the name of a process that is gone.

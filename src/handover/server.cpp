@@ -12,7 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/own_thread.hpp"
-#include "base/unnoticed.hpp"
+#include "base/preserve_errno.hpp"
 
 namespace cupool::handover {
 namespace {
@@ -28,7 +28,7 @@ bool draw(void* out, size_t bytes) {
 // ---- Tickets: on the program's threads.
 
 bool Server::offer(uint64_t start, uint64_t bytes, uint64_t life, Handle* out) {
-  const Unnoticed nothing_changes;
+  const PreserveErrno preserve;
   {
     Guard hold(lock_);
     if (!start_locked()) return false;

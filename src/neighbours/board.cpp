@@ -12,7 +12,7 @@
 #include "base/clock.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "base/unnoticed.hpp"
+#include "base/preserve_errno.hpp"
 #include "config/process.hpp"
 #include "neighbours/layout.hpp"
 
@@ -75,13 +75,13 @@ bool Board::open_checked(bool create) {
 }
 
 bool Board::open() {
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   Guard hold(lock_);
   return open_checked(true);
 }
 
 bool Board::join() {
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   Guard hold(lock_);
   return open_checked(false);
 }
@@ -122,7 +122,7 @@ void Board::drop_slot(const OpenFile& file, size_t index) {
 }
 
 bool Board::publish(const Figures* figures, size_t count) {
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return false;
@@ -151,7 +151,7 @@ bool Board::publish(const Figures* figures, size_t count) {
 }
 
 void Board::leave() {
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (file) {
@@ -161,7 +161,7 @@ void Board::leave() {
 }
 
 uint32_t Board::bell() {
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
   uint32_t value = 0;
@@ -177,7 +177,7 @@ void Board::spend_turn() {
 }
 
 bool Board::wait(uint32_t seen, int64_t timeout_ns) {
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   const uint64_t begin = now_ns();
   const uint64_t timeout = timeout_ns < 0 ? UINT64_MAX : static_cast<uint64_t>(timeout_ns);
   if (!is_open()) {
@@ -210,7 +210,7 @@ bool Board::wait(uint32_t seen, int64_t timeout_ns) {
 }
 
 size_t Board::asks_since(uint64_t* serial, Ask* out, size_t most) {
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return 0;
@@ -241,7 +241,7 @@ size_t Board::asks_since(uint64_t* serial, Ask* out, size_t most) {
 }
 
 bool Board::ask(const Ask& ask) {
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return false;
@@ -272,7 +272,7 @@ bool Board::ask(const Ask& ask) {
 }
 
 size_t Board::count_others(const DeviceId* device, uint64_t since) {
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
   size_t count = 0;
@@ -290,7 +290,7 @@ size_t Board::count_others(const DeviceId* device, uint64_t since) {
 }
 
 void Board::visit(Visit visit, void* argument) {
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
   if (!file) return;

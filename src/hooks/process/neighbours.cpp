@@ -10,7 +10,7 @@
 #include "base/after_fork.hpp"
 #include "base/clock.hpp"
 #include "base/own_call.hpp"
-#include "base/unnoticed.hpp"
+#include "base/preserve_errno.hpp"
 #include "config/options.hpp"
 #include "cuda/real.hpp"
 #include "hooks/state/serving.hpp"
@@ -185,7 +185,7 @@ bool ask_neighbours(int device, uint64_t bytes) {
   // Who has just been told that there is nothing is not told faster by asking again.
   const uint64_t begin = now_ns();
   if (begin < silent_until.load(std::memory_order_relaxed) || memory.order().is_capturing()) return false;
-  const Unnoticed unnoticed;
+  const PreserveErrno preserve;
   Board* const board = find_board();
   const bool everywhere = device == memory::kEveryDevice;
   const uint64_t wanted = bytes == 0 ? neighbours::kEverythingIdle : bytes;

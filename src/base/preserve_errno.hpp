@@ -13,12 +13,12 @@
 
 namespace cupool {
 
-class Unnoticed {
+class PreserveErrno {
  public:
-  Unnoticed() = default;
-  ~Unnoticed() { errno = value_; }
-  Unnoticed(const Unnoticed&) = delete;
-  Unnoticed& operator=(const Unnoticed&) = delete;
+  PreserveErrno() = default;
+  ~PreserveErrno() { errno = value_; }
+  PreserveErrno(const PreserveErrno&) = delete;
+  PreserveErrno& operator=(const PreserveErrno&) = delete;
 
  private:
   int value_ = errno;
