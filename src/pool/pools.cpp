@@ -93,7 +93,7 @@ Status Pools::allocate_missed(uint64_t bytes, Address* out, Short when_short) {
   if (!cache.sizes().is_small(size_class) && hand_out_kept(cache, size_class, bytes, out)) return kSuccess;
   Pool& pool = *cache.pool();
   // Keeps the context alive until the program has the block.
-  const Pool::Use use(pool, cache);
+  const Tenancy::Use use(pool.tenancy(), cache);
   if (!use.is_open()) return allocator::kDeclined;
   Entry entry;
   const Status status = pool.find_block(cache, size_class, bytes, when_short, &entry);
@@ -115,7 +115,7 @@ bool Pools::may_take(driver::Context context, uint64_t bytes) {
 }
 
 void Pools::note_failure(driver::Context context, uint64_t bytes) {
-  if (Pool* const pool = pool_of(context)) pool->note_failure(bytes);
+  if (Pool* const pool = pool_of(context)) pool->inventory().note_failure(bytes);
 }
 
 // pre: the block is not live: the hot path has cleared its tag, or found none.
@@ -126,12 +126,12 @@ Freed Pools::free(Address address, Waits) {
 // The context may end until `use` has begun, so the block is looked up after that.
 Freed Pools::free_unkept(Address address, uint64_t asked) {
   ThreadCache& cache = *this_thread.last;
-  const Pool::Use use(*cache.pool(), cache);
+  const Tenancy::Use use(cache.pool()->tenancy(), cache);
   Returned block = describe(address);
   if (!use.is_open() || block.pool != cache.pool()) return Freed::kNotOurs;
   block.entry.stamp = cache.order().open();
   cache.tally().take_back(asked, block.block_bytes);
-  block.pool->take_back(cache, block.size_class, block.entry);
+  block.pool->caches().take_back(cache, block.size_class, block.entry);
   end_free(*block.pool, cache, block.block_bytes);
   return Freed::kDone;
 }
@@ -145,7 +145,8 @@ void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes) {
 Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   if (why == Unkept::kUnsealed) {
     ThreadCache& cache = *this_thread.last;
-    if (const Pool::Use use(*cache.pool(), cache); use.is_open()) end_free(*cache.pool(), cache, asked);
+    if (const Tenancy::Use use(cache.pool()->tenancy(), cache); use.is_open())
+      end_free(*cache.pool(), cache, asked);
     return Freed::kDone;
   }
   if (why == Unkept::kNoRoom) return free_unkept(address, asked);
@@ -155,8 +156,8 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   if (pool == nullptr || pool->context() == nullptr) return Freed::kNotOurs;
   ThreadCache* cache = this_thread.last;
   if (cache == nullptr || cache->pool() != pool) cache = find_cache(pool);
-  std::optional<Pool::Use> use;
-  if (cache != nullptr) use.emplace(*pool, *cache);
+  std::optional<Tenancy::Use> use;
+  if (cache != nullptr) use.emplace(pool->tenancy(), *cache);
   Returned block = describe(address);
   if ((use && !use->is_open()) || block.pool != pool) return Freed::kNotOurs;
   block.entry.stamp = pool->order().open();
@@ -164,11 +165,11 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   if (cache != nullptr) cache->tally().take_back(asked & ~kMarkedAsked, block.block_bytes);
   if (cache == nullptr || (asked & kMarkedAsked) != 0) {
     pool->take_back_marked(block.size_class, block.entry);
-  } else if (!pool->keep(*cache, block.size_class, block.entry)) {
-    pool->take_back(*cache, block.size_class, block.entry);
+  } else if (!ThreadCaches::keep(*cache, block.size_class, block.entry)) {
+    pool->caches().take_back(*cache, block.size_class, block.entry);
   }
   if (cache != nullptr) end_free(*pool, *cache, block.block_bytes);
-  pool->release_tainted();
+  pool->segments().release_tainted(true);
   return Freed::kDone;
 }
 
@@ -187,8 +188,8 @@ Freed Pools::free_on(Address address, driver::Stream stream, order::Timeline* el
   }
   const uint64_t asked = holder->asked(held);
   ThreadCache* const cache = find_cache(pool);
-  std::optional<Pool::Use> use;
-  if (cache != nullptr) use.emplace(*pool, *cache);
+  std::optional<Tenancy::Use> use;
+  if (cache != nullptr) use.emplace(pool->tenancy(), *cache);
   const Returned block = describe(address);
   if ((use && !use->is_open()) || block.pool != pool) {
     holder->leaving.fetch_sub(1, std::memory_order_relaxed);
@@ -221,7 +222,7 @@ ThreadCache* Pools::find_cache(Pool* pool) {
   for (ThreadCache* cache = this_thread.all; cache != nullptr; cache = cache->next_of_thread) {
     if (cache->pool() == pool) return this_thread.last = cache;
   }
-  ThreadCache* cache = pool->adopt_cache();
+  ThreadCache* cache = pool->caches().adopt();
   if (cache == nullptr) return nullptr;
   cache->next_of_thread = this_thread.all;
   this_thread.all = this_thread.last = cache;
@@ -237,7 +238,7 @@ void Pools::end_thread() {
   this_thread = {.unannounced = true};
   while (cache != nullptr) {
     ThreadCache* next = cache->next_of_thread;
-    cache->pool()->abandon_cache(cache);
+    cache->pool()->caches().abandon(cache);
     cache = next;
   }
 }
@@ -276,7 +277,7 @@ Pool* Pools::open(driver::Context context) {
     auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, mapping, *order, in_flight_);
     if (pool == nullptr) return nullptr;
     const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
-    if (max_cached != kFromOptions) pool->set_max_cached(max_cached);
+    if (max_cached != kFromOptions) pool->tenancy().set_max_cached(max_cached);
     let_peers_in_locked(*pool);
     slot.store(pool, std::memory_order_release);
     return pool;
@@ -297,14 +298,14 @@ driver::Mapping* Pools::mapping_for(int device) {
 void Pools::stop_mapping() {
   mapping_.store(nullptr, std::memory_order_release);
   for (auto& slot : pools_) {
-    if (Pool* const pool = slot.load(std::memory_order_acquire)) pool->space().stop();
+    if (Pool* const pool = slot.load(std::memory_order_acquire)) pool->segments().stop_mapping();
   }
 }
 
 // Nothing is mapped there yet, so the driver is not called.
 void Pools::let_peers_in_locked(Pool& pool) {
   for (const Peer& peer : peers_) {
-    if (peer.owner == pool.context()) pool.space().allow(peer.guest.device);
+    if (peer.owner == pool.context()) pool.segments().space().allow(peer.guest.device);
   }
 }
 
@@ -319,7 +320,7 @@ std::vector<int> Pools::peers_of(driver::Context context) {
 
 mapped::Part Pools::chunk_at(Address address) {
   Pool* const pool = page_map.pool_of(address);
-  return pool == nullptr ? mapped::Part{} : pool->space().chunk_at(address);
+  return pool == nullptr ? mapped::Part{} : pool->segments().space().chunk_at(address);
 }
 
 bool Pools::has_peer_locked(driver::Context owner, int device) const {
@@ -356,9 +357,9 @@ bool Pools::apply_access(driver::Context owner, int device) {
   for (bool told = !allowed; told != allowed; allowed = is_allowed()) {
     told = allowed;
     if (allowed) {
-      pool->space().allow(device);
+      pool->segments().space().allow(device);
     } else {
-      pool->space().forbid(device);
+      pool->segments().space().forbid(device);
     }
   }
   return allowed;
@@ -369,9 +370,11 @@ Pool* Pools::rested_pool_locked(int device) const {
   size_t resting = 0;
   for (const auto& slot : pools_) {
     Pool* const pool = slot.load(std::memory_order_relaxed);
-    if (pool == nullptr || pool->closed_at() == 0 || pool->is_ending() || pool->device() != device) continue;
+    if (pool == nullptr || pool->tenancy().closed_at() == 0 || pool->tenancy().is_ending() ||
+        pool->device() != device)
+      continue;
     ++resting;
-    if (oldest == nullptr || pool->closed_at() < oldest->closed_at()) oldest = pool;
+    if (oldest == nullptr || pool->tenancy().closed_at() < oldest->tenancy().closed_at()) oldest = pool;
   }
   const bool is_full = pools_.back().load(std::memory_order_relaxed) != nullptr;
   return resting > kResting || is_full ? oldest : nullptr;
@@ -381,15 +384,15 @@ Pool* Pools::rested_pool_locked(int device) const {
 
 void Pools::fail(driver::Context context) {
   Guard hold(lock_);
-  if (Pool* pool = pool_of(context)) pool->fail();
+  if (Pool* pool = pool_of(context)) pool->tenancy().fail();
 }
 
 void Pools::shut(driver::Context context) {
   {
     Guard hold(lock_);
     if (Pool* const pool = pool_of(context)) {
-      pool->fail();
-      pool->shut();
+      pool->tenancy().fail();
+      pool->tenancy().shut();
     }
   }
   AllThreads::order();
@@ -398,7 +401,7 @@ void Pools::shut(driver::Context context) {
 bool Pools::is_in_use(driver::Context context) {
   for (auto& slot : pools_) {
     Pool* const pool = slot.load(std::memory_order_acquire);
-    if (pool != nullptr && pool->belongs_to(context) && pool->is_in_use()) return true;
+    if (pool != nullptr && pool->tenancy().belongs_to(context) && pool->caches().is_in_use()) return true;
   }
   return false;
 }
@@ -408,7 +411,7 @@ void Pools::begin_end(driver::Context context, uint64_t ending) {
   Guard hold(lock_);
   for (auto& slot : pools_) {
     Pool* pool = slot.load(std::memory_order_relaxed);
-    if (pool != nullptr && pool->belongs_to(context)) pool->close(ending);
+    if (pool != nullptr && pool->tenancy().belongs_to(context)) pool->close(ending);
   }
   // Work of the context may still use what it has access to.
   for (Peer& peer : peers_) {
@@ -417,13 +420,13 @@ void Pools::begin_end(driver::Context context, uint64_t ending) {
 }
 
 void Pools::ended(uint64_t ending, bool gone) {
-  const auto is_meant = [&](const Pool* pool) {
+  const auto is_meant = [&](Pool* pool) {
     Guard hold(lock_);
-    return pool->closed_at() == ending;
+    return pool->tenancy().closed_at() == ending;
   };
   for (auto& slot : pools_) {
     Pool* const pool = slot.load(std::memory_order_acquire);
-    if (pool != nullptr && pool->is_ending() && is_meant(pool)) pool->ended(gone);
+    if (pool != nullptr && pool->tenancy().is_ending() && is_meant(pool)) pool->ended(gone);
   }
 }
 
@@ -456,20 +459,20 @@ bool Pools::owns(Address address) { return page_map.is_ours(address); }
 
 bool Pools::find(Address address, Held* out) {
   Pool* const pool = page_map.pool_of(address);
-  if (pool == nullptr || !pool->find_held(address, out)) return false;
+  if (pool == nullptr || !pool->inventory().find(address, out)) return false;
   if (!out->leaving) return true;
   pool->give_reached();
-  return pool->find_held(address, out);
+  return pool->inventory().find(address, out);
 }
 
 bool Pools::visit_mark(Address address, void (*visit)(Mark&, void*), void* data) {
   Pool* const pool = page_map.pool_of(address);
-  return pool != nullptr && pool->visit_mark(address, visit, data);
+  return pool != nullptr && pool->marks().visit(address, visit, data);
 }
 
 bool Pools::taint(Address address, uint64_t, Taint reason) {
   Pool* const pool = page_map.pool_of(address);
-  return pool != nullptr && pool->taint(address, reason);
+  return pool != nullptr && pool->marks().taint(address, reason);
 }
 
 bool Pools::device_of(driver::Context context, int* device) {
@@ -492,7 +495,7 @@ uint64_t Pools::most_releasable(int device, uint64_t) {
   for_each([&](Pool& pool) {
     if (device != allocator::kEveryDevice && device != pool.device()) return;
     pool.give_reached();
-    bytes += pool.most_releasable();
+    bytes += pool.segments().most_releasable();
   });
   return bytes;
 }
@@ -502,7 +505,7 @@ uint64_t Pools::releasable_bytes(int device) {
   for_each([&](Pool& pool) {
     if (device != pool.device()) return;
     pool.give_reached();
-    bytes += pool.releasable_bytes();
+    bytes += pool.segments().releasable_bytes();
   });
   return bytes;
 }
@@ -515,7 +518,7 @@ uint64_t Pools::trim(uint64_t keep) {
 
 void Pools::set_max_cached(uint64_t bytes) {
   max_cached_.store(bytes, std::memory_order_relaxed);
-  for_each([&](Pool& pool) { pool.set_max_cached(bytes); });
+  for_each([&](Pool& pool) { pool.tenancy().set_max_cached(bytes); });
 }
 
 uint64_t Pools::release_idle(const allocator::Idle& which) {

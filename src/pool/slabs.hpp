@@ -43,6 +43,9 @@ inline const Holder& holder_of(const Range& range) {
   return slab != nullptr ? static_cast<const Holder&>(*slab) : range;
 }
 
+// Whether the application holds a block of this range, or a stream has yet to free one.
+bool is_held(const Range& range);
+
 class Slabs {
  public:
   constexpr explicit Slabs(const SizeClasses& classes) : classes_(classes) {}

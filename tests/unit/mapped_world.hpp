@@ -37,10 +37,10 @@ struct MappedWorld : PoolWorld {
         const bool is_held = std::any_of(holder.tags, holder.tags + holder.blocks,
                                          [](const pool::Tag& tag) { return tag.load() != 0; });
         if (!is_held) continue;
-        bytes += pool().space().chunks_in(start, range->start - start).bytes;
+        bytes += pool().segments().space().chunks_in(start, range->start - start).bytes;
         start = range->end();
       }
-      bytes += pool().space().chunks_in(start, segment->end() - start).bytes;
+      bytes += pool().segments().space().chunks_in(start, segment->end() - start).bytes;
     }
     return bytes;
   }

@@ -39,7 +39,7 @@ TEST_CASE_METHOD(MappedWorld,
   pool().release_free_segments(0);
   pool().release_idle({});
   pool().release_idle({.on_own_thread = true});
-  pool().set_max_cached(0);
+  pool().tenancy().set_max_cached(0);
   pool().trim_to_limit();
   CHECK(driver.reserved == taken);
   CHECK(mapping.unmaps == 0);
@@ -137,7 +137,7 @@ TEST_CASE_METHOD(MappedWorld, "free memory merges across what was mapped at diff
 TEST_CASE_METHOD(MappedWorld, "a segment grows at its end by no more than is missing") {
   allocate(20 * kMiB);
   free(allocate(20 * kMiB));
-  pool().empty_thread_caches();
+  pool().caches().empty_all();
   allocate(30 * kMiB);
   CHECK(driver.reserved == 50 * kMiB);
   CHECK(mapping.unmaps == 0);
@@ -149,7 +149,7 @@ TEST_CASE_METHOD(MappedWorld, "a large block is made of the holes that others le
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 64; ++i) blocks.push_back(allocate(8 * kMiB));
   for (size_t i = 0; i < 64; i += 2) free(blocks[i]);
-  pool().empty_thread_caches();
+  pool().caches().empty_all();
   const uint64_t before = driver.reserved;
   allocate(200 * kMiB);
   CHECK(driver.reserved <= before);
@@ -161,7 +161,7 @@ TEST_CASE_METHOD(MappedWorld, "idle memory goes back although the program goes o
   const driver::Address idle = allocate(32 * kMiB);
   const driver::Address busy = allocate(8 * kMiB);
   free(idle);
-  pool().empty_thread_caches();
+  pool().caches().empty_all();
   work(kS);
   const uint64_t period = 2;
   for (int look = 0; look < 2; ++look) {
@@ -252,7 +252,7 @@ TEST_CASE_METHOD(MappedWorld, "a request for more than is free does not end mapp
   CHECK(memory.allocate(context, 64 * kMiB, &out) == driver::kOutOfMemory);
   mapping.fail_create = driver::kSuccess;
   driver.unreported = 0;
-  CHECK(pool().space().serves());
+  CHECK(pool().segments().can_move());
 }
 
 TEST_CASE_METHOD(MappedWorld, "a driver that stops mapping serves segments of its own") {

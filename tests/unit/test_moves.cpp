@@ -210,7 +210,7 @@ TEST_CASE_METHOD(Rounds, "a nearly full device is not asked for more") {
 }
 
 TEST_CASE_METHOD(Rounds, "where a user limits what is kept nothing comes to go back at once") {
-  pool().set_max_cached(64 * kMiB);
+  pool().tenancy().set_max_cached(64 * kMiB);
   const uint64_t creates = mapping.creates;
   for (int i = 0; i < 100; ++i) round();
   CHECK(mapping.creates == creates);
@@ -219,7 +219,7 @@ TEST_CASE_METHOD(Rounds, "where a user limits what is kept nothing comes to go b
 TEST_CASE_METHOD(Rounds, "if the driver cannot make more memory, what there is moves on") {
   mapping.fail_create = driver::kUnknown;
   for (int i = 0; i < 100; ++i) round();
-  CHECK(pool().space().serves());
+  CHECK(pool().segments().can_move());
   CHECK(driver.allocations == 0);
 }
 

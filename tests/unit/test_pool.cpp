@@ -319,7 +319,7 @@ TEST_CASE_METHOD(PoolWorld,
   CHECK(memory.free_on(address, stream, nullptr) == memory::Freed::kNobodys);
   CHECK(allocate(bytes) != address);
   driver.finish_on(stream);
-  pool().empty_thread_caches();
+  pool().caches().empty_all();
   std::vector<driver::Address> again;
   for (int i = 0; i < 40 && (again.empty() || again.back() != address); ++i) again.push_back(allocate(bytes));
   CHECK(again.back() == address);
@@ -338,7 +338,7 @@ TEST_CASE_METHOD(PoolWorld, "nor does it go back to the driver before the work o
   const auto stream = reinterpret_cast<driver::Stream>(kT);
   REQUIRE(memory.free_on(former, stream, nullptr) == memory::Freed::kDone);
   driver.finish_on(stream);
-  pool().empty_thread_caches();
+  pool().caches().empty_all();
   CHECK(pool().release_done() == 0);
   driver.finish();
   time().advance();
@@ -418,11 +418,11 @@ TEST_CASE_METHOD(PoolWorld, "a thread that ends gives back what it kept, and its
     for (int i = 0; i < 40; ++i) free(allocate(512));
     free(allocate(300 * kKiB));
   }).join();
-  pool::ThreadCache* const first = pool().adopt_cache();
-  pool().abandon_cache(first);
+  pool::ThreadCache* const first = pool().caches().adopt();
+  pool().caches().abandon(first);
   std::thread([&] { free(allocate(512)); }).join();
-  CHECK(pool().adopt_cache() == first);
-  pool().abandon_cache(first);
+  CHECK(pool().caches().adopt() == first);
+  pool().caches().abandon(first);
   // Nobody has to empty a cache for it.
   pool().release_free_segments(0);
   CHECK(reserved() == 0);
@@ -467,7 +467,7 @@ TEST_CASE_METHOD(PoolWorld, "a closed context's memory is unknown, and the same 
   CHECK(again != small);  // the driver still holds the old memory in this script
   check_records();
   free(again);
-  CHECK(pool().live_bytes() == 0);
+  CHECK(pool().caches().live_bytes() == 0);
 }
 
 TEST_CASE_METHOD(PoolWorld, "each context has memory of its own, and a free goes back to its pool") {
@@ -478,8 +478,8 @@ TEST_CASE_METHOD(PoolWorld, "each context has memory of its own, and a free goes
   CHECK(memory.pools().pool_of(other) != memory.pools().pool_of(context));
   free(second);
   free(first);
-  CHECK(memory.pools().pool_of(other)->live_bytes() == 0);
-  CHECK(pool().live_bytes() == 0);
+  CHECK(memory.pools().pool_of(other)->caches().live_bytes() == 0);
+  CHECK(pool().caches().live_bytes() == 0);
   CHECK(memory.pools().pool_of(other)->release_everything() > 0);
   CHECK_FALSE(memory.owns(second));
   CHECK(memory.owns(first));
@@ -518,7 +518,7 @@ TEST_CASE_METHOD(PoolWorld,
   free(blocks[2]);
   CHECK(look(place, 1) == kMaybe);
   // What comes there next is answered for, and no more.
-  pool().empty_thread_caches();
+  pool().caches().empty_all();
   const driver::Address part = allocate(9 * kMiB);
   REQUIRE(part == blocks[2]);
   REQUIRE(memory.find(place, &held));

@@ -126,7 +126,7 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
   void rare() {
     switch (any(hostile ? 11 : 8)) {
       case 0:
-        pool().empty_thread_caches();
+        pool().caches().empty_all();
         break;
       case 1:
         pool().release_everything();
@@ -200,7 +200,7 @@ static void walk_and_empty(Walk& walk, int operations) {
   walk.pool().release_everything();
   CHECK(walk.reserved() == 0);
   CHECK(walk.driver.reserved == 0);
-  CHECK(walk.pool().live_bytes() == 0);
+  CHECK(walk.pool().caches().live_bytes() == 0);
 }
 
 TEST_CASE("a million random operations agree with the plainest allocator, in bounded memory") {

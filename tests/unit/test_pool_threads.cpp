@@ -90,9 +90,9 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
       driver.progress(random() % kStreams, 1 + random() % 50);
       time().advance();
       const uint64_t dice = random() % 1000;
-      if (dice < 5) pool().empty_thread_caches();
+      if (dice < 5) pool().caches().empty_all();
       if (dice == 5) pool().release_everything();
-      if (dice == 6) pool().releasable_bytes();
+      if (dice == 6) pool().segments().releasable_bytes();
       if (dice == 7) time().seal_for_completion();
       if (dice == 8) time().destroy_stream(lane_of_stream(kStreams));
       if (dice == 9) {
@@ -128,7 +128,7 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
     pool().release_everything();
     CHECK(reserved() == 0);
     CHECK(driver.reserved == 0);
-    CHECK(pool().live_bytes() == 0);
+    CHECK(pool().caches().live_bytes() == 0);
   }
 };
 

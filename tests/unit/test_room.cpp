@@ -107,7 +107,7 @@ TEST_CASE_METHOD(CrowdedWorld, "a small block that is freed while the driver ref
   driver.on_refusal = [&](int count) {
     if (count != 3) return;
     free(small.back());
-    pool().empty_thread_caches();
+    pool().caches().empty_all();
   };
   allocate(30000);
   free(large);

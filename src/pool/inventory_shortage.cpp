@@ -3,7 +3,7 @@
 // free meanwhile may be counted either way.
 #include <algorithm>
 
-#include "pool/pool.hpp"
+#include "pool/inventory.hpp"
 #include "report/shortage.hpp"
 
 namespace cupool::pool {
@@ -35,25 +35,27 @@ uint64_t add_range(const Range& range, report::Shortage* out) {
 
 }  // namespace
 
-void Pool::report_shortage(uint64_t asked) {
+void Inventory::report_shortage(uint64_t asked) {
   report::Shortage shortage;
-  shortage.device = device_;
+  shortage.device = tenancy_.device();
   shortage.asked = asked;
-  const unsigned size_class = sizes_.of(asked);
-  const uint64_t range = sizes_.is_small(size_class) ? slabs_.slab_bytes(size_class) : sizes_.rounded(asked);
+  const unsigned size_class = blocks_.sizes().of(asked);
+  const uint64_t range = blocks_.sizes().is_small(size_class) ? blocks_.slabs().slab_bytes(size_class)
+                                                              : blocks_.sizes().rounded(asked);
   shortage.rounded = round_up(range, kPageBytes);
-  shortage.limit = settings_.limit;
-  shortage.limited = upstream::Limit::booked(device_);
-  shortage.capturing = order().is_capturing();
+  shortage.limit = tenancy_.settings().limit;
+  shortage.limited = upstream::Limit::booked(tenancy_.device());
+  shortage.capturing = tenancy_.order().is_capturing();
   size_t free = 0;
   size_t total = 0;
-  if (upstream_.driver().memory(&free, &total) != driver::kSuccess) total = device_bytes_;
+  if (tenancy_.driver().memory(&free, &total) != driver::kSuccess) total = tenancy_.device_bytes();
   shortage.device_free = free;
   shortage.device_total = total;
   {
-    Guard hold(ranges_.lock());
-    shortage.reserved = ranges_.reserved();
-    for (const Segment* segment = ranges_.first_segment(); segment != nullptr; segment = segment->next) {
+    Guard hold(blocks_.ranges().lock());
+    shortage.reserved = blocks_.ranges().reserved();
+    for (const Segment* segment = blocks_.ranges().first_segment(); segment != nullptr;
+         segment = segment->next) {
       uint64_t live = 0;
       for (const Range* range = segment->lowest(); range != nullptr; range = range->after) {
         const Slab* slab = range->slab.load(std::memory_order_acquire);

@@ -1,0 +1,35 @@
+// See free_blocks.hpp.
+#include "pool/free_blocks.hpp"
+
+namespace cupool::pool {
+
+FreeBlocks::FreeBlocks(Pool* pool, const Tenancy& tenancy)
+    : tenancy_(tenancy),
+      sizes_(tenancy.settings().min_block, tenancy.settings().small_limit, tenancy.settings().large_round),
+      slabs_(sizes_),
+      ranges_(pool, tenancy.stats()) {
+  ranges_.set_split_limit(tenancy.settings().split_max);
+}
+
+void FreeBlocks::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, tenancy_.order()); }
+
+// The range's stamp is the turn in which the large block left the ranges; it covers every life since, also
+// those served from the thread's cache.
+void FreeBlocks::give_large(const Entry& entry) {
+  order::Timeline& order = tenancy_.order();
+  ranges_.give(entry.range, entry.stamp, order, order.sole_at_last(entry.range->stamp));
+}
+
+void FreeBlocks::give(unsigned size_class, const Entry* entries, size_t count) {
+  if (!sizes_.is_small(size_class)) {
+    for (size_t i = 0; i < count; ++i) give_range(entries[i].range, entries[i].stamp);
+    return;
+  }
+  for (size_t given = 0; given < count;) {
+    Range* emptied = nullptr;
+    given += slabs_.give(size_class, entries + given, count - given, &emptied);
+    if (emptied != nullptr) give_range(emptied, emptied->stamp);
+  }
+}
+
+}  // namespace cupool::pool

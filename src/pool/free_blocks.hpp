@@ -1,0 +1,34 @@
+// Blocks that no thread keeps: small ones in slabs, all others as ranges. Where a block goes when a thread's
+// cache gives it up, and where new ones come from. Slabs and ranges have locks of their own; nothing here
+// calls the driver.
+#pragma once
+
+#include "pool/ranges.hpp"
+#include "pool/size_classes.hpp"
+#include "pool/slabs.hpp"
+#include "pool/tenancy.hpp"
+
+namespace cupool::pool {
+
+class FreeBlocks {
+ public:
+  FreeBlocks(Pool* pool, const Tenancy& tenancy);
+
+  const SizeClasses& sizes() const { return sizes_; }
+  Slabs& slabs() { return slabs_; }
+  Ranges& ranges() { return ranges_; }
+  const Ranges& ranges() const { return ranges_; }
+
+  // Take blocks back, of one class, or single ranges with the stamp of their last work.
+  void give(unsigned size_class, const Entry* entries, size_t count);
+  void give_range(Range* range, Epoch stamp);
+  void give_large(const Entry& entry);
+
+ private:
+  const Tenancy& tenancy_;
+  const SizeClasses sizes_;
+  Slabs slabs_;
+  Ranges ranges_;  // large, so last
+};
+
+}  // namespace cupool::pool

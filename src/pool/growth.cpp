@@ -1,0 +1,138 @@
+// See growth.hpp. Each constant stands with the one rule that it belongs to.
+#include "pool/growth.hpp"
+
+#include <cmath>
+
+#include "base/bytes.hpp"
+#include "pool/range.hpp"
+
+namespace cupool::pool::growth {
+
+// Above the split limit the rest of a segment would serve none of them.
+uint64_t largest_split(const Settings& settings, uint64_t need) {
+  return need > settings.split_max ? ~uint64_t{0} : settings.split_max & ~(kPageBytes - 1);
+}
+
+// Exact for a large block, else growing slowly with what is reserved. A program that exports block after
+// block loses a segment with each: what is lost does not make the next one larger, and the segment after a
+// loss is as small as can be.
+uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_t need) {
+  constexpr uint64_t kFewBlocks = 3;
+  constexpr uint64_t kRow = 2;
+  const uint64_t exact = round_up(need, kPageBytes);
+  if (need >= settings.segment_exact || figures.is_newly_tainted) return exact;
+  const uint64_t reserved = figures.usable;
+  const double root = std::sqrt(static_cast<double>(reserved) * (4.5 * (1 << 20)));
+  uint64_t wanted = std::max(settings.segment_min, static_cast<uint64_t>(root));
+  if (is_small(need)) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
+  wanted = std::min({wanted, settings.segment_max, largest_split(settings, need)}) & ~(kPageBytes - 1);
+  // A segment for several large blocks holds a whole number of them, and so does every segment when blocks of
+  // one size come in a row: the rest would serve none. Where streams take turns, existing blocks may soon be
+  // free again, so make room for a few only.
+  if (need >= kLarge && wanted >= kFewBlocks * exact) {
+    wanted = figures.has_turns ? kFewBlocks * exact : wanted - wanted % exact;
+  } else if (need >= kLarge && figures.equal_segments >= kRow && figures.last_need == exact) {
+    wanted -= wanted % exact;
+  }
+  return std::max(exact, wanted);
+}
+
+// A large block gets what it needs; smaller ones share a chunk, unless the last one was lost to a taint.
+uint64_t run_bytes(const Settings& settings, const Figures& figures, uint64_t need) {
+  const uint64_t exact = round_up(need, kPageBytes);
+  if (figures.is_newly_tainted) return exact;
+  return std::max(exact, std::min(chunk_bytes(settings, figures), largest_split(settings, need)));
+}
+
+// A small share of what is reserved: a chunk goes back only when all of it is free, and making one costs
+// about as much as a hundred launches of kernels cost the host.
+uint64_t chunk_bytes(const Settings& settings, const Figures& figures) {
+  constexpr uint64_t kShare = 256;
+  return std::clamp(figures.usable / kShare & ~(kPageBytes - 1), kPageBytes, settings.chunk);
+}
+
+// The chunks of a large block's run come and go together as long as it is not cut.
+uint64_t most_of_chunk(const Settings& settings, const Figures& figures, uint64_t run) {
+  constexpr uint64_t kFewChunks = 16;
+  return std::clamp(round_up(run / kFewChunks, kPageBytes), chunk_bytes(settings, figures), settings.chunk);
+}
+
+// Where streams overlap, more memory may be taken while blocks with unfinished work lie idle, so that streams
+// need not wait for each other. Streams that take turns get about what a cache per stream would take: for
+// small blocks a segment of 2 MiB each, for larger ones a block each and, unless they are very large, one in
+// transit. With more streams, which run side by side far ahead of the device, small blocks get all that the
+// user allows.
+bool may_spread(const Settings& settings, const Figures& figures, uint64_t bytes) {
+  constexpr uint64_t kSmallShare = 2 << 20;
+  constexpr uint64_t kShare = 20 << 20;
+  constexpr uint64_t kPart = 3;
+  constexpr size_t kTurns = 2;  // up to this many lanes take turns; more run side by side
+  const size_t lanes = figures.lanes_in_turns;
+  uint64_t most = settings.many_budget;
+  if (is_small(bytes)) {
+    if (lanes <= kTurns) most = std::min(most, kSmallShare * lanes);
+  } else {
+    const uint64_t in_transit = bytes < kVeryLarge ? 1 : 0;
+    const uint64_t blocks = lanes == 0 ? 0 : std::max(bytes, kShare) * (lanes + in_transit);
+    most = std::min({most, blocks, std::max(figures.needed() / kPart, kShare * lanes)});
+  }
+  return figures.spread + bytes <= most;
+}
+
+// Within a small share of the most that was handed out at once, or within what was needed before memory went
+// back. Then streams need not wait for each other's memory.
+bool may_exceed(const Figures& figures, uint64_t bytes) {
+  constexpr uint64_t kShare = 32;
+  const uint64_t peak = figures.peak_taken;
+  return figures.reserved + bytes <= peak + peak / kShare || figures.needed() + bytes <= figures.needed_once;
+}
+
+// A program that repeats itself would move the same memory again and again. If moves go on while the most
+// that was handed out at once stays the same, the largest block they were made for gets new memory instead,
+// if it comes again soon and may have it; else any.
+bool should_grow(const Figures& figures, uint64_t bytes) {
+  if (figures.moved <= figures.few_moves || !may_grow(figures, bytes)) return false;
+  return bytes >= figures.largest_moved || figures.moved > 2 * figures.few_moves ||
+         !may_grow(figures, figures.largest_moved);
+}
+
+// Within a small share of that most. Where streams take turns, a larger one: they have it with the driver's
+// segments, too, and a very large block counts as what is taken so that they need not wait.
+bool may_grow(const Figures& figures, uint64_t bytes) {
+  constexpr uint64_t kShare = 24;
+  constexpr uint64_t kShareOfTurns = 14;
+  constexpr uint64_t kShareOfVeryLarge = 6;
+  // It would go back soon.
+  if (figures.is_cache_limited) return false;
+  const uint64_t peak = figures.peak_taken;
+  const bool are_turns = figures.lanes_in_turns > 1;
+  if (are_turns && bytes >= kVeryLarge) return figures.spread + bytes <= peak / kShareOfVeryLarge;
+  return figures.reserved + bytes <= peak + peak / (are_turns ? kShareOfTurns : kShare);
+}
+
+// While the pool grows back, streams that take turns are given more before the program has again what it
+// needs at its peak. What of that does not lie idle when nothing fits would have been taken by then anyway:
+// as much as they had before the pause may be found so, and no more.
+uint64_t maybe_needed(const Figures& figures) {
+  return figures.reserved >= figures.needed_once ? 0 : std::min(figures.spread, figures.spread_once);
+}
+
+// A quarter of the pool for all threads together, unless the user limits what is cached.
+uint64_t thread_share(const Figures& figures, unsigned threads) {
+  return figures.is_cache_limited ? 0 : figures.reserved / 4 / std::max(1u, threads);
+}
+
+// A seal costs more than on one stream and holds up all submitting threads, and memory has to wait for its
+// work to complete anyway.
+uint64_t most_unsealed(const Settings& settings, uint64_t reserved, const Streams& streams, uint64_t bytes) {
+  constexpr uint64_t kFewest = 512 << 10;
+  constexpr uint64_t kShare = 256;
+  constexpr uint64_t kShareOfBudget = 32;
+  constexpr uint64_t kFewOfThreads = 4 << 20;
+  const uint64_t share = std::max(kFewest, reserved / kShare);
+  if (bytes > SizeClasses::kLargestKept) return share;
+  if (streams.lanes_in_turns > 2) return std::max(share, settings.many_budget / kShareOfBudget);
+  return streams.have_several_threads ? std::max(share, kFewOfThreads) : share;
+}
+
+}  // namespace cupool::pool::growth

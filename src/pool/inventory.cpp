@@ -1,0 +1,60 @@
+// See inventory.hpp.
+#include "pool/inventory.hpp"
+
+#include <algorithm>
+
+#include "pool/page_map.hpp"
+#include "report/shortage.hpp"
+#include "stats/device.hpp"
+
+namespace cupool::pool {
+
+bool Inventory::find(Address address, Held* out) {
+  return find_in_ranges(address, out) && (!out->leaving || (out->bytes = frees_.asked_at(out->start)) != 0) &&
+         // Only the requested bytes count, not the slack: the driver answers likewise.
+         address - out->start < out->bytes;
+}
+
+// Of a block that a stream has yet to free, all but the requested bytes.
+bool Inventory::find_in_ranges(Address address, Held* out) {
+  Guard hold(blocks_.ranges().lock());
+  // The segment may have gone since the caller looked.
+  if (page_map.pool_of(address) != pool_) return false;
+  const Range* range = page_map.find_containing(address);
+  if (range == nullptr) return false;
+  const Holder& holder = holder_of(*range);
+  const uint32_t index = holder.index_containing(address);
+  const uint16_t tag = index < holder.blocks ? holder.tags[index].load(std::memory_order_relaxed) : 0;
+  const bool is_leaving =
+      tag == 0 && index < holder.blocks && holder.leaving.load(std::memory_order_relaxed) != 0;
+  if (tag == 0 && !is_leaving) return false;
+  const Segment& segment = *range->segment.load();
+  const bool is_whole = &holder == range && range->bytes == segment.bytes && !segment.mapped;
+  *out = {holder.start + uint64_t{index} * holder.bytes_of_blocks(),
+          is_leaving ? 0 : holder.asked(tag),
+          is_whole,
+          segment.start,
+          segment.number,
+          tenancy_.context(),
+          segment.mapped,
+          is_leaving};
+  // The next copy to this place is to find the block without a lock.
+  if (tag != 0 && &holder == range && range->start < (address & ~(kPageBytes - 1)))
+    page_map.remember(address, range);
+  return true;
+}
+
+bool Inventory::may_take(uint64_t bytes) {
+  const uint64_t most = std::min(tenancy_.device_bytes(), tenancy_.settings().limit);
+  const uint64_t reserved = blocks_.ranges().reserved();
+  const uint64_t live = reserved - std::min(reserved, segments_.most_releasable());
+  return bytes <= most && live <= most - bytes;
+}
+
+void Inventory::note_failure(uint64_t bytes) {
+  tenancy_.stats().count(stats::DeviceCounter::out_of_memory);
+  // A request larger than the device is not reported as a shortage.
+  if (bytes <= tenancy_.device_bytes() && report::shortage_is_due()) report_shortage(bytes);
+}
+
+}  // namespace cupool::pool

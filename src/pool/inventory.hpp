@@ -1,0 +1,39 @@
+// Questions about a pool's blocks: which one contains an address, how many bytes more could be had beside
+// what is live, and where all memory is when there was none left. Walks segments under the range lock.
+// Changes no block and calls no driver, but to ask it how much it has free.
+#pragma once
+
+#include "allocator/allocator.hpp"
+#include "pool/free_blocks.hpp"
+#include "pool/segments.hpp"
+#include "pool/stream_frees.hpp"
+#include "pool/tenancy.hpp"
+
+namespace cupool::pool {
+
+using allocator::Held;
+
+class Inventory {
+ public:
+  Inventory(const Pool* pool, Tenancy& tenancy, FreeBlocks& blocks, StreamFrees& frees, Segments& segments)
+      : pool_(pool), tenancy_(tenancy), blocks_(blocks), frees_(frees), segments_(segments) {}
+
+  // The block that contains `address`, if the application holds it.
+  bool find(Address address, Held* out);
+  // Whether `bytes` more fit the device and the user's limit beside what is live.
+  bool may_take(uint64_t bytes);
+  // An allocation of `bytes` has failed for good: counts it, and reports why if the user wants that.
+  void note_failure(uint64_t bytes);
+
+ private:
+  bool find_in_ranges(Address address, Held* out);
+  void report_shortage(uint64_t asked);
+
+  const Pool* const pool_;
+  Tenancy& tenancy_;
+  FreeBlocks& blocks_;
+  StreamFrees& frees_;
+  Segments& segments_;
+};
+
+}  // namespace cupool::pool

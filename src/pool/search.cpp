@@ -1,0 +1,280 @@
+// See search.hpp. What lies free, now or after a look at the work that is done; search_grow.cpp goes on where
+// nothing does.
+#include "pool/search.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/reentry.hpp"
+#include "pool/pool.hpp"
+#include "stats/device.hpp"
+
+namespace cupool::pool {
+
+using driver::kOutOfMemory;
+using growth::is_small;
+
+// On contention this thread just goes without a guess.
+order::LaneName SearchMemory::guess_lane(uint64_t bytes, order::Timeline& order) {
+  const order::Turns::Present present = order.turns().present();
+  if (!lock_.try_lock()) return present.name;
+  const order::LaneName guess = guess_.guess(bytes, present, Reentry::work_mark());
+  lock_.unlock();
+  if (guess != present.name) order.leave_turn_open();
+  return guess;
+}
+
+Search::Search(Pool& pool, ThreadCache& cache, unsigned size_class, uint64_t bytes,
+               allocator::Short when_short)
+    : pool_(pool),
+      cache_(cache),
+      order_(pool.order()),
+      size_class_(size_class),
+      asked_(bytes),
+      wants_slab_(pool.sizes().is_small(size_class)),
+      range_class_(wants_slab_ ? kNotKept : size_class),
+      when_short_(when_short) {}
+
+Ranges& Search::ranges() const { return pool_.ranges(); }
+
+bool Search::run() {
+  if (!(wants_slab_ ? find_small() : find_large())) return false;
+  using enum stats::DeviceCounter;
+  if (how_ == How::kSlab) cache_.tally().add(slab_hits);
+  if (how_ == How::kRange) cache_.tally().add(range_hits);
+  if (how_ == How::kAfterWait) cache_.tally().add(hits_after_wait);
+  if (how_ == How::kMiss) cache_.tally().add(misses);
+  return true;
+}
+
+// ---- Small blocks.
+
+// Cheapest first: the thread's own, a slab with room, blocks whose work is done by now, blocks that streams
+// must wait for (if the thread keeps many), a new slab.
+bool Search::find_small() {
+  if (fetch_small()) return true;
+  if (!order().is_idle() && !order().is_capturing()) {
+    order().advance_for_reuse();
+    const bool hit =
+        fetch_small() || (pool_.caches().keeps_many(cache_, size_class_) && fetch_small_reached());
+    if (hit) {
+      how_ = How::kAfterWait;
+      return true;
+    }
+  }
+  Slabs& slabs = pool_.blocks().slabs();
+  bytes_ = slabs.slab_bytes(size_class_);
+  Range* range = find_range();
+  // No room for a slab, but another thread may have freed a block meanwhile.
+  if (range == nullptr) return has_small_ || fetch_wanted();
+  std::array<Entry, ThreadCache::kMostMoved> entries;
+  cache_.enter();
+  const size_t wanted = std::min<size_t>(cache_.batch(size_class_), entries.size());
+  cache_.exit();
+  const size_t taken = slabs.add(size_class_, range, wanted, entries.data());
+  if (taken == 0) {
+    pool_.blocks().give_range(range, range->stamp);
+    request_.status = kOutOfMemory;
+    return false;
+  }
+  found_ = entries[0];
+  cache_.enter();
+  cache_.put_oldest(size_class_, entries.data() + 1, taken - 1);
+  cache_.exit();
+  return true;
+}
+
+bool Search::fetch_small() {
+  how_ = How::kThread;
+  cache_.enter();
+  const bool hit = cache_.take(size_class_, request_.reach, &found_);
+  cache_.exit();
+  if (hit) return true;
+  std::array<Entry, ThreadCache::kMostMoved> entries;
+  cache_.enter();
+  const size_t wanted = std::min<size_t>(cache_.batch(size_class_), entries.size());
+  cache_.exit();
+  const size_t taken =
+      pool_.blocks().slabs().take(size_class_, wanted, order(), request_.reach, entries.data());
+  if (taken == 0) return false;
+  found_ = entries[0];
+  cache_.enter();
+  cache_.put_oldest(size_class_, entries.data() + 1, taken - 1);
+  cache_.exit();
+  how_ = How::kSlab;
+  return true;
+}
+
+bool Search::fetch_small_reached() {
+  if (!order().reach()) return false;
+  request_.reach = order::Reach::kAll;
+  return fetch_small();
+}
+
+// Where no slab can be had: a block that lies free by now, or that streams must wait for.
+bool Search::fetch_wanted() {
+  if (!wants_slab_) return false;
+  has_small_ = fetch_small() || fetch_small_reached();
+  return has_small_;
+}
+
+// ---- Ranges.
+
+bool Search::find_large() {
+  const SizeClasses& sizes = pool_.sizes();
+  if (asked_ > stats::kMostBytes) {
+    request_.status = kOutOfMemory;
+    return false;
+  }
+  bytes_ = sizes.rounded(asked_);
+  const bool is_kept = size_class_ != kNotKept;
+  if (!is_kept && order().turns().now() != 0)
+    request_.lane = pool_.search_memory().guess_lane(bytes_, order());
+  if (take_after_wait()) {
+    how_ = How::kAfterWait;
+    return true;
+  }
+  Range* range = find_range();
+  if (range == nullptr) return false;
+  // If there was no host memory for the remainder's record, the block is larger than its class.
+  const bool fits = !is_kept || range->bytes == sizes.bytes(size_class_);
+  range->size_class.store(static_cast<uint8_t>(fits ? size_class_ : kNotKept), std::memory_order_relaxed);
+  range->block_bytes.store(static_cast<uint32_t>(range->bytes), std::memory_order_relaxed);
+  if (!is_kept) {
+    cache_.large().note_taken(range);
+    cache_.enter();
+    cache_.keep_few_ranges();
+    cache_.exit();
+  }
+  found_ = {range->start, range, range->stamp, range->tags};
+  // If a single lane did the block's old work, all other lanes wait for it.
+  if (!is_kept && order().is_spread() && range->sole != order::LaneName::kNone) {
+    order().lean_on(range->stamp, range->start, range->sole);
+    found_.stamp = 0;
+  }
+  // Also for a block larger than its class: the free goes by the range's own class.
+  range->stamp = order().turns().now();
+  return true;
+}
+
+// The thread keeps blocks of this class, but none may be handed out yet: polls whether the work of one is
+// done by now.
+bool Search::take_after_wait() {
+  if (order().is_idle() || order().is_capturing() || !ThreadCaches::keeps(cache_, size_class_)) return false;
+  order().advance_for_reuse();
+  cache_.enter();
+  bool hit = cache_.take(size_class_, order::Reach::kCheap, &found_);
+  cache_.exit();
+  if (hit || !pool_.caches().keeps_many(cache_, size_class_) || !order().reach()) return hit;
+  cache_.enter();
+  hit = cache_.take(size_class_, order::Reach::kAll, &found_);
+  cache_.exit();
+  return hit;
+}
+
+Range* Search::take_range(How how, Ranges::Cut cut) {
+  how_ = how;
+  return ranges().take(bytes_, order(), request_.reach, request_.lane, cut);
+}
+
+// A range that may be handed out, now or after making room.
+Range* Search::find_range() {
+  ThreadCaches& caches = pool_.caches();
+  caches.merge_large(cache_);
+  // What another thread keeps may fit better than what would be cut.
+  if (bytes_ >= growth::kLarge && caches.is_time_to_collect()) {
+    if (Range* range = take_range(How::kRange, Ranges::Cut::kNever)) return range;
+    caches.collect_large(bytes_, request_.lane);
+  }
+  if (Range* range = take_range(How::kRange)) return range;
+  return make_range();
+}
+
+// A range from the thread's cache, or from the shared ranges.
+Range* Search::take_kept_range() {
+  if (range_class_ != kNotKept) {
+    Entry entry;
+    cache_.enter();
+    const bool hit = cache_.take(range_class_, request_.reach, &entry);
+    cache_.exit();
+    how_ = How::kAfterWait;
+    if (hit) {
+      entry.range->stamp = entry.stamp;
+      return entry.range;
+    }
+  }
+  return take_range(How::kAfterWait);
+}
+
+// No range may be handed out now: tries time first (pending ranges), then room.
+Range* Search::make_range() {
+  if (!order().is_idle() && !order().is_capturing()) {
+    order().advance_for_reuse();
+    if (Range* range = take_kept_range()) return range;
+    if (order().is_spread()) {
+      if (Range* range = make_range_for_lane()) return range;
+    }
+  }
+  cache_.enter();
+  cache_.keep_fewer_ranges();
+  cache_.exit();
+  pool_.caches().spill_ranges(cache_);
+  if (Range* range = take_range(How::kRange)) return range;
+  pool_.caches().empty_all();
+  if (Range* range = take_range(How::kRange)) return range;
+  const uint64_t freed = release_for_growth();
+  if (freed > 0 && pool_.growth().thrashes()) {
+    // Segments that come and go all the time are better replaced by one large segment.
+    const uint64_t most = std::min(freed, growth::largest_split(pool_.settings(), bytes_));
+    if (Range* range = add_segment(std::max(pool_.segments().bytes_for(bytes_), most))) return range;
+  }
+  return grow();
+}
+
+// Several lanes are at work and nothing is done that fits well: first a range of the expected lane's own,
+// then more memory within the budget, then a range that a lane must wait for.
+Range* Search::make_range_for_lane() {
+  if (Range* range = take_own_range()) return range;
+  const bool can_move = pool_.segments().can_move() && !is_small(bytes_);
+  // To wait for the last work on a very large block takes long. Memory that can move when a larger block
+  // finds no place may as well be cut for it.
+  if (can_move && bytes_ >= growth::kVeryLarge) {
+    if (Range* range = take_range(How::kAfterWait, Ranges::Cut::kAlways)) {
+      order().note_avoided_wait();
+      return range;
+    }
+  }
+  // Would waiting help? For small ranges assume so: other threads' caches may have one. Where it would not,
+  // memory that can would have to move, again and again if the program repeats itself.
+  const bool fits = is_small(bytes_) || can_move || ranges().fits(bytes_);
+  const bool is_close = can_move && growth::may_exceed(pool_.growth().figures(), bytes_);
+  if (fits && (is_close || pool_.growth().may_spread(bytes_))) {
+    if (!is_small(bytes_)) {
+      pool_.caches().empty_all();
+      if (Range* range = take_range(How::kAfterWait)) return range;
+      if (Range* range = take_own_range()) return range;
+    }
+    const uint64_t segment =
+        is_small(bytes_) ? pool_.segments().bytes_for(bytes_) : round_up(bytes_, kPageBytes);
+    request_.wants_new = !is_close;
+    Range* const range = add_segment(segment);
+    request_.wants_new = false;
+    pool_.segments().note_answer(request_.status);
+    // What is refused counts, too: a full device is not asked again for every block.
+    if (!is_close) pool_.growth().add_spread(segment);
+    if (range != nullptr) return range;
+  }
+  if (!order().reach()) return nullptr;
+  request_.reach = order::Reach::kAll;
+  return take_kept_range();
+}
+
+Range* Search::take_own_range() {
+  if (request_.lane == order::LaneName::kNone || !order().reach()) return nullptr;
+  request_.reach = order::Reach::kOwn;
+  Range* const range = take_range(How::kAfterWait);
+  if (range == nullptr) request_.reach = order::Reach::kCheap;
+  return range;
+}
+
+}  // namespace cupool::pool

@@ -1,0 +1,87 @@
+// One search for a block that the calling thread's cache could not serve: slabs, ranges, waiting, the driver,
+// cheapest first. Says what is looked for, how far it may reach by now, and what was found. Each part takes
+// its own lock; no pool lock is held across a call of the driver.
+#pragma once
+
+#include <atomic>
+
+#include "allocator/allocator.hpp"
+#include "base/lock.hpp"
+#include "order/lane_guess.hpp"
+#include "pool/ranges.hpp"
+#include "pool/segment_source.hpp"
+#include "pool/thread_cache.hpp"
+
+namespace cupool::pool {
+
+// What searches of one pool leave for later ones.
+class SearchMemory {
+ public:
+  // The lane that will use the next block of this size.
+  order::LaneName guess_lane(uint64_t bytes, order::Timeline& order);
+  // Whether a search waits before it takes more memory. False: it was in vain.
+  bool waits_to_grow() const { return waits_to_grow_.load(std::memory_order_relaxed); }
+  void note_wait_to_grow(bool was_of_use) { waits_to_grow_.store(was_of_use, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> waits_to_grow_{true};
+  Lock lock_;
+  order::LaneGuess guess_ CUPOOL_GUARDED_BY(lock_);
+};
+
+class Search {
+ public:
+  // For a block of this class, or of `bytes` if no class has it, for the thread that has this cache.
+  Search(Pool& pool, ThreadCache& cache, unsigned size_class, uint64_t bytes, allocator::Short when_short);
+
+  // Whether a block was found; it is counted, and not yet tagged as live.
+  bool run();
+  const Entry& found() const { return found_; }
+  // The driver's, if none was.
+  driver::Status status() const { return request_.status; }
+
+ private:
+  // How it was found, for statistics.
+  enum class How { kThread, kSlab, kRange, kAfterWait, kMiss };
+
+  bool find_small();
+  bool find_large();
+  bool fetch_small();
+  bool fetch_small_reached();
+  bool fetch_wanted();
+  bool take_after_wait();
+  Range* take_kept_range();
+  Range* take_own_range();
+  Range* take_range(How how, Ranges::Cut cut = Ranges::Cut::kUnlessOneIsPending);
+  Range* find_range();
+  Range* make_range();
+  Range* make_range_for_lane();
+
+  // ---- More memory (search_grow.cpp).
+
+  Range* grow();
+  Range* take_after_frees();
+  bool may_help_to_wait();
+  Range* add_segment(uint64_t bytes);
+  uint64_t release_for_growth();
+  bool is_all_before_last_free();
+
+  order::Timeline& order() const { return order_; }
+  Ranges& ranges() const;
+
+  Pool& pool_;
+  ThreadCache& cache_;
+  order::Timeline& order_;
+  const unsigned size_class_;
+  const uint64_t asked_;
+  const bool wants_slab_;  // for a block of the class; if one is found meanwhile, none is wanted any more
+  const unsigned range_class_;  // of the range that is looked for, once nothing cheaper is left
+  uint64_t bytes_ = 0;          // of that range
+  const allocator::Short when_short_;
+  How how_ = How::kThread;
+  SegmentRequest request_;
+  Entry found_{};
+  bool has_small_ = false;  // a block was found where a slab was wanted
+};
+
+}  // namespace cupool::pool

@@ -1,0 +1,235 @@
+// See thread_caches.hpp.
+#include "pool/thread_caches.hpp"
+
+#include <algorithm>
+#include <array>
+#include <new>
+
+#include "stats/device.hpp"
+
+namespace cupool::pool {
+
+void ThreadCaches::empty_all() {
+  frees_.give_reached();
+  std::array<Entry, ThreadCache::kMostMoved> entries;
+  Guard hold(lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    tenancy_.stats().count(stats::DeviceCounter::thread_caches_emptied);
+    cache->stop();
+    for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) {
+      while (const size_t count = cache->remove_oldest(size_class, 0, entries.data()))
+        blocks_.give(size_class, entries.data(), count);
+    }
+    const Entry large = cache->large().swap({});
+    if (large.range != nullptr) blocks_.give_large(large);
+    cache->keep_fewer_ranges();
+    cache->start();
+  }
+}
+
+bool ThreadCaches::is_time_to_collect() {
+  if (threads_.load(std::memory_order_relaxed) <= 1) return false;
+  const uint32_t left = collects_to_skip_.load(std::memory_order_relaxed);
+  if (left != 0) collects_to_skip_.store(left - 1, std::memory_order_relaxed);
+  return left == 0;
+}
+
+// Stopping a thread costs some microseconds, and what streams would have to wait for is better left where it
+// is. So one is stopped at most, and the next requests do not look: a few, so that threads at work keep
+// their blocks, and more each time that it was in vain.
+void ThreadCaches::collect_large(uint64_t bytes, order::LaneName lane) {
+  constexpr uint32_t kFewSkipped = 16;
+  constexpr uint32_t kMostSkipped = 63;
+  const order::Timeline& order = tenancy_.order();
+  const auto is_worth_it = [&](const Entry& large) {
+    if (large.range == nullptr || large.stamp > order.reachable()) return false;
+    if (lane == order::LaneName::kNone) return large.stamp <= order.cheap();
+    return large.stamp <= order.done() || order.sole_since(large.range->stamp) == lane;
+  };
+  Guard hold(lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    const uint64_t kept = cache->large().bytes();
+    if (kept < bytes || kept >= 2 * bytes) continue;
+    cache->stop();
+    const bool in_vain = !is_worth_it(cache->large().kept());
+    if (!in_vain) blocks_.give_large(cache->large().swap({}));
+    cache->start();
+    collects_skipped_ = in_vain ? std::min(kMostSkipped, 2 * collects_skipped_ + 1) : kFewSkipped;
+    collects_to_skip_.store(collects_skipped_, std::memory_order_relaxed);
+    return;
+  }
+}
+
+ThreadCache* ThreadCaches::adopt() {
+  Guard hold(lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    if (!cache->abandoned) continue;
+    cache->abandoned = false;
+    threads_.fetch_add(1, std::memory_order_relaxed);
+    return cache;
+  }
+  auto* cache = new (std::nothrow)
+      ThreadCache(pool_, blocks_.sizes(), tenancy_.settings(), tenancy_.stats(), tenancy_.order());
+  if (cache == nullptr) return nullptr;
+  cache->next_of_pool = caches_;
+  caches_ = cache;
+  threads_.fetch_add(1, std::memory_order_relaxed);
+  return cache;
+}
+
+void ThreadCaches::abandon(ThreadCache* cache) {
+  if (const Tenancy::Use use(tenancy_, *cache); use.is_open()) {
+    for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class)
+      spill(*cache, size_class, 0);
+    merge_large(*cache);
+  }
+  Guard hold(lock_);
+  cache->abandoned = true;
+  threads_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Polls rather than waits under the lock: a thread in the pool may need it.
+bool ThreadCaches::is_in_use() {
+  Guard hold(lock_);
+  for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    if (cache->is_in_use()) return true;
+  }
+  return false;
+}
+
+void ThreadCaches::drop_kept() {
+  std::array<Entry, ThreadCache::kMostMoved> entries;
+  Guard hold(lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    cache->stop();
+    for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) {
+      while (cache->remove_oldest(c, 0, entries.data()) != 0) {
+      }
+    }
+    cache->large().swap({});
+    cache->tally().drop();
+    cache->start();
+  }
+}
+
+void ThreadCaches::set_order(order::Timeline& order) {
+  Guard hold(lock_);
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) cache->set_order(order);
+}
+
+uint64_t ThreadCaches::live_bytes() {
+  int64_t live = 0;
+  Guard hold(lock_);
+  for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool)
+    live += cache->tally().live();
+  return live > 0 ? static_cast<uint64_t>(live) : 0;
+}
+
+// ---- For the owner of a cache.
+
+bool ThreadCaches::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
+  if (size_class == kNotKept) return false;
+  cache.enter();
+  cache.prepare(size_class);
+  const bool kept = cache.put_more(size_class, entry);
+  cache.exit();
+  return kept;
+}
+
+bool ThreadCaches::keeps(ThreadCache& cache, unsigned size_class) {
+  if (size_class == kNotKept) return false;
+  cache.enter();
+  const bool any = cache.shelf(size_class).count != 0;
+  cache.exit();
+  return any;
+}
+
+bool ThreadCaches::keeps_many(ThreadCache& cache, unsigned size_class) const {
+  cache.enter();
+  const Shelf& shelf = cache.shelf(size_class);
+  const bool many = shelf.count != 0 && shelf.count >= shelf.room / 2;
+  cache.exit();
+  return many && tenancy_.order().reuse() != order::Reuse::kCompleted &&
+         !growth_.may_spread(blocks_.sizes().bytes(size_class));
+}
+
+void ThreadCaches::take_back(ThreadCache& cache, unsigned size_class, const Entry& entry) {
+  if (size_class == kNotKept) {
+    take_back_large(cache, entry);
+  } else if ((!tenancy_.order().is_spread() || !keep(cache, size_class, entry)) &&
+             (!widen_or_spill(cache, size_class) || !keep(cache, size_class, entry))) {
+    if (blocks_.sizes().is_small(size_class)) {
+      blocks_.give(size_class, &entry, 1);
+    } else {
+      blocks_.give_range(entry.range, entry.stamp);
+    }
+    cache.enter();
+    const bool is_due = cache.note_misfit();
+    cache.exit();
+    if (is_due) empty_another_shelf(cache, size_class);
+  }
+}
+
+void ThreadCaches::take_back_large(ThreadCache& cache, const Entry& entry) {
+  Entry other = entry;
+  cache.large().note_freed(entry.range);
+  if (entry.range->bytes <= tenancy_.most_kept_large() && cache.large().expects(entry.range)) {
+    cache.enter();
+    other = cache.large().swap(entry);
+    cache.exit();
+  }
+  if (other.range != nullptr) blocks_.give_large(other);
+}
+
+void ThreadCaches::merge_large(ThreadCache& cache) {
+  cache.enter();
+  const Entry large = cache.large().swap({});
+  cache.exit();
+  if (large.range != nullptr) blocks_.give_large(large);
+}
+
+// A missing shelf will be made, a full one widened if possible; else one more than half full gives up its
+// older half.
+bool ThreadCaches::widen_or_spill(ThreadCache& cache, unsigned size_class) {
+  cache.enter();
+  const Shelf& shelf = cache.shelf(size_class);
+  const uint32_t half = shelf.room / 2;
+  const bool has_room = shelf.room == 0 || cache.widen(size_class);
+  const bool is_fuller = shelf.count > half;
+  cache.exit();
+  if (!has_room && is_fuller) spill(cache, size_class, half);
+  return has_room || is_fuller;
+}
+
+void ThreadCaches::empty_another_shelf(ThreadCache& cache, unsigned size_class) {
+  const uint64_t share = growth::thread_share(growth_.figures(), threads_.load(std::memory_order_relaxed));
+  cache.enter();
+  cache.keep_more_ranges(share);
+  const unsigned other = cache.next_to_empty(size_class);
+  cache.exit();
+  if (other != kNotKept) spill(cache, other, 0);
+}
+
+// Moves the oldest blocks of one class out of the calling thread's cache until `keep` are left.
+void ThreadCaches::spill(ThreadCache& cache, unsigned size_class, uint32_t keep) {
+  std::array<Entry, ThreadCache::kMostMoved> entries;
+  for (size_t count = entries.size(); count == entries.size();) {
+    cache.enter();
+    count = cache.remove_oldest(size_class, keep, entries.data());
+    cache.exit();
+    if (count != 0) cache.tally().add(stats::DeviceCounter::returns, count);
+    blocks_.give(size_class, entries.data(), count);
+  }
+}
+
+void ThreadCaches::spill_ranges(ThreadCache& cache) {
+  for (;;) {
+    cache.enter();
+    const unsigned size_class = cache.next_to_empty(SizeClasses::kMostSmall);
+    cache.exit();
+    if (size_class == kNotKept) return;
+    spill(cache, size_class, 0);
+  }
+}
+
+}  // namespace cupool::pool
