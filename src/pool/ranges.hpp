@@ -1,7 +1,8 @@
 // Device memory of one pool above the slabs: segments from the driver, tiled by ranges that are split on
-// allocation and merged when free. Owns the segment and range records, all under `lock_`. Never calls the
-// driver: the pool allocates before add() and releases after detach(), with no lock held. A segment of mapped
-// memory grows, joins its neighbour and is parted (ranges_mapped.cpp); one of the driver's stays as it is.
+// allocation and merged when free. Has the lock of the tables (range_table.hpp) and the account of their
+// bytes. Never calls the driver: segments come with add() after it gave the memory, and go to it after
+// detach(), with no lock held. A segment of mapped memory grows, joins its neighbour and is parted
+// (ranges_mapped.cpp); one of the driver's stays as it is.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +11,11 @@
 #include "base/lock.hpp"
 #include "mapped/space.hpp"
 #include "order/timeline.hpp"
-#include "pool/bins.hpp"
-#include "pool/metadata.hpp"
 #include "pool/range.hpp"
+#include "pool/range_table.hpp"
 #include "stats/device.hpp"
 
 namespace cupool::pool {
-
-using order::kAnyStamp;
 
 class Slabs;
 
@@ -32,11 +30,9 @@ class Ranges {
     uint64_t free_segment_bytes = 0;
   };
 
-  // Whether to cut a range for a large block of half its size or less, after which the next larger block
-  // would find none: not at all, not if a pending range fits better, or in any case.
-  enum class Cut { kNever, kUnlessOneIsPending, kAlways };
+  using Cut = pool::Cut;
 
-  Ranges(Pool* pool, stats::Device& device) : pool_(pool), device_(device) { device.enlist(tally_); }
+  Ranges(Pool* pool, stats::Device& device) : pool_(pool), table_(pool, device, counts_) {}
 
   // The best fit of `bytes`, cut to size, that may be handed out now; null when there is none. Its stamp is 0
   // if no work was pending. pre: bytes is a multiple of a granule.
@@ -76,9 +72,9 @@ class Ranges {
   // tainted, or not ours.
   bool taint(Address address, Slabs& slabs, mapped::Space& space);
   // Whether any segment is an allocation of the driver.
-  bool has_driver_segments() const { return driver_segments_.load(std::memory_order_relaxed) != 0; }
+  bool has_driver_segments() const { return counts_.of_driver.load(std::memory_order_relaxed) != 0; }
   // Whether any is mapped.
-  bool has_mapped_segments() const { return mapped_segments_.load(std::memory_order_relaxed) != 0; }
+  bool has_mapped_segments() const { return counts_.mapped.load(std::memory_order_relaxed) != 0; }
 
   // ---- Mapped memory (ranges_mapped.cpp).
 
@@ -130,32 +126,19 @@ class Ranges {
 
   // For questions about addresses inside blocks, and for walks.
   Lock& lock() CUPOOL_RETURN_CAPABILITY(lock_) { return lock_; }
-  Segment* first_segment() CUPOOL_REQUIRES(lock_) { return segments_; }
+  Segment* first_segment() CUPOOL_REQUIRES(lock_) { return table_.first_segment(); }
 
-  void set_split_limit(uint64_t bytes) { split_limit_ = bytes; }
+  void set_split_limit(uint64_t bytes) {
+    Guard hold(lock_);
+    table_.set_split_limit(bytes);
+  }
 
  private:
   Segment* detach_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
-  Segment* detach_free_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
+  Segment* detach_free_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
+  Segment* detach_first_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
   void give_locked(Range* range, const order::Timeline& order) CUPOOL_REQUIRES(lock_);
-  void merge_locked(Range* range) CUPOOL_REQUIRES(lock_);
-  void drain_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
-  Range* find_locked(uint64_t bytes, const order::Timeline& order, order::Reach reach, Epoch limit,
-                     order::LaneName sole, Cut cut) CUPOOL_REQUIRES(lock_);
-  Range* best_pending_locked(uint64_t bytes, Epoch limit, order::LaneName sole = order::LaneName::kNone)
-      CUPOOL_REQUIRES(lock_);
-  static bool is_worth_cutting(const Range* range, uint64_t bytes, const order::Timeline& order);
-  bool has_better_pending_locked(const Range* range, uint64_t bytes, const order::Timeline& order)
-      CUPOOL_REQUIRES(lock_);
-  Range* cut_locked(Range* range, uint64_t bytes) CUPOOL_REQUIRES(lock_);
-  void absorb_next_locked(Range* range) CUPOOL_REQUIRES(lock_);
   void hand_out_locked(Range* range) CUPOOL_REQUIRES(lock_);
-  void list_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
-  void unlist_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
-  void join_neighbours_locked(Segment* segment) CUPOOL_REQUIRES(lock_);
-  Segment* join_locked(Segment* left, Segment* right) CUPOOL_REQUIRES(lock_);
-  bool split_locked(Segment* segment, Range* at) CUPOOL_REQUIRES(lock_);
-  Range* cut_free_locked(Range* range, Address at) CUPOOL_REQUIRES(lock_);
   struct Found {
     Range* range = nullptr;
     mapped::Part chunks;
@@ -165,28 +148,16 @@ class Ranges {
   Found find_pending_chunks_locked(uint64_t enough, mapped::Space& space, Epoch limit, order::LaneName sole)
       CUPOOL_REQUIRES(lock_);
   Segment* part_locked(const Found& found) CUPOOL_REQUIRES(lock_);
-  Segment* isolate_locked(Range* low, Range* high) CUPOOL_REQUIRES(lock_);
-  Segment* isolate_block_locked(Range* range, mapped::Space& space) CUPOOL_REQUIRES(lock_);
-  uint64_t most_for(uint64_t bytes) const;
 
-  Pool* pool_;
-  stats::Device& device_;
-  stats::Tally tally_ CUPOOL_GUARDED_BY(lock_);
-  uint64_t split_limit_ = ~uint64_t{0};
+  Pool* const pool_;
   std::atomic<uint64_t> reserved_{0};
   std::atomic<uint64_t> tainted_{0};  // bytes of tainted segments
   std::atomic<uint64_t> free_{0};
   std::atomic<uint64_t> peak_taken_{0};
   std::atomic<uint64_t> gives_{0};
-  std::atomic<uint32_t> driver_segments_{0};
-  std::atomic<uint32_t> mapped_segments_{0};
+  RangeTable::Counts counts_;
   Lock lock_;
-  RangeLink pending_ CUPOOL_GUARDED_BY(lock_){&pending_,
-                                              &pending_};  // freed, not yet safe; oldest stamp first
-  Segment* segments_ CUPOOL_GUARDED_BY(lock_) = nullptr;
-  ObjectStore<Range, &Range::after> range_store_ CUPOOL_GUARDED_BY(lock_);
-  ObjectStore<Segment, &Segment::next> segment_store_ CUPOOL_GUARDED_BY(lock_);
-  Bins bins_ CUPOOL_GUARDED_BY(lock_);  // large, so after all else
+  RangeTable table_ CUPOOL_GUARDED_BY(lock_);
 };
 
 }  // namespace cupool::pool

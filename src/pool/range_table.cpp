@@ -1,0 +1,267 @@
+// See range_table.hpp. What only mapped segments do is in range_table_mapped.cpp.
+#include "pool/range_table.hpp"
+
+#include "allocator/marks.hpp"
+#include "pool/page_map.hpp"
+#include "pool/size_classes.hpp"
+
+namespace cupool::pool {
+
+namespace {
+
+// Cutting such a range would leave none for the next large block.
+bool is_much_larger(const Range* range, uint64_t bytes) { return range->bytes >= 2 * bytes; }
+
+// Ranges that differ by less fit as well. Not more: the larger one may be just what another block needs.
+uint64_t least_difference(uint64_t bytes) { return bytes / 1024; }
+
+// Where streams overlap, a remainder stays unmerged for long. A small one is better left with a large block:
+// batches of slightly different sizes then fit into each other's place.
+bool is_worth_cutting(const Range* range, uint64_t bytes, const order::Timeline& order) {
+  constexpr uint64_t kLarge = 10 << 20;
+  constexpr uint64_t kPart = 12;
+  return bytes < kLarge || !order.is_spread() || range->bytes - bytes > bytes / kPart;
+}
+
+bool is_tainted(const Range* range) {
+  return range->segment.load(std::memory_order_relaxed)->tainted.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+// ---- Free ranges.
+
+// A range above the split limit serves only blocks that are themselves above it, or that leave nothing over.
+uint64_t RangeTable::most_for(uint64_t bytes) const {
+  return bytes > split_limit_ ? ~uint64_t{0} : std::max(split_limit_, bytes);
+}
+
+// Among pending ranges, the best fit; of those that fit as well, the one freed first, whose work is done
+// first. Pending ranges are not merged as long as one fits: the neighbour may have a newer stamp.
+Range* RangeTable::find(const Wish& wish, const order::Timeline& order) {
+  const uint64_t bytes = wish.bytes;
+  const uint64_t most = most_for(bytes);
+  if (wish.reach == order::Reach::kOwn) {
+    Range* const own = best_pending(bytes, wish.limit, wish.sole);
+    return own == nullptr || is_much_larger(own, bytes) ? nullptr : own;
+  }
+  if (wish.reach == order::Reach::kAll && bytes > SizeClasses::kLargestKept) {
+    Range* const apart = best_pending(bytes, wish.limit);
+    Range* const free = bins_.best_fit(bytes, most, wish.limit);
+    if (free != nullptr && (apart == nullptr || free->bytes < apart->bytes)) return free;
+    if (apart != nullptr) return apart;
+  }
+  drain(wish.limit);
+  Range* const best = bins_.best_fit(bytes, most, wish.limit);
+  if (best == nullptr || wish.reach != order::Reach::kCheap || wish.cut == Cut::kAlways) return best;
+  if (bytes <= SizeClasses::kLargestKept || !is_much_larger(best, bytes)) return best;
+  return wish.cut == Cut::kNever || has_better_pending(best, bytes, order) ? nullptr : best;
+}
+
+// `sole`: only ranges that no other lane has worked on.
+Range* RangeTable::best_pending(uint64_t bytes, Epoch limit, order::LaneName sole) {
+  Range* best = nullptr;
+  const uint64_t most = most_for(bytes);
+  const uint64_t same = least_difference(bytes);
+  for (RangeLink* link = pending_.next; link != &pending_; link = link->next) {
+    Range* const range = static_cast<Range*>(link);
+    if (range->stamp > limit) break;
+    if (range->bytes < bytes || range->bytes > most) continue;
+    if (sole != order::LaneName::kNone && range->sole != sole) continue;
+    if (best == nullptr || range->bytes + same < best->bytes) best = range;
+  }
+  return best;
+}
+
+// Whether a pending range, which streams may have to wait for, fits better.
+bool RangeTable::has_better_pending(const Range* range, uint64_t bytes, const order::Timeline& order) {
+  if (!order.is_spread()) return false;
+  const Range* const other = best_pending(bytes, order.reachable());
+  return other != nullptr && other->bytes < range->bytes;
+}
+
+bool RangeTable::fits(uint64_t bytes) const {
+  if (bins_.best_fit(bytes, most_for(bytes), kAnyStamp) != nullptr) return true;
+  for (const RangeLink* link = pending_.next; link != &pending_; link = link->next) {
+    if (static_cast<const Range*>(link)->bytes >= bytes) return true;
+  }
+  return false;
+}
+
+uint64_t RangeTable::largest() const {
+  uint64_t largest = bins_.largest();
+  for (const RangeLink* link = pending_.next; link != &pending_; link = link->next)
+    largest = std::max(largest, static_cast<const Range*>(link)->bytes);
+  return largest;
+}
+
+void RangeTable::unlist(Range* range) {
+  if (range->use == Use::kPending) {
+    range->unlink();
+  } else {
+    bins_.remove(range);
+  }
+}
+
+void RangeTable::cut_off(Range* range, uint64_t bytes, const order::Timeline& order) {
+  RangeLink* const place = range->prev;
+  unlist(range);
+  Range* const rest = is_worth_cutting(range, bytes, order) ? cut(range, bytes) : nullptr;
+  if (rest == nullptr) return;
+  rest->use = range->use;
+  if (rest->use == Use::kPending) {
+    rest->insert_after(place);
+  } else {
+    bins_.insert(rest);
+  }
+}
+
+void RangeTable::list_pending(Range* range) {
+  range->use = Use::kPending;
+  // Nearly always at the end; ranges that come late from a thread cache are sorted in.
+  RangeLink* before = pending_.prev;
+  while (before != &pending_ && static_cast<Range*>(before)->stamp > range->stamp) before = before->prev;
+  range->insert_after(before);
+}
+
+void RangeTable::drain(Epoch limit) {
+  while (pending_.next != &pending_) {
+    Range* range = static_cast<Range*>(pending_.next);
+    if (range->stamp > limit) break;
+    range->unlink();
+    merge(range);
+  }
+}
+
+void RangeTable::merge(Range* range) {
+  const bool listed = !is_tainted(range);
+  range->use = Use::kFree;
+  if (range->after != nullptr && range->after->use == Use::kFree) {
+    if (listed) bins_.remove(range->after);
+    absorb_next(range);
+  }
+  if (range->before != nullptr && range->before->use == Use::kFree) {
+    range = range->before;
+    if (listed) bins_.remove(range);
+    absorb_next(range);
+  }
+  if (listed) bins_.insert(range);
+}
+
+Range* RangeTable::close_free(Range* range) {
+  if (range->use == Use::kPending) range->unlink();
+  if (range->use == Use::kFree) bins_.remove(range);
+  range->use = Use::kFree;
+  if (range->before == nullptr || range->before->use != Use::kFree) return range;
+  range = range->before;
+  absorb_next(range);
+  return range;
+}
+
+// ---- Records.
+
+void RangeTable::absorb_next(Range* range) {
+  Range* gone = range->after;
+  // A little that was freed just now does not make a large range young.
+  if (gone->bytes > range->bytes) range->set_idle_since(gone->idle_since());
+  range->bytes += gone->bytes;
+  range->chunkless = false;
+  range->stamp = std::max(range->stamp, gone->stamp);
+  if (range->sole != gone->sole) range->sole = order::LaneName::kNone;
+  range->after = gone->after;
+  (gone->after != nullptr ? gone->after->before : range->segment.load(std::memory_order_relaxed)->last) =
+      range;
+  page_map.set(gone->start, nullptr);
+  range_store_.give(gone);
+  tally_.add(stats::DeviceCounter::merges);
+}
+
+Range* RangeTable::cut(Range* range, uint64_t bytes) {
+  if (range->bytes == bytes) return nullptr;
+  Range* rest = range_store_.take_as_it_is();
+  if (rest == nullptr) return nullptr;
+  rest->slab.store(nullptr, std::memory_order_relaxed);
+  rest->tag.store(0, std::memory_order_relaxed);
+  rest->use = Use::kFree;
+  rest->pool = pool_;
+  Segment* const segment = range->segment.load(std::memory_order_relaxed);
+  rest->segment.store(segment, std::memory_order_relaxed);
+  rest->set_idle_since(range->idle_since());
+  rest->set_start(range->start + bytes);
+  rest->bytes = range->bytes - bytes;
+  rest->stamp = range->stamp;
+  rest->sole = range->sole;
+  rest->chunkless = range->chunkless;
+  rest->before = range;
+  rest->after = range->after;
+  (rest->after != nullptr ? rest->after->before : segment->last) = rest;
+  range->after = rest;
+  range->bytes = bytes;
+  page_map.set(rest->start, rest);
+  tally_.add(stats::DeviceCounter::splits);
+  return rest;
+}
+
+void RangeTable::list(Segment* segment) {
+  segment->next = segments_;
+  if (segments_ != nullptr) segments_->prev = segment;
+  segments_ = segment;
+  (segment->mapped ? counts_.mapped : counts_.of_driver).fetch_add(1, std::memory_order_relaxed);
+}
+
+void RangeTable::unlist(Segment* segment) {
+  (segment->prev != nullptr ? segment->prev->next : segments_) = segment->next;
+  if (segment->next != nullptr) segment->next->prev = segment->prev;
+  (segment->mapped ? counts_.mapped : counts_.of_driver).fetch_sub(1, std::memory_order_relaxed);
+}
+
+Range* RangeTable::add(Address start, uint64_t bytes, bool is_mapped) {
+  Segment* segment = segment_store_.take();
+  Range* range = segment == nullptr ? nullptr : range_store_.take();
+  if (range == nullptr) {
+    if (segment != nullptr) segment_store_.give(segment);
+    return nullptr;
+  }
+  segment->start = start;
+  segment->bytes = bytes;
+  if (segment->pool == nullptr) segment->pool = pool_;
+  segment->number = allocator::next_life();
+  segment->first.store(range, std::memory_order_relaxed);
+  segment->last = range;
+  segment->mapped = is_mapped;
+  list(segment);
+  range->set_start(start);
+  range->bytes = bytes;
+  range->pool = pool_;
+  range->segment.store(segment, std::memory_order_relaxed);
+  page_map.set_segment(segment, start, bytes);
+  page_map.set(start, range);
+  return range;
+}
+
+void RangeTable::forget(Segment* segment) {
+  range_store_.give(segment->lowest());
+  segment_store_.give(segment);
+}
+
+void RangeTable::drop_all() {
+  for (Segment* segment = segments_; segment != nullptr;) {
+    page_map.remove(segment->start, segment->bytes);
+    for (Range* range = segment->lowest(); range != nullptr;) {
+      Range* after = range->after;
+      range->tag.store(0, std::memory_order_relaxed);
+      range_store_.give(range);
+      range = after;
+    }
+    Segment* next = segment->next;
+    segment_store_.give(segment);
+    segment = next;
+  }
+  segments_ = nullptr;
+  counts_.of_driver.store(0, std::memory_order_relaxed);
+  counts_.mapped.store(0, std::memory_order_relaxed);
+  pending_.prev = pending_.next = &pending_;
+  bins_ = Bins{};
+}
+
+}  // namespace cupool::pool

@@ -1,0 +1,131 @@
+// The tables behind Ranges: the records of segments, the ranges that tile them, and the free ones among
+// these, by size (bins.hpp) and, while their work is not done, by time. Every change keeps them consistent:
+// what is cut tiles again, what is merged leaves no record. Ranges' lock protects all of it; it knows no
+// account of bytes, and never calls the driver.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+
+#include "mapped/space.hpp"
+#include "order/timeline.hpp"
+#include "pool/bins.hpp"
+#include "pool/metadata.hpp"
+#include "pool/range.hpp"
+#include "stats/device.hpp"
+
+namespace cupool::pool {
+
+using order::kAnyStamp;
+
+// Whether to cut a range for a large block of half its size or less, after which the next larger block would
+// find none: not at all, not if a pending range fits better, or in any case.
+enum class Cut { kNever, kUnlessOneIsPending, kAlways };
+
+class RangeTable {
+ public:
+  // How many segments there are, for readers without the lock.
+  struct Counts {
+    std::atomic<uint32_t> of_driver{0};
+    std::atomic<uint32_t> mapped{0};
+  };
+
+  RangeTable(Pool* pool, stats::Device& device, Counts& counts) : pool_(pool), counts_(counts) {
+    device.enlist(tally_);
+  }
+  void set_split_limit(uint64_t bytes) { split_limit_ = bytes; }
+
+  Segment* first_segment() const { return segments_; }
+  // The free ranges, whatever their stamp: the largest, and whether one has so many bytes.
+  uint64_t largest() const;
+  uint64_t largest_in_bins() const { return bins_.largest(); }
+  bool fits(uint64_t bytes) const;
+
+  // ---- Free ranges.
+
+  // What was asked of a search for a range.
+  struct Wish {
+    uint64_t bytes;
+    order::Reach reach;
+    Epoch limit;           // the newest stamp that will do
+    order::LaneName sole;  // kOwn: only ranges that no other lane has worked on
+    Cut cut;
+  };
+  Range* find(const Wish& wish, const order::Timeline& order);
+  // The pending range whose chunks or bytes are looked for: the first, by age, that `accept` wants.
+  template <typename Accept>
+  Range* find_pending(Epoch limit, Accept&& accept) {
+    for (RangeLink* link = pending_.next; link != &pending_; link = link->next) {
+      Range* const range = static_cast<Range*>(link);
+      if (range->stamp > limit) break;
+      if (accept(*range)) return range;
+    }
+    return nullptr;
+  }
+  // The same among those that are done, roughly the smallest first.
+  template <typename Accept>
+  Range* find_free(uint64_t bytes, Accept&& accept) {
+    Range* found = nullptr;
+    bins_.visit(bytes, [&](Range* range) {
+      if (accept(*range)) found = range;
+      return found != nullptr;
+    });
+    return found;
+  }
+  // Out of the lists, or into them; cut_off() is for a range that find() gave, and keeps the rest listed.
+  void unlist(Range* range);
+  void list_free(Range* range) { bins_.insert(range); }
+  void list_pending(Range* range);
+  void cut_off(Range* range, uint64_t bytes, const order::Timeline& order);
+  // Makes a range free and merges it with free neighbours.
+  void merge(Range* range);
+  // Merges all pending ranges up to a stamp.
+  void drain(Epoch limit);
+  // Of a segment that serves no more: out of the lists, and merged with the free range before it, if there is
+  // one; returns the range it is then part of.
+  Range* close_free(Range* range);
+
+  // ---- Records.
+
+  // A segment of one range that is in no list yet; null: no host memory.
+  Range* add(Address start, uint64_t bytes, bool is_mapped);
+  // Splits off the upper part as a new range, in no list yet. Null: nothing is left over, or no host memory
+  // for its record, and the block keeps all of it.
+  Range* cut(Range* range, uint64_t bytes);
+  // Cuts a free or pending range at an address inside it; returns the upper part, or null without host
+  // memory.
+  Range* cut_free(Range* range, Address at);
+  // A segment is in no list any more; forget() is to follow.
+  void unlist(Segment* segment);
+  void forget(Segment* segment);
+  void drop_all();
+
+  // ---- Mapped segments (range_table_mapped.cpp).
+
+  void join_neighbours(Segment* segment);
+  // Makes these ranges of one segment a segment of their own; null: no host memory.
+  Segment* isolate(Range* low, Range* high);
+  // The same for the chunks around a block; its own segment without host memory.
+  Segment* isolate_block(Range* range, mapped::Space& space);
+
+ private:
+  uint64_t most_for(uint64_t bytes) const;
+  Range* best_pending(uint64_t bytes, Epoch limit, order::LaneName sole = order::LaneName::kNone);
+  bool has_better_pending(const Range* range, uint64_t bytes, const order::Timeline& order);
+  void absorb_next(Range* range);
+  void list(Segment* segment);
+  Segment* join(Segment* left, Segment* right);
+  bool split(Segment* segment, Range* at);
+
+  Pool* const pool_;
+  Counts& counts_;
+  stats::Tally tally_;
+  uint64_t split_limit_ = ~uint64_t{0};
+  RangeLink pending_{&pending_, &pending_};  // freed, not yet safe; oldest stamp first
+  Segment* segments_ = nullptr;
+  ObjectStore<Range, &Range::after> range_store_;
+  ObjectStore<Segment, &Segment::next> segment_store_;
+  Bins bins_;  // large, so after all else
+};
+
+}  // namespace cupool::pool
