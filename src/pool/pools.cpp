@@ -1,32 +1,17 @@
-// The slow path behind memory/hot_path.hpp, the calling thread's caches, and the table of pools under
-// `lock_`.
+// See pools.hpp: the slow path of allocation and free, and what is asked of all pools. Which contexts may
+// access which memory is in pools_access.cpp.
 #include "pool/pools.hpp"
-
-#include <pthread.h>
 
 #include <algorithm>
 #include <optional>
 
-#include "base/log.hpp"
 #include "pool/page_map.hpp"
 
 namespace cupool::pool {
 
 using driver::kSuccess;
 
-constinit thread_local ThisThread this_thread;
-
 namespace {
-
-// Made with the first pool; may fail if the program has used up all keys.
-constinit pthread_key_t thread_key = 0;
-constinit std::atomic<bool> has_thread_key{false};
-void on_thread_end(void*) { Pools::end_thread(); }
-
-void make_thread_key() {
-  if (has_thread_key.load(std::memory_order_relaxed)) return;
-  has_thread_key.store(pthread_key_create(&thread_key, on_thread_end) == 0, std::memory_order_release);
-}
 
 // Scope of a call that may give this thread a cache: an unannounced thread gives it up at the end.
 class Parting {
@@ -34,7 +19,7 @@ class Parting {
   Parting() = default;
   ~Parting() {
     if (this_thread.unannounced) [[unlikely]]
-      Pools::end_thread();
+      end_this_thread();
   }
   Parting(const Parting&) = delete;
   Parting& operator=(const Parting&) = delete;
@@ -78,10 +63,11 @@ inline Returned describe(Address address) {
 // The thread's last cache may be another context's, or there is none.
 Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out, Short when_short) {
   const Parting parting;
-  ThreadCache* cache = this_thread.last;
+  const ThreadCache* const cache = this_thread.last;
   if (cache == nullptr || cache->pool()->context() != context) {
-    cache = cache_of(context);
-    if (cache == nullptr) return allocator::kDeclined;
+    Pool* pool = table_.find(context);
+    if (pool == nullptr) pool = table_.open(context);
+    if (pool == nullptr || cache_of_this_thread(*pool) == nullptr) return allocator::kDeclined;
   }
   return allocate_missed(bytes, out, when_short);
 }
@@ -155,7 +141,7 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   Pool* const pool = page_map.pool_of(address);
   if (pool == nullptr || pool->context() == nullptr) return Freed::kNotOurs;
   ThreadCache* cache = this_thread.last;
-  if (cache == nullptr || cache->pool() != pool) cache = find_cache(pool);
+  if (cache == nullptr || cache->pool() != pool) cache = cache_of_this_thread(*pool);
   std::optional<Tenancy::Use> use;
   if (cache != nullptr) use.emplace(pool->tenancy(), *cache);
   Returned block = describe(address);
@@ -187,7 +173,7 @@ Freed Pools::free_on(Address address, driver::Stream stream, order::Timeline* el
     return held == 0 ? free(address, Waits::kNever) : Freed::kNotOurs;
   }
   const uint64_t asked = holder->asked(held);
-  ThreadCache* const cache = find_cache(pool);
+  ThreadCache* const cache = cache_of_this_thread(*pool);
   std::optional<Tenancy::Use> use;
   if (cache != nullptr) use.emplace(pool->tenancy(), *cache);
   const Returned block = describe(address);
@@ -210,247 +196,6 @@ void Pools::refuse_free(Address address, Unkept why, uint64_t asked) {
   holder->tags[holder->index_of(address)].store(
       static_cast<uint16_t>((apart ? kAskedApart : static_cast<unsigned>(told)) | mark),
       std::memory_order_relaxed);
-}
-
-ThreadCache* Pools::cache_of(driver::Context context) {
-  Pool* pool = pool_of(context);
-  if (pool == nullptr) pool = open(context);
-  return pool == nullptr ? nullptr : find_cache(pool);
-}
-
-ThreadCache* Pools::find_cache(Pool* pool) {
-  for (ThreadCache* cache = this_thread.all; cache != nullptr; cache = cache->next_of_thread) {
-    if (cache->pool() == pool) return this_thread.last = cache;
-  }
-  ThreadCache* cache = pool->caches().adopt();
-  if (cache == nullptr) return nullptr;
-  cache->next_of_thread = this_thread.all;
-  this_thread.all = this_thread.last = cache;
-  const bool announced =
-      has_thread_key.load(std::memory_order_acquire) && pthread_setspecific(thread_key, &this_thread) == 0;
-  if (!announced) this_thread.unannounced = true;
-  return cache;
-}
-
-void Pools::end_thread() {
-  ThreadCache* cache = this_thread.all;
-  // Destructors of other keys may still use CUDA, and ours may not be called again.
-  this_thread = {.unannounced = true};
-  while (cache != nullptr) {
-    ThreadCache* next = cache->next_of_thread;
-    cache->pool()->caches().abandon(cache);
-    cache = next;
-  }
-}
-
-Pool* Pools::pool_of(driver::Context context) {
-  for (auto& slot : pools_) {
-    Pool* pool = slot.load(std::memory_order_acquire);
-    if (pool == nullptr) return nullptr;
-    if (pool->context() == context) return pool;
-  }
-  return nullptr;
-}
-
-Pool* Pools::open(driver::Context context) {
-  size_t free = 0;
-  size_t total = 0;
-  int device = 0;
-  if (driver_->memory(&free, &total) != kSuccess || driver_->device(&device) != kSuccess) return nullptr;
-  driver::Mapping* const mapping = mapping_for(device);
-  Guard hold(lock_);
-  if (Pool* pool = pool_of(context)) return pool;
-  if (in_flight_.is_off(context)) return nullptr;
-  order::Timeline* const order = order_.of(context);
-  if (order == nullptr) return nullptr;
-  Pool* const rested = rested_pool_locked(device);
-  if (rested != nullptr && rested->reopen(context, device, *order)) {
-    let_peers_in_locked(*rested);
-    return rested;
-  }
-  for (auto& slot : pools_) {
-    if (slot.load(std::memory_order_relaxed) != nullptr) continue;
-    if (&slot == pools_.data()) {
-      AllThreads::prepare();
-      make_thread_key();
-    }
-    auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, mapping, *order, in_flight_);
-    if (pool == nullptr) return nullptr;
-    const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
-    if (max_cached != kFromOptions) pool->tenancy().set_max_cached(max_cached);
-    let_peers_in_locked(*pool);
-    slot.store(pool, std::memory_order_release);
-    return pool;
-  }
-  return nullptr;
-}
-
-driver::Mapping* Pools::mapping_for(int device) {
-  driver::Mapping* const mapping = mapping_.load(std::memory_order_acquire);
-  if (mapping == nullptr || mapping->can_map(device)) return mapping;
-  static constinit log::Once once;
-  if (once.first())
-    log::line("device {} or its driver cannot map memory: CUPOOL_SEGMENTS=mapped has no effect there",
-              device);
-  return nullptr;
-}
-
-void Pools::stop_mapping() {
-  mapping_.store(nullptr, std::memory_order_release);
-  for (auto& slot : pools_) {
-    if (Pool* const pool = slot.load(std::memory_order_acquire)) pool->segments().stop_mapping();
-  }
-}
-
-// Nothing is mapped there yet, so the driver is not called.
-void Pools::let_peers_in_locked(Pool& pool) {
-  for (const Peer& peer : peers_) {
-    if (peer.owner == pool.context()) pool.segments().space().allow(peer.guest.device);
-  }
-}
-
-std::vector<int> Pools::peers_of(driver::Context context) {
-  std::vector<int> devices;
-  Guard hold(lock_);
-  for (const Peer& peer : peers_) {
-    if (peer.owner == context) devices.push_back(peer.guest.device);
-  }
-  return devices;
-}
-
-mapped::Part Pools::chunk_at(Address address) {
-  Pool* const pool = page_map.pool_of(address);
-  return pool == nullptr ? mapped::Part{} : pool->segments().space().chunk_at(address);
-}
-
-bool Pools::has_peer_locked(driver::Context owner, int device) const {
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [&](const Peer& peer) { return peer.owner == owner && peer.guest.device == device; });
-}
-
-bool Pools::set_access(driver::Context owner, const Guest& guest, bool allowed) {
-  {
-    Guard hold(lock_);
-    if (allowed) {
-      peers_.push_back({owner, guest, 0});
-    } else {
-      std::erase_if(peers_, [&](const Peer& peer) {
-        return peer.owner == owner && peer.guest.context == guest.context && peer.ending == 0;
-      });
-    }
-  }
-  return apply_access(owner, guest.device);
-}
-
-// Another context of the device may want it, or come to want it meanwhile: who has told the driver looks
-// again whether that is still right, so the last one to tell it is.
-bool Pools::apply_access(driver::Context owner, int device) {
-  const auto is_allowed = [&] {
-    Guard hold(lock_);
-    return has_peer_locked(owner, device);
-  };
-  // Meanwhile the owner does not end.
-  const InFlight::Call call(in_flight_, owner, InFlight::Kind::kUse);
-  Pool* const pool = call.is_open() ? pool_of(owner) : nullptr;
-  bool allowed = is_allowed();
-  if (pool == nullptr) return allowed;
-  for (bool told = !allowed; told != allowed; allowed = is_allowed()) {
-    told = allowed;
-    if (allowed) {
-      pool->segments().space().allow(device);
-    } else {
-      pool->segments().space().forbid(device);
-    }
-  }
-  return allowed;
-}
-
-Pool* Pools::rested_pool_locked(int device) const {
-  Pool* oldest = nullptr;
-  size_t resting = 0;
-  for (const auto& slot : pools_) {
-    Pool* const pool = slot.load(std::memory_order_relaxed);
-    if (pool == nullptr || pool->tenancy().closed_at() == 0 || pool->tenancy().is_ending() ||
-        pool->device() != device)
-      continue;
-    ++resting;
-    if (oldest == nullptr || pool->tenancy().closed_at() < oldest->tenancy().closed_at()) oldest = pool;
-  }
-  const bool is_full = pools_.back().load(std::memory_order_relaxed) != nullptr;
-  return resting > kResting || is_full ? oldest : nullptr;
-}
-
-// ---- The end of a context.
-
-void Pools::fail(driver::Context context) {
-  Guard hold(lock_);
-  if (Pool* pool = pool_of(context)) pool->tenancy().fail();
-}
-
-void Pools::shut(driver::Context context) {
-  {
-    Guard hold(lock_);
-    if (Pool* const pool = pool_of(context)) {
-      pool->tenancy().fail();
-      pool->tenancy().shut();
-    }
-  }
-  AllThreads::order();
-}
-
-bool Pools::is_in_use(driver::Context context) {
-  for (auto& slot : pools_) {
-    Pool* const pool = slot.load(std::memory_order_acquire);
-    if (pool != nullptr && pool->tenancy().belongs_to(context) && pool->caches().is_in_use()) return true;
-  }
-  return false;
-}
-
-void Pools::begin_end(driver::Context context, uint64_t ending) {
-  // Under the lock, so that the pool is not reopened before it is empty.
-  Guard hold(lock_);
-  for (auto& slot : pools_) {
-    Pool* pool = slot.load(std::memory_order_relaxed);
-    if (pool != nullptr && pool->tenancy().belongs_to(context)) pool->close(ending);
-  }
-  // Work of the context may still use what it has access to.
-  for (Peer& peer : peers_) {
-    if (peer.ending == 0 && (peer.owner == context || peer.guest.context == context)) peer.ending = ending;
-  }
-}
-
-void Pools::ended(uint64_t ending, bool gone) {
-  const auto is_meant = [&](Pool* pool) {
-    Guard hold(lock_);
-    return pool->tenancy().closed_at() == ending;
-  };
-  for (auto& slot : pools_) {
-    Pool* const pool = slot.load(std::memory_order_acquire);
-    if (pool != nullptr && pool->tenancy().is_ending() && is_meant(pool)) pool->ended(gone);
-  }
-}
-
-// A context with the same handle may be there again: only what was there before the end goes.
-Pools::Lost Pools::end_access(driver::Context context, uint64_t ending, bool gone) {
-  Lost all;
-  Lost unwanted;
-  {
-    Guard hold(lock_);
-    for (Peer& peer : peers_) {
-      if (peer.ending != ending) continue;
-      if (peer.owner != context) all.emplace_back(peer.owner, peer.guest.device);
-      if (!gone) peer.ending = 0;
-    }
-    std::erase_if(peers_, [&](const Peer& peer) { return peer.ending == ending; });
-    for (const auto& [owner, device] : all) {
-      if (!has_peer_locked(owner, device)) unwanted.emplace_back(owner, device);
-    }
-  }
-  Lost lost;
-  for (const auto& [owner, device] : unwanted) {
-    if (!apply_access(owner, device)) lost.emplace_back(owner, device);
-  }
-  return lost;
 }
 
 // ---- For all pools, or the one that has an address.
@@ -483,7 +228,7 @@ bool Pools::device_of(driver::Context context, int* device) {
 
 uint64_t Pools::release_everything(int device, allocator::Effort effort) {
   uint64_t released = 0;
-  for_each([&](Pool& pool) {
+  table_.for_each([&](Pool& pool) {
     const bool is_meant = device == allocator::kEveryDevice || device == pool.device();
     if (is_meant) released += pool.release_everything(effort);
   });
@@ -492,7 +237,7 @@ uint64_t Pools::release_everything(int device, allocator::Effort effort) {
 
 uint64_t Pools::most_releasable(int device, uint64_t) {
   uint64_t bytes = 0;
-  for_each([&](Pool& pool) {
+  table_.for_each([&](Pool& pool) {
     if (device != allocator::kEveryDevice && device != pool.device()) return;
     pool.give_reached();
     bytes += pool.segments().most_releasable();
@@ -502,7 +247,7 @@ uint64_t Pools::most_releasable(int device, uint64_t) {
 
 uint64_t Pools::releasable_bytes(int device) {
   uint64_t bytes = 0;
-  for_each([&](Pool& pool) {
+  table_.for_each([&](Pool& pool) {
     if (device != pool.device()) return;
     pool.give_reached();
     bytes += pool.segments().releasable_bytes();
@@ -512,34 +257,27 @@ uint64_t Pools::releasable_bytes(int device) {
 
 uint64_t Pools::trim(uint64_t keep) {
   uint64_t released = 0;
-  for_each([&](Pool& pool) { released += pool.trim(keep); });
+  table_.for_each([&](Pool& pool) { released += pool.trim(keep); });
   return released;
-}
-
-void Pools::set_max_cached(uint64_t bytes) {
-  max_cached_.store(bytes, std::memory_order_relaxed);
-  for_each([&](Pool& pool) { pool.tenancy().set_max_cached(bytes); });
 }
 
 uint64_t Pools::release_idle(const allocator::Idle& which) {
   uint64_t released = 0;
-  for_each([&](Pool& pool) { released += pool.release_idle(which); });
+  table_.for_each([&](Pool& pool) { released += pool.release_idle(which); });
   return released;
 }
 
 uint64_t Pools::largest_free(int device, bool wait) {
   uint64_t largest = 0;
-  for_each([&](Pool& pool) {
+  table_.for_each([&](Pool& pool) {
     if (pool.device() == device) largest = std::max(largest, pool.ranges().largest_free(wait));
   });
   return largest;
 }
 
-void Pools::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
-  lock_.reset_after_fork();
+void Pools::forget_after_fork() {
   this_thread = {};
-  for (auto& slot : pools_) slot.store(nullptr, std::memory_order_relaxed);
-  peers_.clear();
+  table_.forget_after_fork();
   page_map.forget_after_fork();
 }
 

@@ -1,17 +1,15 @@
-// Cut memory of the process: one pool per context, one cache per thread and pool. This is the slow path
-// behind memory/hot_path.hpp. The table of pools grows under `lock_` and is read without it. A context's end
-// closes its pool; the same handle seen again gets another.
+// Cut memory of the process: one pool per context (pool_table.hpp), one cache per thread and pool
+// (this_thread.hpp). This is the slow path behind memory/hot_path.hpp, and the allocator of memory/. Has no
+// lock of its own.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <utility>
 #include <vector>
 
 #include "allocator/allocator.hpp"
 #include "driver/driver.hpp"
 #include "order/timelines.hpp"
-#include "pool/pool.hpp"
+#include "pool/peers.hpp"
+#include "pool/pool_table.hpp"
 #include "pool/this_thread.hpp"
 
 namespace cupool::pool {
@@ -22,7 +20,7 @@ using allocator::Waits;
 class Pools final : public allocator::Allocator {
  public:
   constexpr Pools(driver::Driver* driver, order::Timelines& order, InFlight& in_flight)
-      : driver_(driver), order_(order), in_flight_(in_flight) {}
+      : in_flight_(in_flight), table_(driver, order, in_flight) {}
 
   Status allocate(driver::Context context, uint64_t bytes, Address* out) override {
     return allocate(context, bytes, out, Short::kMakeRoom);
@@ -48,33 +46,30 @@ class Pools final : public allocator::Allocator {
   uint64_t release_everything(int device, allocator::Effort effort) override;
   uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
-  void set_max_cached(uint64_t bytes) override;
+  void set_max_cached(uint64_t bytes) override { table_.set_max_cached(bytes); }
   uint64_t releasable_bytes(int device) override;
   uint64_t largest_free(int device, bool wait) override;
-  void begin_end(driver::Context context, uint64_t ending) override;
-  void ended(uint64_t ending, bool gone) override;
+  void begin_end(driver::Context context, uint64_t ending) override { table_.begin_end(context, ending); }
+  void ended(uint64_t ending, bool gone) override { table_.ended(ending, gone); }
 
   // Segments are mapped from now on, where the device can do that.
-  void use_mapped(driver::Mapping* mapping) { mapping_.store(mapping, std::memory_order_release); }
+  void use_mapped(driver::Mapping* mapping) { table_.use_mapped(mapping); }
   // New segments are allocations of the driver again; what is mapped stays.
-  void stop_mapping();
+  void stop_mapping() { table_.stop_mapping(); }
   // A context of another device may access the mapped memory of a context, now and in future, or no longer.
   // Returns whether that device may: it has one such context or more.
-  struct Guest {
-    driver::Context context;
-    int device;
-  };
+  using Guest = Peers::Guest;
   bool set_access(driver::Context owner, const Guest& guest, bool allowed);
   // After ended(): the access of an ended context ends with it. Returns the devices that have lost theirs, by
   // the context that owns the memory.
-  using Lost = std::vector<std::pair<driver::Context, int>>;
+  using Lost = Peers::Lost;
   Lost end_access(driver::Context context, uint64_t ending, bool gone);
 
   // Before begin_end(): no thread enters the context's pool from now on; whether one is still in it.
-  void shut(driver::Context context);
-  bool is_in_use(driver::Context context);
+  void shut(driver::Context context) { table_.shut(context); }
+  bool is_in_use(driver::Context context) { return table_.is_in_use(context); }
   // The context has failed, but the program still holds it.
-  void fail(driver::Context context);
+  void fail(driver::Context context) { table_.fail(context); }
 
   // The chunk of mapped memory at an address; none: there is none of ours.
   mapped::Part chunk_at(Address address);
@@ -82,54 +77,17 @@ class Pools final : public allocator::Allocator {
   std::vector<int> peers_of(driver::Context context);
 
   // The pool of a context, or null.
-  Pool* pool_of(driver::Context context);
-  // The calling thread ends: gives up its caches.
-  static void end_thread();
+  Pool* pool_of(driver::Context context) { return table_.find(context); }
   void forget_after_fork();
 
  private:
-  static constexpr size_t kMostPools = 256;
-  // A thread may still be inside a call on a closed pool and must not find another context's memory there, so
-  // the most recently closed pools are not reopened.
-  static constexpr size_t kResting = 8;
-  static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
-
-  template <typename F>
-  void for_each(F&& f) {
-    for (auto& slot : pools_) {
-      Pool* pool = slot.load(std::memory_order_acquire);
-      if (pool != nullptr && pool->context() != nullptr) f(*pool);
-    }
-  }
-
   bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) override;
   Freed free_unkept(Address address, uint64_t asked);
   static void end_free(Pool& pool, ThreadCache& cache, uint64_t bytes);
-  // A closed pool of a device that may be reopened: the one closed first.
-  Pool* rested_pool_locked(int device) const CUPOOL_REQUIRES(lock_);
-  ThreadCache* cache_of(driver::Context context);
-  static ThreadCache* find_cache(Pool* pool);
-  Pool* open(driver::Context context);
-
-  driver::Mapping* mapping_for(int device);
-  void let_peers_in_locked(Pool& pool) CUPOOL_REQUIRES(lock_);
-
-  driver::Driver* driver_;
-  std::atomic<driver::Mapping*> mapping_{nullptr};
-  order::Timelines& order_;
-  InFlight& in_flight_;
-  Lock lock_;
-  std::array<std::atomic<Pool*>, kMostPools> pools_{};
-  std::atomic<uint64_t> max_cached_{kFromOptions};
-  // Contexts that have access to another's memory.
-  struct Peer {
-    driver::Context owner;
-    Guest guest;
-    uint64_t ending;  // the number of the end of either; 0: both live
-  };
   bool apply_access(driver::Context owner, int device);
-  bool has_peer_locked(driver::Context owner, int device) const CUPOOL_REQUIRES(lock_);
-  std::vector<Peer> peers_ CUPOOL_GUARDED_BY(lock_);
+
+  InFlight& in_flight_;
+  PoolTable table_;
 };
 
 }  // namespace cupool::pool

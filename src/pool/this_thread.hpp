@@ -1,4 +1,5 @@
-// The calling thread's caches, and how a block is handed to the application. Thread-local; no lock.
+// The calling thread's caches: found, adopted from a pool, given up when the thread ends; and how a block is
+// handed to the application. Thread-local; no lock.
 #pragma once
 
 #include "pool/thread_cache.hpp"
@@ -23,6 +24,13 @@ struct ThisThread {
   bool unannounced = false;
 };
 [[gnu::visibility("hidden")]] extern constinit thread_local ThisThread this_thread;
+
+// This thread's cache of a pool, which is then the one used last; null: no host memory.
+ThreadCache* cache_of_this_thread(Pool& pool);
+// With the first pool: from now on we learn of the end of threads.
+void prepare_thread_ends();
+// The calling thread ends: gives up its caches.
+void end_this_thread();
 
 // From now on the application holds this block.
 template <typename Word>
