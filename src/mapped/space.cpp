@@ -18,61 +18,14 @@ using stats::DeviceCounter;
 
 // ---- Addresses.
 
-Space::Reservation* Space::reservation_locked(Address at) {
-  for (Reservation& one : reservations_) {
-    if (one.count != 0 && at >= one.base && at < one.end()) return &one;
-  }
-  return nullptr;
-}
-
-Space::Page* Space::page_locked(Address at) {
-  Reservation* const where = reservation_locked(at);
-  return where == nullptr ? nullptr : &where->pages[(at - where->base) / kMappingStep];
-}
-
-void Space::mark_locked(Address at, uint64_t bytes, Page page) {
-  Page* const first = page_locked(at);
-  for (uint64_t i = 0; i < bytes / kMappingStep; ++i) {
-    first[i] = page;
-    first[i].before = static_cast<uint32_t>(i);
-  }
-}
-
-// The lowest one: runs then lie side by side, so that free ranges merge across them.
-bool Space::find_gap(const Reservation& where, uint64_t pages, uint64_t* first) {
-  uint64_t free = 0;
-  for (uint64_t i = 0; i < where.used;) {
-    const uint32_t held = where.pages[i].pages;
-    free = held == 0 ? free + 1 : 0;
-    i += held == 0 || held == kClaimed ? 1 : held;
-    *first = i - free;
-    if (free == pages) return true;
-  }
-  *first = where.used - free;
-  return where.count - *first >= pages;
-}
-
-bool Space::claim_locked(uint64_t bytes, Address* out) {
-  const uint64_t pages = bytes / kMappingStep;
-  for (Reservation& one : reservations_) {
-    uint64_t first = 0;
-    if (one.count == 0 || !find_gap(one, pages, &first)) continue;
-    *out = one.base + first * kMappingStep;
-    one.used = std::max(one.used, first + pages);
-    mark_locked(*out, bytes, {Chunk::kNone, kClaimed, 0});
-    return true;
-  }
-  return false;
-}
-
 bool Space::claim(uint64_t bytes, Address* out) {
   {
     Guard hold(lock_);
-    if (claim_locked(bytes, out)) return true;
+    if (addresses_.claim(bytes, out)) return true;
   }
   if (!reserve(bytes)) return false;
   Guard hold(lock_);
-  return claim_locked(bytes, out);
+  return addresses_.claim(bytes, out);
 }
 
 // Addresses cost nothing, so that there is nearly always a gap without moving anything. A driver that does
@@ -90,11 +43,9 @@ bool Space::reserve(uint64_t bytes) {
   made.count = made.bytes / kMappingStep - 1;
   made.pages = static_cast<Page*>(map_pages(made.count * sizeof(Page)));
   if (made.pages != nullptr) {
-    Guard hold(lock_);
-    for (Reservation& one : reservations_) {
-      if (one.count != 0) continue;
-      one = made;
-      return true;
+    {
+      Guard hold(lock_);
+      if (addresses_.add(made)) return true;
     }
     unmap_pages(made.pages, made.count * sizeof(Page));
   }
@@ -102,45 +53,14 @@ bool Space::reserve(uint64_t bytes) {
   return false;
 }
 
-bool Space::is_vacant(Address at, uint64_t bytes) {
-  Guard hold(lock_);
-  const Reservation* const where = reservation_locked(at);
-  if (where == nullptr || where->end() - at < bytes) return false;
-  const Page* const first = page_locked(at);
-  return std::all_of(first, first + bytes / kMappingStep, [](const Page& page) { return page.pages == 0; });
-}
-
-bool Space::claim_at(Address at, uint64_t bytes) {
-  Guard hold(lock_);
-  Reservation* const where = reservation_locked(at);
-  if (where == nullptr || where->end() - at < bytes) return false;
-  const uint64_t first = (at - where->base) / kMappingStep;
-  const uint64_t pages = bytes / kMappingStep;
-  for (uint64_t i = first; i < first + pages; ++i) {
-    if (where->pages[i].pages != 0) return false;
-  }
-  where->used = std::max(where->used, first + pages);
-  mark_locked(at, bytes, {Chunk::kNone, kClaimed, 0});
-  return true;
-}
-
 void Space::mark(Address at, uint64_t bytes, Page page) {
   Guard hold(lock_);
-  mark_locked(at, bytes, page);
+  addresses_.mark(at, bytes, page);
 }
 
 Space::Page Space::page_at(Address at) {
   Guard hold(lock_);
-  return *page_locked(at);
-}
-
-template <typename Visit>
-void Space::for_each_chunk(const Part& part, Visit&& visit) {
-  for (Address at = part.start; at < part.start + part.bytes;) {
-    const Page page = page_at(at);
-    visit(at, page);
-    at += page.pages * kMappingStep;
-  }
+  return *addresses_.page(at);
 }
 
 // ---- Runs.
@@ -150,14 +70,15 @@ Status Space::map(const Run& run, Address* at) {
   for (size_t i = 0; i < run.count; ++i) moved += run.parts[i].bytes;
   const uint64_t bytes = moved + run.more;
   if (*at != 0) {
-    if (!claim_at(*at, bytes)) return kOutOfMemory;
+    Guard hold(lock_);
+    if (!addresses_.claim_at(*at, bytes)) return kOutOfMemory;
   } else if (!claim(bytes, at)) {
     return driver::kNotSupported;
   }
   bool is_clear = true;
   const Status status = map_claimed(run, *at, moved, &is_clear);
   // Where the driver has not unmapped what was mapped in vain, nothing else can be mapped.
-  if (status != kSuccess) mark(*at, bytes, is_clear ? Page{} : Page{Chunk::kNone, kClaimed, 0});
+  if (status != kSuccess) mark(*at, bytes, is_clear ? Page{} : Addresses::kClaimedPage);
   return status;
 }
 
@@ -201,7 +122,7 @@ Status Space::fill_chunk(Address at, uint64_t bytes) {
   }
   stats::device(upstream_.device()).count(DeviceCounter::chunks_mapped);
   Guard hold(lock_);
-  mark_locked(at, bytes, {chunk, static_cast<uint32_t>(bytes / kMappingStep), 0});
+  addresses_.mark(at, bytes, {chunk, static_cast<uint32_t>(bytes / kMappingStep), 0});
   return kSuccess;
 }
 
@@ -239,140 +160,6 @@ bool Space::take_away(Address start, uint64_t bytes) {
   return true;
 }
 
-// ---- Moves.
-
-bool Space::enlist(const Left& left) {
-  Guard hold(lock_);
-  for (Left& one : left_) {
-    if (one.bytes != 0) continue;
-    one = left;
-    left_count_.fetch_add(1, std::memory_order_relaxed);
-    return true;
-  }
-  return false;
-}
-
-void Space::drop_locked(Left& left) {
-  left = {};
-  left_count_.fetch_sub(1, std::memory_order_relaxed);
-}
-
-// Maps the chunks of all parts at claimed addresses too; if that fails, none.
-Status Space::move_in(const Run& run, Address start, bool* is_clear) {
-  Status status = kSuccess;
-  Address at = start;
-  for (size_t i = 0; i < run.count; ++i) {
-    for_each_chunk(run.parts[i], [&](Address from, const Page& page) {
-      if (status != kSuccess) return;
-      const uint64_t bytes = page.pages * kMappingStep;
-      status =
-          enlist({from, bytes, page.chunk, run.until}) ? mapping_->map(at, bytes, page.chunk) : kOutOfMemory;
-      if (status != kSuccess) return;
-      mark(at, bytes, page);
-      at += bytes;
-    });
-  }
-  if (status == kSuccess) return status;
-  if (at != start) *is_clear = mapping_->unmap(start, at - start) == kSuccess;
-  end_move(run, false);
-  return status;
-}
-
-// The parts' old addresses are left, or stay what they were.
-void Space::end_move(const Run& run, bool is_made) {
-  if (run.count == 0) return;
-  Guard hold(lock_);
-  for (size_t i = 0; i < run.count; ++i) {
-    const Part& part = run.parts[i];
-    for (Left& left : left_) {
-      if (left.bytes == 0 || left.is_left || left.at < part.start || left.at >= part.start + part.bytes)
-        continue;
-      left.is_left = true;
-      if (!is_made) drop_locked(left);
-      if (is_made) stats::device(upstream_.device()).count(DeviceCounter::chunks_moved);
-    }
-    if (is_made) mark_locked(part.start, part.bytes, {Chunk::kNone, kClaimed, 0});
-  }
-}
-
-template <typename Which>
-void Space::unmap_where(Which&& which) {
-  for (;;) {
-    Left found;
-    {
-      Guard hold(lock_);
-      const auto one = std::find_if(left_.begin(), left_.end(), [&](const Left& left) {
-        return left.bytes != 0 && left.is_left && which(left);
-      });
-      if (one == left_.end()) return;
-      found = *one;
-      drop_locked(*one);
-    }
-    if (mapping_->unmap(found.at, found.bytes) != kSuccess) {
-      // Tried again the next time.
-      enlist(found);
-      return;
-    }
-    mark(found.at, found.bytes, {});
-  }
-}
-
-void Space::unmap_left(order::Epoch done) {
-  if (has_left()) unmap_where([done](const Left& left) { return left.until <= done; });
-}
-
-void Space::unmap_left_of(Chunk chunk) {
-  unmap_where([chunk](const Left& left) { return left.chunk == chunk; });
-}
-
-// ---- Which chunks.
-
-size_t Space::count_chunks(const Part& part) {
-  size_t count = 0;
-  for_each_chunk(part, [&](Address, const Page&) { ++count; });
-  return count;
-}
-
-Part Space::chunks_in(Address start, uint64_t bytes, uint64_t enough) {
-  Guard hold(lock_);
-  const Address first_page = round_up(start, kMappingStep);
-  if (first_page >= start + bytes) return {};
-  const Page* page = page_locked(first_page);
-  if (page == nullptr) return {};
-  Part part{first_page, 0};
-  if (page->before != 0) {
-    part.start += (page->pages - page->before) * kMappingStep;
-    page += page->pages - page->before;
-  }
-  const Address end = start + bytes;
-  while (part.bytes < enough && part.start + part.bytes < end) {
-    const uint64_t chunk = page->pages * kMappingStep;
-    if (part.start + part.bytes + chunk > end) break;
-    part.bytes += chunk;
-    page += page->pages;
-  }
-  return part;
-}
-
-Part Space::chunks_around(Address start, uint64_t bytes) {
-  Guard hold(lock_);
-  const Page* const first = page_locked(start);
-  const Page* const last = page_locked(start + bytes - 1);
-  if (first == nullptr || last == nullptr) return {};
-  const Address begin = start / kMappingStep * kMappingStep - first->before * kMappingStep;
-  const Address end =
-      (start + bytes - 1) / kMappingStep * kMappingStep + (last->pages - last->before) * kMappingStep;
-  return {begin, end - begin};
-}
-
-Part Space::chunk_at(Address address) {
-  Guard hold(lock_);
-  const Page* const page = page_locked(address);
-  if (page == nullptr || page->pages == 0 || page->pages == kClaimed) return {};
-  const Address start = address / kMappingStep * kMappingStep - page->before * kMappingStep;
-  return {start, page->pages * kMappingStep};
-}
-
 // ---- Other devices.
 
 void Space::allow(int device) {
@@ -398,14 +185,8 @@ void Space::change_access(int device, Mapping::Access access) {
   std::vector<Part> chunks;
   {
     Guard hold(lock_);
-    for (const Reservation& one : reservations_) {
-      for (uint64_t i = 0; i < one.used;) {
-        const Page& page = one.pages[i];
-        const bool is_chunk = page.pages != 0 && page.pages != kClaimed;
-        if (is_chunk) chunks.push_back({one.base + i * kMappingStep, page.pages * kMappingStep});
-        i += is_chunk ? page.pages : 1;
-      }
-    }
+    for (const Reservation& one : addresses_.reservations())
+      Addresses::for_each_chunk(one, [&](const Part& chunk) { chunks.push_back(chunk); });
   }
   for (const Part& chunk : chunks) mapping_->allow(chunk.start, chunk.bytes, &device, 1, access);
 }
@@ -414,19 +195,14 @@ void Space::change_access(int device, Mapping::Access access) {
 
 // No other thread is in here: the pool is shut.
 void Space::unmap_all() {
-  Reservations all;
+  Addresses::Reservations all;
   {
     Guard hold(lock_);
-    all = reservations_;
+    all = addresses_.reservations();
   }
   unmap_left(order::kAnyStamp);
   for (const Reservation& one : all) {
-    for (uint64_t i = 0; i < one.used;) {
-      const uint32_t held = one.pages[i].pages;
-      const bool is_chunk = held != 0 && held != kClaimed;
-      if (is_chunk) take_away(one.base + i * kMappingStep, held * kMappingStep);
-      i += is_chunk ? held : 1;
-    }
+    Addresses::for_each_chunk(one, [&](const Part& chunk) { take_away(chunk.start, chunk.bytes); });
     if (one.count != 0) mapping_->unreserve(one.base, one.bytes);
   }
   forget_all();
@@ -434,10 +210,7 @@ void Space::unmap_all() {
 
 void Space::forget_all() {
   Guard hold(lock_);
-  for (Reservation& one : reservations_) {
-    if (one.pages != nullptr) unmap_pages(one.pages, one.count * sizeof(Page));
-    one = {};
-  }
+  addresses_.drop_all();
   devices_.resize(1);
   // (An array to assign would lie on the stack of a thread that may have little of it.)
   left_.fill({});

@@ -1,9 +1,9 @@
 // The mapped memory of one context: reserved addresses, several times as many as the device has memory, and
-// the record of which chunk of physical memory lies where. Hands out runs: addresses side by side with
-// memory from end to end, made of one or more chunks, and takes any whole chunks of them back. The table is
-// under `lock_`, a leaf: never held across a call of the driver. The caller unmaps only memory whose work is
-// done. A chunk may move before that: it is mapped at its new place too, and its old
-// addresses are left, mapped, until the caller says that the work there is done.
+// the record of which chunk of physical memory lies where (addresses.hpp). Hands out runs: addresses side by
+// side with memory from end to end, made of one or more chunks, and takes any whole chunks of them back. The
+// table is under `lock_`, a leaf: never held across a call of the driver. The caller unmaps only memory whose
+// work is done. A chunk may move before that: it is mapped at its new place too, and its old addresses are
+// left, mapped, until the caller says that the work there is done.
 #pragma once
 
 #include <array>
@@ -12,18 +12,13 @@
 
 #include "base/lock.hpp"
 #include "driver/mapping.hpp"
+#include "mapped/addresses.hpp"
 #include "stats/device.hpp"
 #include "upstream/upstream.hpp"
 
 namespace cupool::mapped {
 
-using driver::Address;
 using driver::Status;
-
-struct Part {
-  Address start = 0;
-  uint64_t bytes = 0;
-};
 
 class Space {
  public:
@@ -62,13 +57,25 @@ class Space {
   bool unmap(Address start, uint64_t bytes);
 
   // The chunks that lie wholly inside a mapped range, as few from its start as make `enough` bytes.
-  Part chunks_in(Address start, uint64_t bytes, uint64_t enough = ~uint64_t{0});
+  Part chunks_in(Address start, uint64_t bytes, uint64_t enough = ~uint64_t{0}) {
+    Guard hold(lock_);
+    return addresses_.chunks_in(start, bytes, enough);
+  }
   // All chunks that a mapped range touches.
-  Part chunks_around(Address start, uint64_t bytes);
+  Part chunks_around(Address start, uint64_t bytes) {
+    Guard hold(lock_);
+    return addresses_.chunks_around(start, bytes);
+  }
   // The chunk at an address; none: nothing is mapped there.
-  Part chunk_at(Address address);
+  Part chunk_at(Address address) {
+    Guard hold(lock_);
+    return addresses_.chunk_at(address);
+  }
   // Whether a run could be mapped there.
-  bool is_vacant(Address at, uint64_t bytes);
+  bool is_vacant(Address at, uint64_t bytes) {
+    Guard hold(lock_);
+    return addresses_.is_vacant(at, bytes);
+  }
 
   // Lets another device access all that is and will be mapped, or no longer.
   void allow(int device);
@@ -81,33 +88,11 @@ class Space {
   void forget_all();
 
  private:
-  // Each page of addresses knows its chunk; `pages` 0: nothing there.
-  struct Page {
-    driver::Chunk chunk;
-    uint32_t pages;
-    uint32_t before;  // pages of the chunk before this one
-  };
-  static constexpr uint32_t kClaimed = ~uint32_t{0};
-  struct Reservation {
-    Address base = 0;
-    uint64_t bytes = 0;
-    uint64_t count = 0;  // pages that may be used
-    uint64_t used = 0;   // pages ever used: above it all are free
-    Page* pages = nullptr;
+  using Page = Addresses::Page;
+  using Reservation = Addresses::Reservation;
 
-    Address end() const { return base + count * driver::kMappingStep; }
-  };
-  static constexpr size_t kMostReservations = 64;
-  using Reservations = std::array<Reservation, kMostReservations>;
-
-  Reservation* reservation_locked(Address at) CUPOOL_REQUIRES(lock_);
-  Page* page_locked(Address at) CUPOOL_REQUIRES(lock_);
-  static bool find_gap(const Reservation& where, uint64_t pages, uint64_t* first);
-  bool claim_locked(uint64_t bytes, Address* out) CUPOOL_REQUIRES(lock_);
   bool claim(uint64_t bytes, Address* out);
-  bool claim_at(Address at, uint64_t bytes);
   bool reserve(uint64_t bytes);
-  void mark_locked(Address at, uint64_t bytes, Page page) CUPOOL_REQUIRES(lock_);
   void mark(Address at, uint64_t bytes, Page page);
   Page page_at(Address at);
   // `is_clear` false: they failed, and something is still mapped there.
@@ -128,7 +113,13 @@ class Space {
   };
   static constexpr size_t kMostLeft = 1024;
   template <typename Visit>
-  void for_each_chunk(const Part& part, Visit&& visit);
+  void for_each_chunk(const Part& part, Visit&& visit) {
+    for (Address at = part.start; at < part.start + part.bytes;) {
+      const Page page = page_at(at);
+      visit(at, page);
+      at += page.pages * driver::kMappingStep;
+    }
+  }
   size_t left_count() const { return left_count_.load(std::memory_order_relaxed); }
   bool enlist(const Left& left);
   void drop_locked(Left& left) CUPOOL_REQUIRES(lock_);
@@ -143,7 +134,7 @@ class Space {
   const uint64_t device_bytes_;
   std::atomic<bool> serves_;
   Lock lock_;
-  Reservations reservations_ CUPOOL_GUARDED_BY(lock_);
+  Addresses addresses_ CUPOOL_GUARDED_BY(lock_);
   std::vector<int> devices_ CUPOOL_GUARDED_BY(lock_);  // that have access; the context's own first
   std::array<Left, kMostLeft> left_ CUPOOL_GUARDED_BY(lock_);
   std::atomic<size_t> left_count_{0};
