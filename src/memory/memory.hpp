@@ -120,10 +120,10 @@ class Memory {
   // The device of a context in which we have memory; false: we have none.
   bool device_of(driver::Context context, int* device);
 
-  // The driver has refused memory of a device: releases what is idle there, as far as the effort goes. With
-  // kAll it also waits for other threads that release, and asks other processes. False: nothing has changed;
-  // asking the driver again is of no use.
-  bool make_room(int device, allocator::Effort effort, uint64_t bytes = 0);
+  // The driver has refused a call of the program's for want of memory of a device: releases what is idle
+  // there, as far as the effort goes. With kAll it also waits for other threads that release, and asks other
+  // processes. False: nothing has changed; asking the driver again is of no use.
+  bool release_for_call(int device, allocator::Effort effort, uint64_t bytes = 0);
   // How other processes are asked for idle memory of a device; true: some came back.
   void set_neighbours(bool (*ask)(int device, uint64_t bytes)) {
     ask_neighbours_.store(ask, std::memory_order_release);

@@ -1,5 +1,6 @@
 // The end of a search: nothing that lies free will do, so the pool takes more memory. First it releases what
-// is free and does not fit; when the driver refuses, it waits for ever more work and asks again.
+// is free and does not fit; when the driver refuses, it waits for ever more work and asks again:
+// the first rung of the ladder that memory/shortage.cpp describes.
 #include <algorithm>
 
 #include "base/all_threads.hpp"

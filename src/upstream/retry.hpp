@@ -6,14 +6,14 @@
 
 namespace cupool::upstream {
 
-// Asks again while the answer is out of memory. `make_room` releases what it can and tells whether anything
-// has changed, by itself or by another thread; kMostTries bounds threads that keep taking each other's
-// memory.
-template <typename MakeRoom, typename Ask>
-driver::Status ask_again(MakeRoom&& make_room, Ask&& ask) {
+// Asks again while the answer is out of memory. `may_ask_again` releases what it can and tells whether
+// anything has changed, by itself or by another thread; kMostTries bounds threads that keep taking each
+// other's memory.
+template <typename MayAsk, typename Ask>
+driver::Status ask_again(MayAsk&& may_ask_again, Ask&& ask) {
   constexpr int kMostTries = 16;
   driver::Status status = driver::kOutOfMemory;
-  for (int i = 0; i < kMostTries && status == driver::kOutOfMemory && make_room(); ++i) status = ask();
+  for (int i = 0; i < kMostTries && status == driver::kOutOfMemory && may_ask_again(); ++i) status = ask();
   return status;
 }
 

@@ -67,16 +67,16 @@ Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out, a
   if (status != kOutOfMemory || when_short == allocator::Short::kLeave) return status;
   stats::device(account->upstream.device()).count(DeviceCounter::out_of_memory_retries);
   if (has_idle(key) && !order_.is_capturing() && take_when_short(*account, key, bytes, out)) return kSuccess;
-  const auto make_room = [&] {
+  const auto may_ask_again = [&] {
     if (order_.is_capturing()) return false;
     // What another thread is giving back counts as taken until it is gone.
     const bool may_help =
         is_host_visible() || ((!is_on_device() || may_take(context, bytes)) && may_have(*account, bytes));
-    if (may_help) return this->make_room(*account, bytes, seen);
+    if (may_help) return release_enough(*account, bytes, seen);
     return in_flight_.wait_for_releases(account->upstream.device()) ||
            gone_.load(std::memory_order_acquire) != seen;
   };
-  return upstream::ask_again(make_room, [&] {
+  return upstream::ask_again(may_ask_again, [&] {
     seen = gone_.load(std::memory_order_acquire);
     return allocate_from_driver(*account, key, out);
   });

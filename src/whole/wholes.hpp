@@ -164,7 +164,7 @@ class Wholes final : public allocator::Allocator {
   // back since gone_ was `seen`, and nothing is idle: no point in asking again.
   bool may_have(const Account& account, uint64_t bytes);
   uint64_t most_idle(int device, uint64_t wanted);
-  bool make_room(const Account& account, uint64_t bytes, uint64_t seen);
+  bool release_enough(const Account& account, uint64_t bytes, uint64_t seen);
   uint64_t max_cached(const Account& account) const;
   uint64_t idle_bytes(const Choice& choice) CUPOOL_EXCLUDES(lock_);
   uint64_t idle_bytes_locked(const Choice& choice) const CUPOOL_REQUIRES(lock_);

@@ -44,7 +44,7 @@ bool Wholes::may_have(const Account& account, uint64_t bytes) {
   return idle == 0 || most >= needed || source_.might_give(device, needed - most);
 }
 
-bool Wholes::make_room(const Account& account, uint64_t bytes, uint64_t seen) {
+bool Wholes::release_enough(const Account& account, uint64_t bytes, uint64_t seen) {
   const int device = account.upstream.device();
   const uint64_t excess = account.upstream.excess(bytes);
   Choice choice;

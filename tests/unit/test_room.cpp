@@ -144,13 +144,13 @@ TEST_CASE_METHOD(CrowdedWorld, "a whole block that went back just after the driv
 
 TEST_CASE_METHOD(CrowdedWorld, "memory that went back just after a call was refused is seen, once") {
   using enum allocator::Effort;
-  memory.make_room(0, kAll);
+  memory.release_for_call(0, kAll);
   free(allocate(kBlock));
   std::thread([&] { memory.release_everything(); }).join();
-  CHECK(!memory.make_room(0, kDone));
-  CHECK(!memory.make_room(0, kFrees));
-  CHECK(memory.make_room(0, kAll));
-  CHECK(!memory.make_room(0, kAll));
+  CHECK(!memory.release_for_call(0, kDone));
+  CHECK(!memory.release_for_call(0, kFrees));
+  CHECK(memory.release_for_call(0, kAll));
+  CHECK(!memory.release_for_call(0, kAll));
 }
 
 // ---- Nobody waits in vain. Work is pending that is newer than the last free: it may be waiting for this

@@ -29,7 +29,7 @@ bool make_room(allocator::Effort effort, int where, driver::Context context, uin
   // What lies on other devices does not help, and to release it would wait for the work there.
   if (where == cuda::kHere) device = device_of(context);
   if (where == cuda::kAnywhere) device = memory::kEveryDevice;
-  return memory.make_room(device, effort, bytes);
+  return memory.release_for_call(device, effort, bytes);
 }
 
 bool fits_multiprocessor(CUfunction function, uint64_t threads, size_t shared_bytes) {

@@ -1,0 +1,149 @@
+// What is tried when the driver has refused memory. There are two ways in, which meet in release_here(), and
+// each rung is climbed only if the one below it was not enough. Nothing is waited for that the rungs before
+// could have done without.
+//
+// An allocation that cupool serves:
+//   1. The allocator itself. The pool (pool/search_grow.cpp, Search::grow) asks for a segment of the size it
+//   would
+//      like, then of the exact size; then it waits for what the program's frees would have waited for
+//      (take_after_frees), and asks again; then for all work, gives all its free memory back, and asks again,
+//      as often as upstream/retry.hpp allows while other threads give or take. Blocks that are not cut
+//      (whole/wholes_room.cpp, release_enough) give back what is done, then what frees would have waited for,
+//      then the oldest idle blocks.
+//   2. Memory::allocate_when_short, here: all allocators give back (release_here), with growing effort
+//      (allocator::kEfforts), and after each the first rung again.
+//   3. Other processes are asked (ask_others), and the first rung again; what they gave may be enough only
+//      together with ours.
+//   4. The driver's own pool (CUPOOL_FALLBACK), then host memory (CUPOOL_SPILL), if the user wants them.
+//   5. The report of the failure (note_failure).
+//
+// A call of the program's that the driver has refused (hooks/room.hpp, call_with_room): with growing effort
+// hooks::make_room asks Memory::release_for_call, which is rung 2 and, with the last effort, rung 3; after
+// each the call is made again. It does not come through rung 1: nobody asks us for a block.
+//
+// Holds no lock.
+#include <utility>
+
+#include "base/bytes.hpp"
+#include "base/log.hpp"
+#include "driver/mapping.hpp"
+#include "memory/memory.hpp"
+#include "stats/device.hpp"
+#include "upstream/limit.hpp"
+
+namespace cupool::memory {
+
+using allocator::Allocator;
+using allocator::Effort;
+using allocator::kDeclined;
+using driver::kNotSupported;
+using driver::kOutOfMemory;
+using driver::kSuccess;
+using whole::Wholes;
+
+// The last resorts: `first` has already released what it could, so all other allocators do; then the driver's
+// own pool and then host memory are tried if the user enabled that; then the failure is reported.
+Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, driver::Context context,
+                                   uint64_t bytes, Address* out) {
+  const bool may_take = first.may_take(context, bytes);
+  // What lies on other devices does not help, and to give it back would wait for the work there.
+  int device = kEveryDevice;
+  if (!source.is_host_visible() && !first.device_of(context, &device) && source.device(&device) != kSuccess)
+    device = kEveryDevice;
+  Status status = kOutOfMemory;
+  for (const Effort effort : allocator::kEfforts) {
+    if (may_take && status == kOutOfMemory && release_here(device, bytes, effort))
+      status = first.allocate(context, bytes, out);
+  }
+  if (may_take && status == kOutOfMemory && ask_others(device, bytes)) {
+    status = first.allocate(context, bytes, out);
+    // What others gave back may be enough only together with ours.
+    if (status == kOutOfMemory && release_here(device, bytes)) status = first.allocate(context, bytes, out);
+  }
+  if (status != kOutOfMemory) return status == kDeclined ? kOutOfMemory : status;
+  Allocator* last = &first;
+  if (NativePool* const fallback = native(); fallback != nullptr && &first == &pools_ && may_take) {
+    status = fallback->allocate(context, bytes, out);
+    if (status == kSuccess) stats::device(device).count(stats::DeviceCounter::fallback_allocations);
+    if (status == kOutOfMemory) last = fallback;
+    if (status == kNotSupported || status == kDeclined) status = kOutOfMemory;
+  }
+  if (status == kOutOfMemory && &source == driver_) status = allocate_spilled(context, bytes, device, out);
+  if (status == kOutOfMemory) last->note_failure(context, bytes);
+  return status;
+}
+
+// While a block of this size that spilled lies idle: takes what the device has without a wait, else that
+// block if its work is done. To make room on the device would wait for all work. False: do so.
+bool Memory::allocate_at_once(mapped::Spill& spill, driver::Context context, uint64_t bytes, Address* out) {
+  Wholes* const spilled = find_wholes(spill);
+  if (spilled == nullptr || !spilled->has_idle(context, bytes) || serves_native()) return false;
+  Wholes* const wholes = whole_only_.load(std::memory_order_relaxed) ? wholes_of(*driver_) : nullptr;
+  const Status status = wholes != nullptr ? wholes->allocate(context, bytes, out, Short::kLeave)
+                                          : pools_.allocate(context, bytes, out, Short::kLeave);
+  if (status == kSuccess && wholes != nullptr) forget_stale(*wholes, *out, bytes);
+  if (status != kOutOfMemory) return status == kSuccess;
+  int device = 0;
+  if (!spilled->device_of(context, &device) || !spilled->take_done(context, bytes, out)) return false;
+  stats::device(device).count(stats::DeviceCounter::spilled_allocations);
+  stats::device(device).count(stats::DeviceCounter::spilled_bytes, bytes);
+  return true;
+}
+
+Status Memory::allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out) {
+  mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
+  Wholes* const wholes = spill == nullptr || order_.is_capturing() ? nullptr : wholes_of(*spill);
+  if (wholes == nullptr || wholes->allocate(context, bytes, out) != kSuccess) return kOutOfMemory;
+  stats::device(device).count(stats::DeviceCounter::spilled_allocations);
+  stats::device(device).count(stats::DeviceCounter::spilled_bytes, bytes);
+  static constinit log::Once once;
+  if (once.first())
+    log::line(
+        "device {} has no memory left: blocks go to host memory now (CUPOOL_SPILL), where work on them runs "
+        "at the speed of the bus",
+        device);
+  return kSuccess;
+}
+
+// What the device does not have even then is refused at once, as by the driver: a release would wait for
+// work.
+bool Memory::may_have(int device, uint64_t bytes) {
+  if (bytes == 0 || device == kEveryDevice) return true;
+  if (bytes > kMiB) bytes = round_up(bytes, driver::kMappingStep);
+  uint64_t most = 0;
+  for_each([&](Allocator& one) { most += one.most_releasable(device, bytes); });
+  return most >= bytes || (most != 0 && driver_->might_give(device, bytes - most));
+}
+
+bool Memory::release_for_call(int device, Effort effort, uint64_t bytes) {
+  if (release_here(device, bytes, effort)) {
+    catch_up_on_returns();
+    return true;
+  }
+  if (effort != Effort::kAll) return false;
+  if (!ask_others(device, bytes)) return catch_up_on_returns();
+  // As in an allocation: what they gave back may be enough only together with ours.
+  if (bytes != 0 && device != kEveryDevice && !driver_->might_give(device, bytes))
+    release_here(device, bytes);
+  return true;
+}
+
+bool Memory::release_here(int device, uint64_t bytes, Effort effort) {
+  const bool is_released = may_have(device, bytes) && release_everything(device, effort) != 0;
+  return is_released || (effort == Effort::kAll && in_flight_.wait_for_releases(device));
+}
+
+// Whether memory has come back since this thread last caught up: maybe between the driver's refusal and the
+// look for releases under way. Then the call is made once more.
+bool Memory::catch_up_on_returns() {
+  constinit static thread_local uint64_t seen = 0;
+  const uint64_t returns = upstream::Limit::returns();
+  return std::exchange(seen, returns) != returns;
+}
+
+bool Memory::ask_others(int device, uint64_t bytes) {
+  const auto ask = ask_neighbours_.load(std::memory_order_acquire);
+  return ask != nullptr && ask(device, bytes);
+}
+
+}  // namespace cupool::memory
