@@ -27,7 +27,7 @@ enum class Waits { kIfAsked, kNever };
 enum class Short { kMakeRoom, kLeave };
 
 // A live block.
-struct Held {
+struct BlockInfo {
   Address start;
   uint64_t bytes;
   bool whole;  // the block is all of its segment
@@ -73,7 +73,7 @@ class Allocator {
   // Whether an address lies in memory of this allocator, live or not.
   virtual bool owns(Address address) = 0;
   // The live block that contains an address; false: there is none.
-  virtual bool find(Address address, Held* out) = 0;
+  virtual bool find(Address address, BlockInfo* out) = 0;
   // Runs `f(Mark&)` for the live block that contains an address; false: there is none.
   template <typename F>
   bool with_mark(Address address, F&& f) {

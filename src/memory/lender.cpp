@@ -34,7 +34,7 @@ bool Lender::can_lend(Address address) {
 
 bool Lender::is_live(const handover::Ticket& ticket) {
   constexpr uint32_t kExported = 1u << static_cast<unsigned>(Taint::kExported);
-  Held held;
+  BlockInfo held;
   if (!memory_.find(ticket.start, &held) || !held.mapped) return false;
   if (held.start != ticket.start || held.bytes != ticket.bytes) return false;
   bool same = false;

@@ -160,7 +160,7 @@ Freed Memory::free_elsewhere(Address address, Waits waits) {
 
 // ---- Queries, and operations on all allocators.
 
-bool Memory::find(Address address, Held* out) {
+bool Memory::find(Address address, BlockInfo* out) {
   return any([&](Allocator& one) { return one.find(address, out); });
 }
 
@@ -190,7 +190,7 @@ bool Memory::device_of(driver::Context context, int* device) {
 }
 
 void Memory::settle(Address address) {
-  Held held;
+  BlockInfo held;
   if (!find(address, &held)) return;
   if (order::Timeline* const order = order_.find(held.context)) order->settle();
 }

@@ -18,8 +18,8 @@
 namespace cupool::memory {
 
 using allocator::Address;
+using allocator::BlockInfo;
 using allocator::Freed;
-using allocator::Held;
 using allocator::kEveryDevice;
 using allocator::Mark;
 using allocator::Short;
@@ -88,7 +88,7 @@ class Memory {
   bool set_access(driver::Context owner, const pool::Pools::Guest& guest, bool allowed);
 
   // The block that contains an address; false: not ours, or not live.
-  bool find(Address address, Held* out);
+  bool find(Address address, BlockInfo* out);
   // Runs `f(Mark&)` for the block that contains an address; false: no live block does.
   template <typename F>
   bool with_mark(Address address, F&& f) {

@@ -21,8 +21,8 @@
 namespace cupool::native {
 
 using allocator::Address;
+using allocator::BlockInfo;
 using allocator::Freed;
-using allocator::Held;
 using allocator::Mark;
 using allocator::Status;
 using allocator::Taint;
@@ -50,7 +50,7 @@ class NativePool final : public allocator::Allocator {
 
   // The driver answers every query about these blocks: they are its own allocations.
   bool owns(Address) override { return false; }
-  bool find(Address, Held*) override { return false; }
+  bool find(Address, BlockInfo*) override { return false; }
   bool taint(Address, uint64_t, Taint) override { return false; }
   bool device_of(driver::Context, int*) override { return false; }
   // Whether a live block starts at an address.

@@ -20,7 +20,7 @@ bool set_mark_bit_at(Address start) {
 }  // namespace
 
 Mark* BlockMarks::mark_locked(Address address) {
-  allocator::Held held;
+  allocator::BlockInfo held;
   if (!inventory_.find(address, &held) || held.leaving) return nullptr;
   if (host::is_short() && !marks_.contains(held.start)) return nullptr;
   if (!set_mark_bit_at(held.start)) return nullptr;

@@ -9,14 +9,14 @@
 
 namespace cupool::pool {
 
-bool Inventory::find(Address address, Held* out) {
+bool Inventory::find(Address address, BlockInfo* out) {
   return find_in_ranges(address, out) && (!out->leaving || (out->bytes = frees_.asked_at(out->start)) != 0) &&
          // Only the requested bytes count, not the slack: the driver answers likewise.
          address - out->start < out->bytes;
 }
 
 // Of a block that a stream has yet to free, all but the requested bytes.
-bool Inventory::find_in_ranges(Address address, Held* out) {
+bool Inventory::find_in_ranges(Address address, BlockInfo* out) {
   Guard hold(blocks_.ranges().lock());
   // The segment may have gone since the caller looked.
   if (page_map.pool_of(address) != pool_) return false;

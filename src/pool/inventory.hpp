@@ -11,7 +11,7 @@
 
 namespace cupool::pool {
 
-using allocator::Held;
+using allocator::BlockInfo;
 
 class Inventory {
  public:
@@ -19,14 +19,14 @@ class Inventory {
       : pool_(pool), tenancy_(tenancy), blocks_(blocks), frees_(frees), segments_(segments) {}
 
   // The block that contains `address`, if the application holds it.
-  bool find(Address address, Held* out);
+  bool find(Address address, BlockInfo* out);
   // Whether `bytes` more fit the device and the user's limit beside what is live.
   bool may_take(uint64_t bytes);
   // An allocation of `bytes` has failed for good: counts it, and reports why if the user wants that.
   void note_failure(uint64_t bytes);
 
  private:
-  bool find_in_ranges(Address address, Held* out);
+  bool find_in_ranges(Address address, BlockInfo* out);
   void report_shortage(uint64_t asked);
 
   const Pool* const pool_;

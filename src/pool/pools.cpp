@@ -202,7 +202,7 @@ void Pools::refuse_free(Address address, Unkept why, uint64_t asked) {
 
 bool Pools::owns(Address address) { return page_map.is_ours(address); }
 
-bool Pools::find(Address address, Held* out) {
+bool Pools::find(Address address, BlockInfo* out) {
   Pool* const pool = page_map.pool_of(address);
   if (pool == nullptr || !pool->inventory().find(address, out)) return false;
   if (!out->leaving) return true;

@@ -39,7 +39,7 @@ class Pools final : public allocator::Allocator {
   static void refuse_free(Address address, Unkept why, uint64_t asked);
 
   bool owns(Address address) override;
-  bool find(Address address, Held* out) override;
+  bool find(Address address, BlockInfo* out) override;
   bool taint(Address address, uint64_t bytes, Taint reason) override;
   bool device_of(driver::Context context, int* device) override;
   uint64_t trim(uint64_t keep) override;

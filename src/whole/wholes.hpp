@@ -25,8 +25,8 @@
 namespace cupool::whole {
 
 using allocator::Address;
+using allocator::BlockInfo;
 using allocator::Freed;
-using allocator::Held;
 using allocator::Mark;
 using allocator::Status;
 using allocator::Taint;
@@ -71,7 +71,7 @@ class Wholes final : public allocator::Allocator {
   bool owns(Address address) override;
   // Whose memory it is; null: not ours.
   driver::Context context_at(Address address) CUPOOL_EXCLUDES(lock_);
-  bool find(Address address, Held* out) override;
+  bool find(Address address, BlockInfo* out) override;
   bool taint(Address address, uint64_t bytes, Taint reason) override;
   bool device_of(driver::Context context, int* device) override;
   uint64_t trim(uint64_t keep) override;

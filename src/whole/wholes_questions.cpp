@@ -56,7 +56,7 @@ driver::Context Wholes::context_at(Address address) {
 
 bool Wholes::owns(Address address) { return context_at(address) != nullptr; }
 
-bool Wholes::find(Address address, Held* out) {
+bool Wholes::find(Address address, BlockInfo* out) {
   Guard hold(lock_);
   const auto found = containing(address);
   if (found == table_.end() || address - found->first >= found->second.asked) return false;

@@ -212,7 +212,7 @@ TEMPLATE_TEST_CASE("the memory of a context ends with it", "", EVERY_ALLOCATOR) 
   const driver::Address idle = get(world, 20 * kMiB);
   world.free(idle);
   world.memory.close(world.context);
-  memory::Held found;
+  memory::BlockInfo found;
   CHECK_FALSE(world.memory.owns(held));
   CHECK_FALSE(world.memory.find(held, &found));
   CHECK(world.memory.free(held) == memory::Freed::kNotOurs);
@@ -254,7 +254,7 @@ TEMPLATE_TEST_CASE("a block is found by every address in it, and a double free i
                    EVERY_ALLOCATOR) {
   TestType world;
   const driver::Address block = get(world, 5000);
-  memory::Held held;
+  memory::BlockInfo held;
   CHECK(world.memory.find(block + 4999, &held) == TestType::kAnswers);
   if (TestType::kAnswers) {
     CHECK(held.start == block);

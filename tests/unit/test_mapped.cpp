@@ -114,7 +114,7 @@ TEST_CASE_METHOD(MappedWorld, "holes go back wherever they lie, and the rest sta
   CHECK(driver.reserved <= 9 * 8 * kMiB);
   check_records();
   for (int i = 0; i < 16; i += 2) {
-    memory::Held held;
+    memory::BlockInfo held;
     REQUIRE(memory.find(blocks[static_cast<size_t>(i)] + 8 * kMiB - 1, &held));
     CHECK(held.start == blocks[static_cast<size_t>(i)]);
     CHECK(held.mapped);
@@ -259,7 +259,7 @@ TEST_CASE_METHOD(MappedWorld, "a driver that stops mapping serves segments of it
   const driver::Address block = allocate(8 * kMiB);
   mapping.fail_allow = driver::kNotSupported;
   const driver::Address other = allocate(64 * kMiB);
-  memory::Held held;
+  memory::BlockInfo held;
   REQUIRE(memory.find(other, &held));
   CHECK_FALSE(held.mapped);
   CHECK(driver.allocations == 1);
@@ -458,7 +458,7 @@ TEST_CASE_METHOD(MappedWorld, "threads that allocate, free and give back at once
           mine.erase(mine.begin() + static_cast<long>(at));
         }
         if (random() % 40 == 0) memory.trim(0);
-        memory::Held held;
+        memory::BlockInfo held;
         if (!mine.empty() && !memory.find(mine[random() % mine.size()], &held)) abort();
       }
       for (const driver::Address address : mine) memory.free(address);

@@ -51,7 +51,7 @@ TEST_CASE_METHOD(PoolWorld, "every block starts on a multiple of 512 and is as l
   for (uint64_t bytes = 1; bytes < 40 * kMiB; bytes += bytes / 3 + 1) {
     const auto address = allocate(bytes);
     CHECK(address % 512 == 0);
-    memory::Held held;
+    memory::BlockInfo held;
     REQUIRE(memory.find(address + bytes - 1, &held));
     CHECK(held.start == address);
     CHECK(held.bytes == bytes);
@@ -95,7 +95,7 @@ TEST_CASE_METHOD(PoolWorld, "an address of ours outside of any block belongs to 
   CHECK(memory.owns(address + 4 * kKiB));
   CHECK(memory.free(address + 512) == Freed::kNobodys);
   CHECK(memory.free(address + kMiB) == Freed::kNobodys);
-  memory::Held held;
+  memory::BlockInfo held;
   CHECK_FALSE(memory.find(address + kMiB, &held));
 }
 
@@ -505,7 +505,7 @@ TEST_CASE_METHOD(PoolWorld,
   constexpr uint64_t kBlock = 16 * kMiB;
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(allocate(kBlock));
-  memory::Held held;
+  memory::BlockInfo held;
   for (const driver::Address block : blocks) {
     for (driver::Address at = block; at < block + kBlock; at += kMiB + 4096) {
       REQUIRE(memory.find(at, &held));

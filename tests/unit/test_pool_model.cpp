@@ -94,7 +94,7 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
   void question() {
     if (held.empty()) return;
     const Life& life = held[any(held.size())];
-    memory::Held answer;
+    memory::BlockInfo answer;
     const driver::Address inside = life.start + any(life.bytes);
     if (!memory.find(inside, &answer) || answer.start != life.start || answer.bytes != life.bytes) {
       FAIL("a block is not found by an address inside it");

@@ -42,7 +42,7 @@ TEST_CASE_METHOD(PoolWorld, "with wide rounding a block still answers for the by
   for (const uint64_t bytes : {kMiB - 1, 600 * kKiB, 64 * kKiB + 1, 33 * kKiB, 5 * kMiB + 3}) {
     for (int i = 0; i < 3; ++i) {
       const auto block = allocate(bytes);
-      memory::Held held;
+      memory::BlockInfo held;
       REQUIRE(memory.find(block + bytes - 1, &held));
       CHECK(held.start == block);
       CHECK(held.bytes == bytes);

@@ -70,7 +70,7 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
       // Mostly a thread's own stream, sometimes any.
       const size_t own = static_cast<size_t>(number) % streams;
       launch(random() % 50 == 0 ? random() % streams : own, life);
-      memory::Held held;
+      memory::BlockInfo held;
       if (!memory.find(life.start + life.bytes / 2, &held) || held.start != life.start) ++lost;
       if (random() % 2 == 0) {
         give_back(life);

@@ -64,7 +64,7 @@ TEST_CASE_METHOD(PoolWorld, "trimming gives back every segment that holds no blo
   CHECK(driver.reserved == before - could);
   CHECK(could >= 60 * kMiB);
   for (const auto address : {blocks[1], blocks[3], small}) {
-    memory::Held held;
+    memory::BlockInfo held;
     CHECK(memory.find(address, &held));
     free(address);
   }
@@ -170,7 +170,7 @@ TEST_CASE_METHOD(PoolWorld,
   driver::Address more = 0;
   CHECK(memory.allocate(context, 40 * kMiB, &more) == driver::kOutOfMemory);
   CHECK(memory.allocate(context, 40 * kMiB, &more) == driver::kOutOfMemory);
-  memory::Held held;
+  memory::BlockInfo held;
   CHECK(memory.find(address, &held));
   free(address);
   CHECK(memory.allocate(context, 60 * kMiB, &more) == driver::kSuccess);

@@ -127,7 +127,7 @@ TEST_CASE_METHOD(SpillWorld, "small blocks that spill share their host memory") 
     CHECK(block % 512 == 0);
     CHECK(block >= last);
     last = block + bytes;
-    memory::Held held;
+    memory::BlockInfo held;
     REQUIRE(memory.find(block + bytes - 1, &held));
     CHECK(held.start == block);
     CHECK(held.bytes == bytes);

@@ -43,7 +43,7 @@ TEST_CASE_METHOD(PoolWorld, "a marked block is freed once, and its size is still
   for (const uint64_t bytes : kSizes) {
     const auto address = allocate(bytes);
     life_of(memory, address);
-    memory::Held held;
+    memory::BlockInfo held;
     REQUIRE(memory.find(address, &held));
     CHECK(held.bytes == bytes);
     CHECK(memory.free(address) == Freed::kDone);
@@ -84,13 +84,13 @@ TEST_CASE_METHOD(PoolWorld, "no new block is cut from a segment with a tainted b
   for (const uint64_t bytes : kSizes) {
     const auto address = allocate(bytes);
     const auto neighbour = allocate(bytes);
-    memory::Held held;
+    memory::BlockInfo held;
     REQUIRE(memory.find(address, &held));
     REQUIRE(memory.taint(address, Taint::kExported));
     free(neighbour);
     driver.finish();
     for (int i = 0; i < 200; ++i) {
-      memory::Held other;
+      memory::BlockInfo other;
       REQUIRE(memory.find(allocate(bytes), &other));
       REQUIRE(other.segment != held.segment);
     }
@@ -101,13 +101,13 @@ TEST_CASE_METHOD(PoolWorld, "no new block is cut from a segment with a tainted b
 TEST_CASE_METHOD(PoolWorld, "a full slab of a tainted segment hands out no block freed in it") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 500; ++i) blocks.push_back(allocate(512));
-  memory::Held held;
+  memory::BlockInfo held;
   REQUIRE(memory.find(blocks[0], &held));
   REQUIRE(memory.taint(blocks[0], Taint::kExported));
   for (size_t i = 1; i < blocks.size(); ++i) free(blocks[i]);
   driver.finish();
   for (int i = 0; i < 1000; ++i) {
-    memory::Held other;
+    memory::BlockInfo other;
     REQUIRE(memory.find(allocate(512), &other));
     REQUIRE(other.segment != held.segment);
   }

@@ -49,7 +49,7 @@ TEST_CASE_METHOD(WholeWorld,
 
 TEST_CASE_METHOD(WholeWorld, "a whole block answers like any other") {
   const auto address = allocate(5000);
-  memory::Held held;
+  memory::BlockInfo held;
   REQUIRE(memory.find(address + 4999, &held));
   CHECK(held.start == address);
   CHECK(held.bytes == 5000);
@@ -280,7 +280,7 @@ TEST_CASE_METHOD(WholeWorld, "a new driver allocation replaces the record of an 
   REQUIRE(driver.release(held) == driver::kSuccess);
   const auto both = allocate(4 * kMiB);
   REQUIRE(both == idle);
-  memory::Held found;
+  memory::BlockInfo found;
   for (const uint64_t inside : {kMiB / 2, 2 * kMiB, 3 * kMiB, 4 * kMiB - 1}) {
     REQUIRE(memory.find(both + inside, &found));
     CHECK(found.start == both);

@@ -61,7 +61,7 @@ size_t cupool_empty_cache(void) { return cupool_trim(0); }
 void cupool_set_max_cached(size_t bytes) { memory.set_max_cached(bytes); }
 
 int cupool_record_stream(uint64_t pointer, void* stream) {
-  memory::Held held;
+  memory::BlockInfo held;
   if (!is_serving() || !memory.find(pointer, &held)) return kInvalidValue;
   const CUstream resolved = named(static_cast<CUstream>(stream), DefaultStream::kLegacy);
   if (order::Timeline* const order = memory.timeline_of(held.context)) order->after_submit(lane_of(resolved));

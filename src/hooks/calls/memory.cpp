@@ -47,7 +47,7 @@ class CaptureProbe {
  public:
   // In the block's context: the driver's free waits for that one, and a thread without any may free, too.
   explicit CaptureProbe(CUdeviceptr pointer) {
-    memory::Held held;
+    memory::BlockInfo held;
     if (memory.find(pointer, &held)) {
       context_ = held.context;
       scope_.emplace(reinterpret_cast<CUcontext>(context_));
@@ -84,7 +84,7 @@ CUresult answer(Freed freed) { return freed == Freed::kDone ? CUDA_SUCCESS : CUD
 bool is_ours(CUdeviceptr pointer) {
   if (!is_serving()) return false;
   if (memory.native() != nullptr && memory.native()->has_block(pointer)) return true;
-  memory::Held held;
+  memory::BlockInfo held;
   if (memory.may_be_gone(pointer)) return memory.find(pointer, &held) && held.start == pointer;
   return memory.owns(pointer);
 }
@@ -150,7 +150,7 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
                                                                                 : CUDA_ERROR_INVALID_VALUE;
     });
   }
-  memory::Held held;
+  memory::BlockInfo held;
   const bool is_elsewhere = streams != nullptr && memory.find(pointer, &held) && held.context != streams;
   order::Timeline* const elsewhere = is_elsewhere ? memory.order().of(streams) : nullptr;
   if (is_elsewhere && elsewhere == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;

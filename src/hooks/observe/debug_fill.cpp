@@ -160,7 +160,7 @@ void block_given(CUdeviceptr block, size_t bytes, First first) {
 void block_returns(CUdeviceptr block) {
   if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);
-  memory::Held held;
+  memory::BlockInfo held;
   if (value == kNone || !memory.find(block, &held) || held.start != block || held.leaving) return;
   order::Timeline* const order = memory.timeline_of(held.context);
   if (order == nullptr || !order->wait_for_all()) return;
@@ -172,7 +172,7 @@ void block_returns(CUdeviceptr block) {
 void block_returns_on(CUdeviceptr block, CUstream stream) {
   if (config::options().check) history().note_free(block);
   const int value = old_value.load(std::memory_order_relaxed);
-  memory::Held held;
+  memory::BlockInfo held;
   if (value == kNone || !memory.find(block, &held) || held.start != block || held.leaving) return;
   submit(stream, [&] {
     return cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), held.bytes, stream);

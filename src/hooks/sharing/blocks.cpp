@@ -8,7 +8,7 @@ Whose look_up(CUdeviceptr address, Block* out) {
   if (Reentry::inside()) return Whose::kDrivers;
   const bool may_be_gone = memory.may_be_gone(address);
   if (is_serving() && memory.owns(address)) {
-    memory::Held held;
+    memory::BlockInfo held;
     if (!memory.find(address, &held)) return may_be_gone ? Whose::kDrivers : Whose::kNobodys;
     *out = {held.start, held.bytes,  held.segment, held.segment_number, held.whole,
             false,      held.mapped, held.leaving, held.context};
