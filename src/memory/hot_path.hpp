@@ -36,22 +36,22 @@ template <typename Word>
 
 // Clearing the tag claims the free; a double free reads 0. The tag of a marked block is negative.
 [[gnu::always_inline]] inline Unkept Memory::free_kept(Address address, uint64_t* asked) {
-  const pool::Holder* const holder = page_map.find(address);
-  if (holder == nullptr) [[unlikely]]
+  const pool::BlockRecord* const record = page_map.find(address);
+  if (record == nullptr) [[unlikely]]
     return Unkept::kNobodys;
-  const uint32_t index = holder->index_containing(address);
-  if (!holder->starts(index, address)) [[unlikely]]
+  const uint32_t index = record->index_containing(address);
+  if (!record->starts(index, address)) [[unlikely]]
     return Unkept::kNobodys;
-  pool::Tag* const tag = holder->tags + index;
+  pool::Tag* const tag = record->tags + index;
   const uint16_t held = tag->exchange(0, std::memory_order_relaxed);
-  *asked = holder->asked(held);
+  *asked = record->asked(held);
   if (static_cast<int16_t>(held) <= 0) [[unlikely]] {
     *asked |= pool::kMarkedAsked;
     return held == 0 ? Unkept::kNobodys : Unkept::kSpecial;
   }
-  pool::Pool* const owner = holder->pool;
-  const unsigned size_class = holder->class_of_blocks();
-  Entry entry{address, holder->range, 0, tag};
+  pool::Pool* const owner = record->pool;
+  const unsigned size_class = record->class_of_blocks();
+  Entry entry{address, record->range, 0, tag};
   ThreadCache* const cache = this_thread.last;
   if (cache == nullptr || cache->pool() != owner || owner->frees_specially() || !cache->try_enter())
       [[unlikely]]

@@ -11,10 +11,10 @@ namespace {
 
 // A marked block carries a bit in its tag, so that its free takes the slow path.
 bool set_mark_bit_at(Address start) {
-  Holder* const holder = page_map.find(start);
-  if (holder == nullptr) return false;
-  const uint32_t index = holder->index_of(start);
-  return index < holder->blocks && set_mark_bit(holder->tags[index]);
+  BlockRecord* const record = page_map.find(start);
+  if (record == nullptr) return false;
+  const uint32_t index = record->index_of(start);
+  return index < record->blocks && set_mark_bit(record->tags[index]);
 }
 
 }  // namespace

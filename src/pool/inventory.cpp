@@ -22,16 +22,16 @@ bool Inventory::find_in_ranges(Address address, BlockInfo* out) {
   if (page_map.pool_of(address) != pool_) return false;
   const Range* range = page_map.find_containing(address);
   if (range == nullptr) return false;
-  const Holder& holder = holder_of(*range);
-  const uint32_t index = holder.index_containing(address);
-  const uint16_t tag = index < holder.blocks ? holder.tags[index].load(std::memory_order_relaxed) : 0;
+  const BlockRecord& record = record_of(*range);
+  const uint32_t index = record.index_containing(address);
+  const uint16_t tag = index < record.blocks ? record.tags[index].load(std::memory_order_relaxed) : 0;
   const bool is_leaving =
-      tag == 0 && index < holder.blocks && holder.leaving.load(std::memory_order_relaxed) != 0;
+      tag == 0 && index < record.blocks && record.leaving.load(std::memory_order_relaxed) != 0;
   if (tag == 0 && !is_leaving) return false;
   const Segment& segment = *range->segment.load();
-  const bool is_whole = &holder == range && range->bytes == segment.bytes && !segment.mapped;
-  *out = {holder.start + uint64_t{index} * holder.bytes_of_blocks(),
-          is_leaving ? 0 : holder.asked(tag),
+  const bool is_whole = &record == range && range->bytes == segment.bytes && !segment.mapped;
+  *out = {record.start + uint64_t{index} * record.bytes_of_blocks(),
+          is_leaving ? 0 : record.asked(tag),
           is_whole,
           segment.start,
           segment.number,
@@ -39,7 +39,7 @@ bool Inventory::find_in_ranges(Address address, BlockInfo* out) {
           segment.mapped,
           is_leaving};
   // The next copy to this place is to find the block without a lock.
-  if (tag != 0 && &holder == range && range->start < (address & ~(kPageBytes - 1)))
+  if (tag != 0 && &record == range && range->start < (address & ~(kPageBytes - 1)))
     page_map.remember(address, range);
   return true;
 }

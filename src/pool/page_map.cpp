@@ -70,10 +70,10 @@ Range* PageMap::find_containing(Address address) const {
   const Address start = segment->start;
   if (Range* const first = segment->lowest(); first->end() > address) return first;
   const auto last_in = [&](Address page, size_t slot) -> Range* {
-    const Page* const record = page_of(page);
-    for (size_t i = slot + 1; record != nullptr && i-- > 0;) {
-      const Holder* const holder = record->slots[i].load(std::memory_order_acquire);
-      if (holder != nullptr) return holder->range;
+    const Page* const there = page_of(page);
+    for (size_t i = slot + 1; there != nullptr && i-- > 0;) {
+      const BlockRecord* const record = there->slots[i].load(std::memory_order_acquire);
+      if (record != nullptr) return record->range;
     }
     return nullptr;
   };
@@ -91,8 +91,8 @@ Range* PageMap::find_containing(Address address) const {
   // A block that was found to reach into a page is named there. (Its record may speak of another by now, and
   // of none if its tag is clear.)
   const auto around = [&](Address here) -> Range* {
-    const Page* const record = page_of(here);
-    const Range* const range = record == nullptr ? nullptr : record->around.load(std::memory_order_acquire);
+    const Page* const there = page_of(here);
+    const Range* const range = there == nullptr ? nullptr : there->around.load(std::memory_order_acquire);
     const bool is_there = range != nullptr && range->tag.load(std::memory_order_relaxed) != 0 &&
                           range->segment.load(std::memory_order_relaxed) == segment &&
                           range->start <= address && address < range->end();

@@ -14,7 +14,7 @@
 namespace cupool::pool {
 
 struct Page {
-  std::array<std::atomic<Holder*>, kGranulesPerPage> slots{};
+  std::array<std::atomic<BlockRecord*>, kGranulesPerPage> slots{};
   std::atomic<Segment*> segment{nullptr};
   // The last range that was found to reach into the page from an earlier one. It may have gone since: its
   // record then speaks of another range, or of none, and is never freed.
@@ -32,8 +32,8 @@ class PageMap {
  public:
   constexpr PageMap() = default;
 
-  // The holder in this address's slot; null: no block starts there.
-  Holder* find(Address address) const {
+  // The record in this address's slot; null: no block starts there.
+  BlockRecord* find(Address address) const {
     const Page* page = page_of(address);
     return page == nullptr ? nullptr : page->slots[slot_of(address)].load(std::memory_order_acquire);
   }
@@ -45,15 +45,15 @@ class PageMap {
     const Page* page = page_of(address);
     if (page == nullptr) return Sight::kNotOurs;
     size_t slot = slot_of(address);
-    const Holder* holder = page->slots[slot].load(std::memory_order_acquire);
+    const BlockRecord* record = page->slots[slot].load(std::memory_order_acquire);
     // Deep inside a large block, usually the first of its segment.
     const Segment* segment = page->segment.load(std::memory_order_acquire);
     const Range* first = segment == nullptr ? nullptr : segment->lowest();
-    if (holder == nullptr && first != nullptr && first->holds(address, bytes)) return Sight::kHeld;
-    const Range* const around = holder != nullptr ? nullptr : page->around.load(std::memory_order_acquire);
+    if (record == nullptr && first != nullptr && first->holds(address, bytes)) return Sight::kHeld;
+    const Range* const around = record != nullptr ? nullptr : page->around.load(std::memory_order_acquire);
     if (around != nullptr && around->holds(address, bytes)) return Sight::kHeld;
-    while (holder == nullptr && slot-- > 0) holder = page->slots[slot].load(std::memory_order_acquire);
-    return holder != nullptr && holder->holds(address, bytes) ? Sight::kHeld : Sight::kMaybe;
+    while (record == nullptr && slot-- > 0) record = page->slots[slot].load(std::memory_order_acquire);
+    return record != nullptr && record->holds(address, bytes) ? Sight::kHeld : Sight::kMaybe;
   }
 
   // False: no host memory, and nothing was entered. pre: start and bytes are multiples of a page.
@@ -61,11 +61,11 @@ class PageMap {
   void set_segment(Segment* segment, Address start, uint64_t bytes);
   void remove(Address start, uint64_t bytes);
 
-  void set(Address address, Holder* holder) {
-    page_of(address)->slots[slot_of(address)].store(holder, std::memory_order_release);
+  void set(Address address, BlockRecord* record) {
+    page_of(address)->slots[slot_of(address)].store(record, std::memory_order_release);
   }
-  void set_all(const Range& range, Holder* holder) {
-    for (Address at = range.start; at < range.end(); at += kGranule) set(at, holder);
+  void set_all(const Range& range, BlockRecord* record) {
+    for (Address at = range.start; at < range.end(); at += kGranule) set(at, record);
   }
   // For look(): `range`, which begins in an earlier page, contains an address of ours. pre: its pool's range
   // lock is held.

@@ -49,12 +49,12 @@ struct Returned {
   unsigned size_class;
 };
 inline Returned describe(Address address) {
-  const Holder* const holder = page_map.find(address);
-  if (holder == nullptr) return {};
-  const unsigned size_class = holder->class_of_blocks();
-  return {{address, holder->range, 0, holder->tags + holder->index_of(address)},
-          holder->pool,
-          size_class != kNotKept ? holder->bytes_of_blocks() : holder->range->bytes,
+  const BlockRecord* const record = page_map.find(address);
+  if (record == nullptr) return {};
+  const unsigned size_class = record->class_of_blocks();
+  return {{address, record->range, 0, record->tags + record->index_of(address)},
+          record->pool,
+          size_class != kNotKept ? record->bytes_of_blocks() : record->range->bytes,
           size_class};
 }
 
@@ -161,24 +161,24 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
 
 Freed Pools::free_on(Address address, driver::Stream stream, order::Timeline* elsewhere) {
   const Parting parting;
-  const Holder* const holder = page_map.find(address);
-  const uint32_t index = holder == nullptr ? 0 : holder->index_of(address);
-  if (holder == nullptr || index >= holder->blocks) return free(address, Waits::kNever);
+  const BlockRecord* const record = page_map.find(address);
+  const uint32_t index = record == nullptr ? 0 : record->index_of(address);
+  if (record == nullptr || index >= record->blocks) return free(address, Waits::kNever);
   // First, so that nobody takes the block for free meanwhile.
-  holder->leaving.fetch_add(1, std::memory_order_relaxed);
-  const uint16_t held = holder->tags[index].exchange(0, std::memory_order_release);
-  Pool* const pool = holder->pool;
+  record->leaving.fetch_add(1, std::memory_order_relaxed);
+  const uint16_t held = record->tags[index].exchange(0, std::memory_order_release);
+  Pool* const pool = record->pool;
   if (held == 0 || pool->context() == nullptr) {
-    holder->leaving.fetch_sub(1, std::memory_order_relaxed);
+    record->leaving.fetch_sub(1, std::memory_order_relaxed);
     return held == 0 ? free(address, Waits::kNever) : Freed::kNotOurs;
   }
-  const uint64_t asked = holder->asked(held);
+  const uint64_t asked = record->asked(held);
   ThreadCache* const cache = cache_of_this_thread(*pool);
   std::optional<Tenancy::Use> use;
   if (cache != nullptr) use.emplace(pool->tenancy(), *cache);
   const Returned block = describe(address);
   if ((use && !use->is_open()) || block.pool != pool) {
-    holder->leaving.fetch_sub(1, std::memory_order_relaxed);
+    record->leaving.fetch_sub(1, std::memory_order_relaxed);
     return Freed::kNotOurs;
   }
   if (cache != nullptr) cache->tally().take_back(asked, block.block_bytes);
@@ -187,13 +187,13 @@ Freed Pools::free_on(Address address, driver::Stream stream, order::Timeline* el
 }
 
 void Pools::refuse_free(Address address, Unkept why, uint64_t asked) {
-  const Holder* const holder = why == Unkept::kNobodys ? nullptr : page_map.find(address);
-  if (holder == nullptr) return;
+  const BlockRecord* const record = why == Unkept::kNobodys ? nullptr : page_map.find(address);
+  if (record == nullptr) return;
   // The tag that hand_out() stored.
-  const uint64_t told = holder->bytes_of_blocks() + uint64_t{1} - (asked & ~kMarkedAsked);
-  const bool apart = holder->class_of_blocks() == kNotKept || told >= kAskedApart;
+  const uint64_t told = record->bytes_of_blocks() + uint64_t{1} - (asked & ~kMarkedAsked);
+  const bool apart = record->class_of_blocks() == kNotKept || told >= kAskedApart;
   const unsigned mark = (asked & kMarkedAsked) != 0 ? kMarkedTag : 0u;
-  holder->tags[holder->index_of(address)].store(
+  record->tags[record->index_of(address)].store(
       static_cast<uint16_t>((apart ? kAskedApart : static_cast<unsigned>(told)) | mark),
       std::memory_order_relaxed);
 }

@@ -41,7 +41,7 @@ struct Range;
 // The record behind a block, which every free reads without a lock: the slab of a small block, or the range
 // that is one block by itself. One layout for both, because a branch on the kind would be mispredicted half
 // of the time.
-struct Holder {
+struct BlockRecord {
   Address start = 0;
   uint32_t reciprocal = 0;  // of block_bytes in units, to divide by it; 0: a single block
   std::atomic<uint32_t> block_bytes{0};
@@ -93,7 +93,7 @@ struct RangeLink {
 };
 
 // Aligned against false sharing: threads hand out and take back neighbouring blocks at the same time.
-struct alignas(64) Range : Holder, RangeLink {
+struct alignas(64) Range : BlockRecord, RangeLink {
   uint64_t bytes = 0;
   std::atomic<Slab*> slab{nullptr};  // not null: a slab
   // The requested size, if the tag cannot hold the slack. Free: milliseconds, when it was first seen free; 0:
@@ -141,13 +141,13 @@ struct alignas(64) Range : Holder, RangeLink {
 
 static_assert(sizeof(Range) == 128);
 
-inline uint64_t Holder::asked(uint16_t tag) const {
+inline uint64_t BlockRecord::asked(uint16_t tag) const {
   const uint16_t told = tag & ~kMarkedTag;
   return told != kAskedApart ? bytes_of_blocks() + 1u - told
                              : range->large_asked.load(std::memory_order_relaxed);
 }
 
-inline bool Holder::holds(Address address, uint64_t bytes) const {
+inline bool BlockRecord::holds(Address address, uint64_t bytes) const {
   const Address begin = std::atomic_ref(const_cast<Address&>(start)).load(std::memory_order_relaxed);
   const auto index = static_cast<uint32_t>((((address - begin) / kUnit) * reciprocal) >> 32);
   const uint16_t tag = index < blocks ? tags[index].load(std::memory_order_relaxed) : 0;

@@ -22,13 +22,13 @@ constexpr size_t kCacheLine = 64;
 }  // namespace
 
 bool is_held(const Range& range) {
-  const Holder& holder = holder_of(range);
-  for (uint32_t i = 0; i < holder.blocks; ++i) {
-    if (holder.tags[i].load(std::memory_order_relaxed) != 0) return true;
+  const BlockRecord& record = record_of(range);
+  for (uint32_t i = 0; i < record.blocks; ++i) {
+    if (record.tags[i].load(std::memory_order_relaxed) != 0) return true;
   }
   // Counted before its tag is cleared.
   std::atomic_thread_fence(std::memory_order_acquire);
-  return holder.leaving.load(std::memory_order_relaxed) != 0;
+  return record.leaving.load(std::memory_order_relaxed) != 0;
 }
 
 uint64_t Slabs::slab_bytes(unsigned size_class) const {

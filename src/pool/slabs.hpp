@@ -24,7 +24,7 @@ struct Entry {
 
 // The record of one slab, followed in memory by its tags. Only tags are written without the class's lock. The
 // fields that every free reads have their own cache line, apart from those that change under the lock.
-struct alignas(64) Slab : Holder {
+struct alignas(64) Slab : BlockRecord {
   alignas(64) uint32_t free_blocks = 0;
   uint8_t bucket = 0;
   bool closed = false;  // its segment is tainted: it serves no block and is in no list
@@ -37,10 +37,10 @@ struct alignas(64) Slab : Holder {
   Slab() { tags = reinterpret_cast<Tag*>(this + 1); }
 };
 
-// The holder of a range's blocks: its slab, or the range itself.
-inline const Holder& holder_of(const Range& range) {
+// The record of a range's blocks: its slab, or the range itself.
+inline const BlockRecord& record_of(const Range& range) {
   const Slab* slab = range.slab.load(std::memory_order_acquire);
-  return slab != nullptr ? static_cast<const Holder&>(*slab) : range;
+  return slab != nullptr ? static_cast<const BlockRecord&>(*slab) : range;
 }
 
 // Whether the application holds a block of this range, or a stream has yet to free one.

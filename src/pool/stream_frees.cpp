@@ -53,13 +53,13 @@ void StreamFrees::give_reached(size_t most) {
 }
 
 void StreamFrees::give(unsigned size_class, const Entry& entry) {
-  holder_of(*entry.range).leaving.fetch_sub(1, std::memory_order_relaxed);
+  record_of(*entry.range).leaving.fetch_sub(1, std::memory_order_relaxed);
   blocks_.give(size_class, &entry, 1);
 }
 
 void StreamFrees::drop_all() {
   frees_.drop_all([](const OrderedFrees::Waiting& block) {
-    holder_of(*block.entry.range).leaving.store(0, std::memory_order_relaxed);
+    record_of(*block.entry.range).leaving.store(0, std::memory_order_relaxed);
   });
 }
 

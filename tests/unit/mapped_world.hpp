@@ -33,8 +33,8 @@ struct MappedWorld : PoolWorld {
          segment = segment->next) {
       driver::Address start = segment->start;
       for (const pool::Range* range = segment->lowest(); range != nullptr; range = range->after) {
-        const pool::Holder& holder = pool::holder_of(*range);
-        const bool is_held = std::any_of(holder.tags, holder.tags + holder.blocks,
+        const pool::BlockRecord& record = pool::record_of(*range);
+        const bool is_held = std::any_of(record.tags, record.tags + record.blocks,
                                          [](const pool::Tag& tag) { return tag.load() != 0; });
         if (!is_held) continue;
         bytes += pool().segments().space().chunks_in(start, range->start - start).bytes;

@@ -147,8 +147,8 @@ TEST_CASE_METHOD(EndingWorld, "frees that meet the end of their context leave no
 TEST_CASE_METHOD(EndingWorld, "what a free keeps as its context ends is gone when its pool serves again") {
   const auto old = allocate(5000);
   pool::Pool* const first = &pool();
-  const pool::Holder* const holder = pool::page_map.find(old);
-  const pool::Entry entry{old, holder->range, 0, holder->tags + holder->index_of(old)};
+  const pool::BlockRecord* const record = pool::page_map.find(old);
+  const pool::Entry entry{old, record->range, 0, record->tags + record->index_of(old)};
   pool::ThreadCache& cache = *pool::this_thread.last;
   for (int i = 0; i < 9; ++i) {
     memory.close(context);
