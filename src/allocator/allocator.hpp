@@ -15,9 +15,9 @@ using driver::Address;
 using driver::kEveryDevice;
 using driver::Status;
 
-// What a free found. kNotOurs: the driver's own memory, ask the driver. kNobodys: inside our memory, but not
+// What a free found. kNotOurs: the driver's own memory, ask the driver. kNotLive: inside our memory, but not
 // the start of a live block (double free, or interior pointer).
-enum class Freed { kDone, kNotOurs, kNobodys };
+enum class Freed { kDone, kNotOurs, kNotLive };
 
 // Whether a free may wait for work and release memory: a stream-ordered free never does.
 enum class Waits { kIfAsked, kNever };

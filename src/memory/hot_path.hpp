@@ -38,16 +38,16 @@ template <typename Word>
 [[gnu::always_inline]] inline Unkept Memory::free_kept(Address address, uint64_t* asked) {
   const pool::BlockRecord* const record = page_map.find(address);
   if (record == nullptr) [[unlikely]]
-    return Unkept::kNobodys;
+    return Unkept::kNotLive;
   const uint32_t index = record->index_containing(address);
   if (!record->starts(index, address)) [[unlikely]]
-    return Unkept::kNobodys;
+    return Unkept::kNotLive;
   pool::Tag* const tag = record->tags + index;
   const uint16_t held = tag->exchange(0, std::memory_order_relaxed);
   *asked = record->asked(held);
   if (static_cast<int16_t>(held) <= 0) [[unlikely]] {
     *asked |= pool::kMarkedAsked;
-    return held == 0 ? Unkept::kNobodys : Unkept::kSpecial;
+    return held == 0 ? Unkept::kNotLive : Unkept::kSpecial;
   }
   pool::Pool* const owner = record->pool;
   const unsigned size_class = record->class_of_blocks();

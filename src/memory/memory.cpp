@@ -136,7 +136,7 @@ Freed Memory::free(Address address) {
 }
 
 Freed Memory::finish_free(Address address, Unkept why, uint64_t asked) {
-  if (why != Unkept::kNobodys) return pools_.finish_free(address, why, asked);
+  if (why != Unkept::kNotLive) return pools_.finish_free(address, why, asked);
   return free_elsewhere(address, Waits::kIfAsked);
 }
 

@@ -106,7 +106,7 @@ void Pools::note_failure(driver::Context context, uint64_t bytes) {
 
 // pre: the block is not live: the hot path has cleared its tag, or found none.
 Freed Pools::free(Address address, Waits) {
-  return page_map.is_ours(address) ? Freed::kNobodys : Freed::kNotOurs;
+  return page_map.is_ours(address) ? Freed::kNotLive : Freed::kNotOurs;
 }
 
 // The context may end until `use` has begun, so the block is looked up after that.
@@ -136,7 +136,7 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
     return Freed::kDone;
   }
   if (why == Unkept::kNoRoom) return free_unkept(address, asked);
-  if (why == Unkept::kNobodys) return free(address, Waits::kIfAsked);
+  if (why == Unkept::kNotLive) return free(address, Waits::kIfAsked);
   const Parting parting;
   Pool* const pool = page_map.pool_of(address);
   if (pool == nullptr || pool->context() == nullptr) return Freed::kNotOurs;
@@ -187,7 +187,7 @@ Freed Pools::free_on(Address address, driver::Stream stream, order::Timeline* el
 }
 
 void Pools::refuse_free(Address address, Unkept why, uint64_t asked) {
-  const BlockRecord* const record = why == Unkept::kNobodys ? nullptr : page_map.find(address);
+  const BlockRecord* const record = why == Unkept::kNotLive ? nullptr : page_map.find(address);
   if (record == nullptr) return;
   // The tag that hand_out() stored.
   const uint64_t told = record->bytes_of_blocks() + uint64_t{1} - (asked & ~kMarkedAsked);

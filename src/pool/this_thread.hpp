@@ -12,7 +12,7 @@ enum class Kept { kTaken, kNone, kUnknown };
 // What the fast path of a free leaves to do: nothing (the thread keeps the block); perhaps a seal (kept, but
 // work is pending); or everything, because no live block starts there, the cache is full, or the block or its
 // pool needs the slow path.
-enum class Unkept { kNot, kUnsealed, kNobodys, kNoRoom, kSpecial };
+enum class Unkept { kNot, kUnsealed, kNotLive, kNoRoom, kSpecial };
 // A bit in the requested size: the freed block was marked (allocator/marks.hpp).
 inline constexpr uint64_t kMarkedAsked = uint64_t{1} << 63;
 

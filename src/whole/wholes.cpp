@@ -187,7 +187,7 @@ Freed Wholes::free(Address address, Waits waits) {
     const auto found = containing(address);
     if (found == table_.end()) return Freed::kNotOurs;
     Whole& whole = found->second;
-    if (found->first != address || whole.asked == 0) return Freed::kNobodys;
+    if (found->first != address || whole.asked == 0) return Freed::kNotLive;
     Account& account = *whole.account;
     if (account.tally != nullptr) {
       account.tally->take_back(whole.asked, whole.bytes);
@@ -247,7 +247,7 @@ Freed Wholes::free_after(Address address, order::Timeline& elsewhere) {
     const auto found = containing(address);
     if (found == table_.end()) return Freed::kNotOurs;
     Whole& whole = found->second;
-    if (found->first != address || whole.asked == 0) return Freed::kNobodys;
+    if (found->first != address || whole.asked == 0) return Freed::kNotLive;
     if (whole.account->tally != nullptr) whole.account->tally->take_back(whole.asked, whole.bytes);
     whole.asked = 0;
     whole.stamp = former;

@@ -74,10 +74,10 @@ TEST_CASE_METHOD(PoolWorld, "an address is freed once, and only where its block 
   for (const uint64_t bytes : {uint64_t{512}, 20 * kKiB, 600 * kKiB, 8 * kMiB}) {
     const auto address = allocate(bytes);
     for (const uint64_t inside : {uint64_t{1}, uint64_t{256}, uint64_t{511}, bytes / 2, bytes - 1}) {
-      CHECK(memory.free(address + inside) == Freed::kNobodys);
+      CHECK(memory.free(address + inside) == Freed::kNotLive);
     }
     CHECK(memory.free(address) == Freed::kDone);
-    CHECK(memory.free(address) == Freed::kNobodys);
+    CHECK(memory.free(address) == Freed::kNotLive);
   }
   check_records();
 }
@@ -93,8 +93,8 @@ TEST_CASE_METHOD(PoolWorld, "an address that is not ours is left to the driver")
 TEST_CASE_METHOD(PoolWorld, "an address of ours outside of any block belongs to none, also between blocks") {
   const auto address = allocate(512);
   CHECK(memory.owns(address + 4 * kKiB));
-  CHECK(memory.free(address + 512) == Freed::kNobodys);
-  CHECK(memory.free(address + kMiB) == Freed::kNobodys);
+  CHECK(memory.free(address + 512) == Freed::kNotLive);
+  CHECK(memory.free(address + kMiB) == Freed::kNotLive);
   memory::BlockInfo held;
   CHECK_FALSE(memory.find(address + kMiB, &held));
 }
@@ -316,7 +316,7 @@ TEST_CASE_METHOD(PoolWorld,
   work(kS);
   work(kT);
   REQUIRE(memory.free_on(address, stream, nullptr) == memory::Freed::kDone);
-  CHECK(memory.free_on(address, stream, nullptr) == memory::Freed::kNobodys);
+  CHECK(memory.free_on(address, stream, nullptr) == memory::Freed::kNotLive);
   CHECK(allocate(bytes) != address);
   driver.finish_on(stream);
   pool().caches().empty_all();

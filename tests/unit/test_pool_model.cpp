@@ -99,7 +99,7 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
     if (!memory.find(inside, &answer) || answer.start != life.start || answer.bytes != life.bytes) {
       FAIL("a block is not found by an address inside it");
     }
-    if (inside != life.start && memory.free(inside) != memory::Freed::kNobodys)
+    if (inside != life.start && memory.free(inside) != memory::Freed::kNotLive)
       FAIL("an interior address was freed");
     if (memory.find(life.start + life.bytes, &answer) && answer.start < life.start + life.bytes) {
       FAIL("the end of a block is taken for the block");

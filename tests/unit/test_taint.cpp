@@ -47,7 +47,7 @@ TEST_CASE_METHOD(PoolWorld, "a marked block is freed once, and its size is still
     REQUIRE(memory.find(address, &held));
     CHECK(held.bytes == bytes);
     CHECK(memory.free(address) == Freed::kDone);
-    CHECK(memory.free(address) == Freed::kNobodys);
+    CHECK(memory.free(address) == Freed::kNotLive);
   }
   check_records();
 }

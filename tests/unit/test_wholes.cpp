@@ -55,9 +55,9 @@ TEST_CASE_METHOD(WholeWorld, "a whole block answers like any other") {
   CHECK(held.bytes == 5000);
   CHECK(held.whole);
   CHECK_FALSE(memory.find(address + 5000, &held));
-  CHECK(memory.free(address + 1) == Freed::kNobodys);
+  CHECK(memory.free(address + 1) == Freed::kNotLive);
   CHECK(memory.free(address) == Freed::kDone);
-  CHECK(memory.free(address) == Freed::kNobodys);
+  CHECK(memory.free(address) == Freed::kNotLive);
   CHECK_FALSE(memory.find(address, &held));
 }
 
@@ -189,7 +189,7 @@ TEST_CASE_METHOD(WholeWorld, "a tainted whole block freed during a capture waits
   memory.order().gate().begin_capture();
   free(address);
   CHECK(managed.releases == 0);
-  CHECK(memory.free(address) == memory::Freed::kNobodys);
+  CHECK(memory.free(address) == memory::Freed::kNotLive);
   memory.order().gate().end_capture();
   CHECK(allocate_managed(kMiB) != address);
   CHECK(memory.trim(0) == kMiB);
@@ -287,7 +287,7 @@ TEST_CASE_METHOD(WholeWorld, "a new driver allocation replaces the record of an 
     CHECK(found.bytes == 4 * kMiB);
   }
   CHECK(allocate(kMiB) != idle);
-  CHECK(memory.free(held) == Freed::kNobodys);
+  CHECK(memory.free(held) == Freed::kNotLive);
   free(both);
   CHECK(memory.releasable_bytes(0) == 4 * kMiB);
 }

@@ -150,7 +150,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   const Whose whose = look_up_lasting(pointer, &block);
   if (whose == Whose::kBlock && !block.imported && handle != nullptr)
     return export_block(handle, pointer, block);
-  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUdeviceptr asked = whose == Whose::kNotLive ? kUnknownAddress : pointer;
   return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, asked);
 }
 

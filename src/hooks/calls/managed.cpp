@@ -43,7 +43,7 @@ CUresult marked(CUresult result, Taint reason, CUdeviceptr pointer, size_t bytes
 // them would reach the next owner.
 bool are_gone(CUdeviceptr pointer) {
   Block block;
-  return may_have_blocks() && look_up(pointer, &block) == Whose::kNobodys;
+  return may_have_blocks() && look_up(pointer, &block) == Whose::kNotLive;
 }
 CUresult refuse_pages() {
   const CUresult allowed = ask_context();

@@ -239,7 +239,7 @@ CUresult refuse_free(CUdeviceptr pointer) {
 
 // Completes a free after the pool answered `freed`.
 CUresult finish_free(CUdeviceptr pointer, Freed freed) {
-  if (freed == Freed::kNobodys && !is_ours(pointer)) freed = Freed::kNotOurs;
+  if (freed == Freed::kNotLive && !is_ours(pointer)) freed = Freed::kNotOurs;
   const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
   if (result != CUDA_SUCCESS) note_bad_free(pointer);
   count_failure(result, Counter::failed_frees);

@@ -128,7 +128,7 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
 CUdeviceptr unknown_if_ours(CUdeviceptr pointer) {
   Block block;
   const Whose whose = look_up(pointer, &block);
-  const bool is_hidden = whose == Whose::kNobodys || (whose == Whose::kBlock && block.mapped);
+  const bool is_hidden = whose == Whose::kNotLive || (whose == Whose::kBlock && block.mapped);
   return is_hidden ? kUnknownAddress : pointer;
 }
 
@@ -141,7 +141,7 @@ void* unknown_if_ours(void* address) {
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr pointer) {
   Block block;
   const Whose whose = look_up(pointer, &block);
-  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUdeviceptr asked = whose == Whose::kNotLive ? kUnknownAddress : pointer;
   const CUresult result =
       forward(Counter::pointer_questions, real.cuMemGetAddressRange_v2, base, bytes, asked);
   if (result != CUDA_SUCCESS || whose != Whose::kBlock) return result;
@@ -154,7 +154,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   Block block;
   const Whose whose = look_up(pointer, &block);
   if (whose == Whose::kBlock) before_asking(attribute, pointer, block);
-  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUdeviceptr asked = whose == Whose::kNotLive ? kUnknownAddress : pointer;
   const CUresult result =
       forward(Counter::pointer_questions, real.cuPointerGetAttribute, data, attribute, asked);
   if (result == CUDA_SUCCESS && whose == Whose::kBlock && data != nullptr)
@@ -169,7 +169,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   for (unsigned i = 0; whose == Whose::kBlock && attributes != nullptr && i < count; ++i) {
     before_asking(attributes[i], pointer, block);
   }
-  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUdeviceptr asked = whose == Whose::kNotLive ? kUnknownAddress : pointer;
   const CUresult result =
       forward(Counter::pointer_questions, real.cuPointerGetAttributes, count, attributes, data, asked);
   if (result != CUDA_SUCCESS || whose == Whose::kDrivers) return result;
@@ -178,7 +178,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
     if (whose == Whose::kBlock) correct(data[i], attributes[i], pointer, block);
     // The driver echoes an unknown pointer as the host pointer, or gives none.
     CUdeviceptr told = 0;
-    if (whose != Whose::kNobodys || attributes[i] != CU_POINTER_ATTRIBUTE_HOST_POINTER) continue;
+    if (whose != Whose::kNotLive || attributes[i] != CU_POINTER_ATTRIBUTE_HOST_POINTER) continue;
     std::memcpy(&told, data[i], sizeof told);
     if (told == kUnknownAddress) put<CUdeviceptr>(data[i], pointer);
   }
@@ -192,7 +192,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
     return set_sync_memops(value, pointer, block);
   }
   // Of mapped memory the driver refuses every attribute alike; of cuMemAlloc's as of a wrong address.
-  const bool is_strange = whose == Whose::kNobodys || (whose == Whose::kBlock && block.mapped);
+  const bool is_strange = whose == Whose::kNotLive || (whose == Whose::kBlock && block.mapped);
   return forward(real.cuPointerSetAttribute, value, attribute, is_strange ? kUnknownAddress : pointer);
 }
 
@@ -200,13 +200,13 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t
                                        CUmemRangeHandleType type, unsigned long long flags) {
   Block block;
   Whose whose = look_up_lasting(pointer, &block);
-  if (whose == Whose::kBlock && bytes > block.start + block.bytes - pointer) whose = Whose::kNobodys;
+  if (whose == Whose::kBlock && bytes > block.start + block.bytes - pointer) whose = Whose::kNotLive;
   if (whose == Whose::kBlock && !block.imported && bytes != 0) {
     memory.taint(pointer, Taint::kDmaBuf);
     note_direct_access();
     memory.settle(pointer);
   }
-  const CUdeviceptr asked = whose == Whose::kNobodys ? kUnknownAddress : pointer;
+  const CUdeviceptr asked = whose == Whose::kNotLive ? kUnknownAddress : pointer;
   return forward(real.cuMemGetHandleForAddressRange, handle, asked, bytes, type, flags);
 }
 
@@ -217,7 +217,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 // Of memory of cuMemAlloc's the driver tells no rights.
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
   Block block;
-  const bool is_hidden = look_up(pointer, &block) == Whose::kNobodys || (block.mapped && block.imported);
+  const bool is_hidden = look_up(pointer, &block) == Whose::kNotLive || (block.mapped && block.imported);
   const CUresult result =
       forward(real.cuMemGetAccess, flags, location, is_hidden ? kUnknownAddress : pointer);
   if (result == CUDA_SUCCESS && block.mapped) *flags = 0;

@@ -9,7 +9,7 @@ Whose look_up(CUdeviceptr address, Block* out) {
   const bool may_be_gone = memory.may_be_gone(address);
   if (is_serving() && memory.owns(address)) {
     memory::BlockInfo held;
-    if (!memory.find(address, &held)) return may_be_gone ? Whose::kDrivers : Whose::kNobodys;
+    if (!memory.find(address, &held)) return may_be_gone ? Whose::kDrivers : Whose::kNotLive;
     *out = {held.start, held.bytes,  held.segment, held.segment_number, held.whole,
             false,      held.mapped, held.leaving, held.context};
     return Whose::kBlock;
@@ -21,12 +21,12 @@ Whose look_up(CUdeviceptr address, Block* out) {
   out->imported = true;
   out->mapped = found.chunks;
   out->context = reinterpret_cast<driver::Context>(found.context);
-  return out->bytes != 0 ? Whose::kBlock : Whose::kNobodys;
+  return out->bytes != 0 ? Whose::kBlock : Whose::kNotLive;
 }
 
 Whose look_up_lasting(CUdeviceptr address, Block* out) {
   const Whose whose = look_up(address, out);
-  return whose == Whose::kBlock && out->leaving ? Whose::kNobodys : whose;
+  return whose == Whose::kBlock && out->leaving ? Whose::kNotLive : whose;
 }
 
 }  // namespace cupool::hooks

@@ -21,8 +21,8 @@ struct Block {
   driver::Context context = nullptr;
 };
 
-// kNobodys: inside one of our segments, but in no block. To the application it is not allocated memory.
-enum class Whose { kDrivers, kBlock, kNobodys };
+// kNotLive: inside one of our segments, but in no block. To the application it is not allocated memory.
+enum class Whose { kDrivers, kBlock, kNotLive };
 
 // Whether there may be any: the pool serves, or, where the user switched it off, blocks of other processes
 // are open.

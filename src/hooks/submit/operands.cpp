@@ -12,7 +12,7 @@ bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
   switch (look_up(address, &block)) {
     case Whose::kDrivers:
       return true;
-    case Whose::kNobodys:
+    case Whose::kNotLive:
       return false;
     case Whose::kBlock:
       break;
@@ -25,7 +25,7 @@ bool is_good_word(CUdeviceptr address) {
   constexpr CUdeviceptr kUnit = 512;
   constexpr CUdeviceptr kLarge = 1 << 20;
   Block block;
-  if (look_up(address, &block) != Whose::kNobodys) return true;
+  if (look_up(address, &block) != Whose::kNotLive) return true;
   // Behind the end of a block that the driver would have rounded up: small ones to units, large ones to
   // twice what makes a block large, so that one of two steps back meets it.
   if (look_up(address & ~(kUnit - 1), &block) == Whose::kBlock) return true;
