@@ -30,7 +30,7 @@ enum class Short { kMakeRoom, kLeave };
 struct BlockInfo {
   Address start;
   uint64_t bytes;
-  bool whole;  // the block is all of its segment
+  bool dedicated;  // the block is all of its segment
   Address segment;
   uint64_t segment_number;  // unique in the process; 0: not in a segment
   driver::Context context;

@@ -1,7 +1,7 @@
 // Host memory that the device reaches through the bus, for when its own is used up (CUPOOL_SPILL): a source
-// of whole blocks. A large block is a chunk at addresses of its own; blocks up to 1 MiB share chunks, each of
-// which is cut into equal slots and goes back with the last of its blocks. The tables are under `lock_`, a
-// leaf: never held across a call of the driver. Does not decide when to spill: memory/ does.
+// of dedicated blocks. A large block is a chunk at addresses of its own; blocks up to 1 MiB share chunks,
+// each of which is cut into equal slots and goes back with the last of its blocks. The tables are under
+// `lock_`, a leaf: never held across a call of the driver. Does not decide when to spill: memory/ does.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // See memory.hpp. The slow path of allocation and free: routes each request to the allocator that serves it,
 // and ends contexts for all allocators; what is tried when memory is short is in shortage.cpp. `lock_`
-// protects only the making of a Wholes; no lock is held across a call of the driver.
+// protects only the making of a DedicatedBlocks; no lock is held across a call of the driver.
 #include "memory/memory.hpp"
 
 #include <algorithm>
@@ -21,10 +21,10 @@ namespace cupool::memory {
 using allocator::Allocator;
 using allocator::Effort;
 using allocator::kDeclined;
+using dedicated::DedicatedBlocks;
 using driver::kNotSupported;
 using driver::kOutOfMemory;
 using driver::kSuccess;
-using whole::Wholes;
 
 namespace {
 // How far the answer to "how much is free" may be off because of idle managed memory.
@@ -50,23 +50,25 @@ Status Memory::allocate_slow(driver::Context context, uint64_t bytes, Address* o
     if (status != kNotSupported) return finish_allocation(*native(), *driver_, context, bytes, out, status);
     native_first_.store(false, std::memory_order_relaxed);
   }
-  if (whole_only_.load(std::memory_order_relaxed)) return allocate_whole(context, *driver_, bytes, out);
+  if (dedicated_only_.load(std::memory_order_relaxed))
+    return allocate_dedicated(context, *driver_, bytes, out);
   return finish_allocation(pools_, *driver_, context, bytes, out, pools_.allocate(context, bytes, out));
 }
 
-Status Memory::allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out) {
-  Wholes* const wholes = wholes_of(source);
-  if (wholes == nullptr) return allocate_from_driver(source, bytes, out);
+Status Memory::allocate_dedicated(driver::Context context, driver::Driver& source, uint64_t bytes,
+                                  Address* out) {
+  DedicatedBlocks* const blocks = dedicated_of(source);
+  if (blocks == nullptr) return allocate_from_driver(source, bytes, out);
   const Status status =
-      finish_allocation(*wholes, source, context, bytes, out, wholes->allocate(context, bytes, out));
-  if (status == kSuccess) forget_stale(*wholes, *out, bytes);
+      finish_allocation(*blocks, source, context, bytes, out, blocks->allocate(context, bytes, out));
+  if (status == kSuccess) forget_stale(*blocks, *out, bytes);
   return status;
 }
 
 // If another source still records this address, its context ended without our noticing.
-void Memory::forget_stale(const Wholes& owner, Address start, uint64_t bytes) {
-  for (auto& slot : wholes_) {
-    Wholes* const other = slot.load(std::memory_order_acquire);
+void Memory::forget_stale(const DedicatedBlocks& owner, Address start, uint64_t bytes) {
+  for (auto& slot : dedicated_) {
+    DedicatedBlocks* const other = slot.load(std::memory_order_acquire);
     // (The block may be one that spilled: those have addresses of their own.)
     if (other != nullptr && other != &owner && !other->source().is_mapped()) other->forget(start, bytes);
   }
@@ -85,21 +87,21 @@ Status Memory::allocate_from_driver(driver::Driver& source, uint64_t bytes, Addr
   return status;
 }
 
-Wholes* Memory::find_wholes(const driver::Driver& source) {
-  for (auto& slot : wholes_) {
-    Wholes* const wholes = slot.load(std::memory_order_acquire);
-    if (wholes != nullptr && &wholes->source() == &source) return wholes;
+DedicatedBlocks* Memory::find_dedicated(const driver::Driver& source) {
+  for (auto& slot : dedicated_) {
+    DedicatedBlocks* const blocks = slot.load(std::memory_order_acquire);
+    if (blocks != nullptr && &blocks->source() == &source) return blocks;
   }
   return nullptr;
 }
 
-Wholes* Memory::wholes_of(driver::Driver& source) {
-  if (Wholes* const wholes = find_wholes(source)) return wholes;
+DedicatedBlocks* Memory::dedicated_of(driver::Driver& source) {
+  if (DedicatedBlocks* const blocks = find_dedicated(source)) return blocks;
   Guard hold(lock_);
-  if (Wholes* const wholes = find_wholes(source)) return wholes;
-  for (auto& slot : wholes_) {
+  if (DedicatedBlocks* const blocks = find_dedicated(source)) return blocks;
+  for (auto& slot : dedicated_) {
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
-    auto* const made = new (std::nothrow) Wholes(source, order_, in_flight_);
+    auto* const made = new (std::nothrow) DedicatedBlocks(source, order_, in_flight_);
     const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
     if (made != nullptr && max_cached != kFromOptions) made->set_max_cached(max_cached);
     slot.store(made, std::memory_order_release);
@@ -142,10 +144,10 @@ Freed Memory::finish_free(Address address, Unkept why, uint64_t asked) {
 
 Freed Memory::free_on(Address address, driver::Stream stream, order::Timeline* elsewhere) {
   Freed freed = pools_.free_on(address, stream, elsewhere);
-  for (auto& slot : wholes_) {
-    Wholes* const wholes = slot.load(std::memory_order_acquire);
-    if (freed == Freed::kNotOurs && wholes != nullptr && elsewhere != nullptr)
-      freed = wholes->free_after(address, *elsewhere);
+  for (auto& slot : dedicated_) {
+    DedicatedBlocks* const blocks = slot.load(std::memory_order_acquire);
+    if (freed == Freed::kNotOurs && blocks != nullptr && elsewhere != nullptr)
+      freed = blocks->free_after(address, *elsewhere);
   }
   return freed == Freed::kNotOurs ? free_elsewhere(address, Waits::kNever) : freed;
 }
@@ -174,9 +176,9 @@ bool Memory::may_be_gone(Address address) {
   if (ending == nullptr) return false;
   const pool::Pool* const pool = pool::page_map.pool_of(address);
   if (pool != nullptr) return pool->context() == ending;
-  for (auto& slot : wholes_) {
-    Wholes* const wholes = slot.load(std::memory_order_acquire);
-    if (wholes != nullptr && wholes->context_at(address) == ending) return true;
+  for (auto& slot : dedicated_) {
+    DedicatedBlocks* const blocks = slot.load(std::memory_order_acquire);
+    if (blocks != nullptr && blocks->context_at(address) == ending) return true;
   }
   return false;
 }
@@ -257,13 +259,13 @@ uint64_t Memory::largest_free(int device, bool wait) {
 
 // Only when no work is pending: the driver's free would wait for it, and a query must not.
 void Memory::release_idle_managed(driver::Context context) {
-  order::Timeline* const order = context == nullptr || !has_wholes() ? nullptr : order_.find(context);
+  order::Timeline* const order = context == nullptr || !has_dedicated() ? nullptr : order_.find(context);
   if (order == nullptr) return;
   order->advance();
   if (!order->is_idle()) return;
-  for (auto& slot : wholes_) {
-    Wholes* const wholes = slot.load(std::memory_order_acquire);
-    if (wholes != nullptr && wholes->is_host_visible()) wholes->release_idle_of(context, kIdleManaged);
+  for (auto& slot : dedicated_) {
+    DedicatedBlocks* const blocks = slot.load(std::memory_order_acquire);
+    if (blocks != nullptr && blocks->is_host_visible()) blocks->release_idle_of(context, kIdleManaged);
   }
 }
 
@@ -298,7 +300,7 @@ void Memory::forget_after_fork() {
   in_flight_.forget_after_fork();
   upstream::Limit::forget_after_fork();
   pools_.forget_after_fork();
-  for (auto& slot : wholes_) slot.store(nullptr, std::memory_order_relaxed);
+  for (auto& slot : dedicated_) slot.store(nullptr, std::memory_order_relaxed);
   use_native(nullptr, NativeUse::kLast);
   use_spill(nullptr);
   order_.forget_after_fork();

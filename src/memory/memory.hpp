@@ -7,13 +7,13 @@
 #include <atomic>
 
 #include "allocator/allocator.hpp"
+#include "dedicated/dedicated_blocks.hpp"
 #include "driver/driver.hpp"
 #include "mapped/spill.hpp"
 #include "native/native_pool.hpp"
 #include "order/timelines.hpp"
 #include "pool/pools.hpp"
 #include "upstream/in_flight.hpp"
-#include "whole/wholes.hpp"
 
 namespace cupool::memory {
 
@@ -44,21 +44,21 @@ class Memory {
   static Kept allocate_kept(driver::Context context, uint64_t bytes, Word* out);
   Status allocate_slow(driver::Context context, uint64_t bytes, Address* out, Kept kept = Kept::kUnknown);
   // Memory from a source other than the device's own, or device memory that is not cut.
-  Status allocate_whole(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
+  Status allocate_dedicated(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
 
   Freed free(Address address);
-  // A free in stream order, if free_whole() has declined it. `elsewhere`: the timeline of the stream's
+  // A free in stream order, if free_dedicated() has declined it. `elsewhere`: the timeline of the stream's
   // context, if it is not the block's.
   Freed free_on(Address address, driver::Stream stream, order::Timeline* elsewhere);
   // An allocation of the driver's: `call` frees it, on a stream of context `streams`. Its answer; kDeclined:
   // it is none, or not that context's.
   template <typename Call>
-  Status free_whole(Address address, driver::Context streams, Call&& call) {
-    for (auto& slot : wholes_) {
-      whole::Wholes* const wholes = slot.load(std::memory_order_acquire);
-      const Status status = wholes == nullptr || wholes->source().is_mapped()
+  Status free_dedicated(Address address, driver::Context streams, Call&& call) {
+    for (auto& slot : dedicated_) {
+      dedicated::DedicatedBlocks* const blocks = slot.load(std::memory_order_acquire);
+      const Status status = blocks == nullptr || blocks->source().is_mapped()
                                 ? allocator::kDeclined
-                                : wholes->free_by(address, streams, call);
+                                : blocks->free_by(address, streams, call);
       if (status != allocator::kDeclined) return status;
     }
     return allocator::kDeclined;
@@ -72,7 +72,7 @@ class Memory {
   }
 
   // From now on no block is cut from a segment: each is one driver allocation.
-  void use_whole_allocations() { whole_only_.store(true, std::memory_order_relaxed); }
+  void use_dedicated_allocations() { dedicated_only_.store(true, std::memory_order_relaxed); }
   // The driver's stream-ordered pool: as the first source of blocks, or only when the others run out.
   enum class NativeUse { kFirst, kLast };
   void use_native(NativePool* native, NativeUse use);
@@ -102,7 +102,7 @@ class Memory {
   // ending. To be asked before anything else about it.
   bool may_be_gone(Address address);
   // Whether there may be blocks that are not in the page map.
-  bool has_wholes() const { return wholes_[0].load(std::memory_order_relaxed) != nullptr; }
+  bool has_dedicated() const { return dedicated_[0].load(std::memory_order_relaxed) != nullptr; }
   // Before a block leaves the process or stream order: the work of its previous life is done when this
   // returns.
   void settle(Address address);
@@ -162,14 +162,14 @@ class Memory {
 
  private:
   // Device memory that is not cut, managed memory by how it is attached, and what spilled.
-  static constexpr size_t kMostWholes = 5;
+  static constexpr size_t kMostDedicated = 5;
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
   template <typename F>
   void for_each(F&& f) {
     f(static_cast<allocator::Allocator&>(pools_));
-    for (auto& slot : wholes_) {
-      if (whole::Wholes* const wholes = slot.load(std::memory_order_acquire)) f(*wholes);
+    for (auto& slot : dedicated_) {
+      if (dedicated::DedicatedBlocks* const blocks = slot.load(std::memory_order_acquire)) f(*blocks);
     }
     if (NativePool* const one = native()) f(*one);
   }
@@ -187,14 +187,14 @@ class Memory {
   static bool catch_up_on_returns();
   bool ask_others(int device, uint64_t bytes);
   uint64_t release_idle(const allocator::Idle& which);
-  whole::Wholes* find_wholes(const driver::Driver& source);
-  whole::Wholes* wholes_of(driver::Driver& source);
+  dedicated::DedicatedBlocks* find_dedicated(const driver::Driver& source);
+  dedicated::DedicatedBlocks* dedicated_of(driver::Driver& source);
   Status allocate_from_driver(driver::Driver& source, uint64_t bytes, Address* out);
   Status allocate_when_short(allocator::Allocator& first, driver::Driver& source, driver::Context context,
                              uint64_t bytes, Address* out);
   bool allocate_at_once(mapped::Spill& spill, driver::Context context, uint64_t bytes, Address* out);
   Status allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out);
-  void forget_stale(const whole::Wholes& owner, Address start, uint64_t bytes);
+  void forget_stale(const dedicated::DedicatedBlocks& owner, Address start, uint64_t bytes);
   Status finish_allocation(allocator::Allocator& first, driver::Driver& source, driver::Context context,
                            uint64_t bytes, Address* out, Status status);
 
@@ -203,12 +203,12 @@ class Memory {
   upstream::InFlight in_flight_;
   pool::Pools pools_;
   Lock lock_;
-  std::atomic<bool> whole_only_{false};
+  std::atomic<bool> dedicated_only_{false};
   std::atomic<bool> native_first_{false};
   std::atomic<NativePool*> native_{nullptr};
   std::atomic<mapped::Spill*> spill_{nullptr};
   // Each is made for its first block, in this order, and never destroyed.
-  std::array<std::atomic<whole::Wholes*>, kMostWholes> wholes_{};
+  std::array<std::atomic<dedicated::DedicatedBlocks*>, kMostDedicated> dedicated_{};
   std::atomic<uint64_t> max_cached_{kFromOptions};
   std::atomic<uint64_t> decayed_at_{0};  // milliseconds
   std::atomic<bool (*)(int, uint64_t)> ask_neighbours_{nullptr};

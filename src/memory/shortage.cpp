@@ -8,8 +8,8 @@
 //      like, then of the exact size; then it waits for what the program's frees would have waited for
 //      (take_after_frees), and asks again; then for all work, gives all its free memory back, and asks again,
 //      as often as upstream/retry.hpp allows while other threads give or take. Blocks that are not cut
-//      (whole/wholes_room.cpp, release_enough) give back what is done, then what frees would have waited for,
-//      then the oldest idle blocks.
+//      (dedicated/dedicated_blocks_room.cpp, release_enough) give back what is done, then what frees would
+//      have waited for, then the oldest idle blocks.
 //   2. Memory::allocate_when_short, here: all allocators give back (release_here), with growing effort
 //      (allocator::kEfforts), and after each the first rung again.
 //   3. Other processes are asked (ask_others), and the first rung again; what they gave may be enough only
@@ -36,10 +36,10 @@ namespace cupool::memory {
 using allocator::Allocator;
 using allocator::Effort;
 using allocator::kDeclined;
+using dedicated::DedicatedBlocks;
 using driver::kNotSupported;
 using driver::kOutOfMemory;
 using driver::kSuccess;
-using whole::Wholes;
 
 // The last resorts: `first` has already released what it could, so all other allocators do; then the driver's
 // own pool and then host memory are tried if the user enabled that; then the failure is reported.
@@ -76,12 +76,13 @@ Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, dri
 // While a block of this size that spilled lies idle: takes what the device has without a wait, else that
 // block if its work is done. To make room on the device would wait for all work. False: do so.
 bool Memory::allocate_at_once(mapped::Spill& spill, driver::Context context, uint64_t bytes, Address* out) {
-  Wholes* const spilled = find_wholes(spill);
+  DedicatedBlocks* const spilled = find_dedicated(spill);
   if (spilled == nullptr || !spilled->has_idle(context, bytes) || serves_native()) return false;
-  Wholes* const wholes = whole_only_.load(std::memory_order_relaxed) ? wholes_of(*driver_) : nullptr;
-  const Status status = wholes != nullptr ? wholes->allocate(context, bytes, out, Short::kLeave)
+  DedicatedBlocks* const blocks =
+      dedicated_only_.load(std::memory_order_relaxed) ? dedicated_of(*driver_) : nullptr;
+  const Status status = blocks != nullptr ? blocks->allocate(context, bytes, out, Short::kLeave)
                                           : pools_.allocate(context, bytes, out, Short::kLeave);
-  if (status == kSuccess && wholes != nullptr) forget_stale(*wholes, *out, bytes);
+  if (status == kSuccess && blocks != nullptr) forget_stale(*blocks, *out, bytes);
   if (status != kOutOfMemory) return status == kSuccess;
   int device = 0;
   if (!spilled->device_of(context, &device) || !spilled->take_done(context, bytes, out)) return false;
@@ -92,8 +93,8 @@ bool Memory::allocate_at_once(mapped::Spill& spill, driver::Context context, uin
 
 Status Memory::allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out) {
   mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
-  Wholes* const wholes = spill == nullptr || order_.is_capturing() ? nullptr : wholes_of(*spill);
-  if (wholes == nullptr || wholes->allocate(context, bytes, out) != kSuccess) return kOutOfMemory;
+  DedicatedBlocks* const blocks = spill == nullptr || order_.is_capturing() ? nullptr : dedicated_of(*spill);
+  if (blocks == nullptr || blocks->allocate(context, bytes, out) != kSuccess) return kOutOfMemory;
   stats::device(device).count(stats::DeviceCounter::spilled_allocations);
   stats::device(device).count(stats::DeviceCounter::spilled_bytes, bytes);
   static constinit log::Once once;

@@ -29,10 +29,10 @@ bool Inventory::find_in_ranges(Address address, BlockInfo* out) {
       tag == 0 && index < record.blocks && record.leaving.load(std::memory_order_relaxed) != 0;
   if (tag == 0 && !is_leaving) return false;
   const Segment& segment = *range->segment.load();
-  const bool is_whole = &record == range && range->bytes == segment.bytes && !segment.mapped;
+  const bool is_dedicated = &record == range && range->bytes == segment.bytes && !segment.mapped;
   *out = {record.start + uint64_t{index} * record.bytes_of_blocks(),
           is_leaving ? 0 : record.asked(tag),
-          is_whole,
+          is_dedicated,
           segment.start,
           segment.number,
           tenancy_.context(),

@@ -20,8 +20,8 @@ struct Shortage {
     uint64_t free = 0;
     bool operator==(const Row&) const = default;
   };
-  // The allocator that was asked: cut memory, whole blocks, managed memory, the driver's own pool.
-  enum class Source { kPool, kWhole, kManaged, kNative };
+  // The allocator that was asked: cut memory, dedicated blocks, managed memory, the driver's own pool.
+  enum class Source { kPool, kDedicated, kManaged, kNative };
 
   int device = 0;
   Source source = Source::kPool;

@@ -1,5 +1,5 @@
 // What every allocator promises, whichever way it gets its memory: cut segments, of the driver's or mapped,
-// whole allocations, managed memory, the driver's own pool. One suite over all of them, through the front
+// dedicated blocks, managed memory, the driver's own pool. One suite over all of them, through the front
 // that programs come by.
 #include <stdlib.h>
 
@@ -57,8 +57,8 @@ struct Cut : World {
   void refuse(bool refuses) { driver.capacity = refuses ? driver.reserved : uint64_t{1} << 40; }
 };
 
-struct Whole : Cut {
-  Whole() { memory.use_whole_allocations(); }
+struct Dedicated : Cut {
+  Dedicated() { memory.use_dedicated_allocations(); }
 };
 
 struct Mapped : Cut {
@@ -68,7 +68,7 @@ struct Mapped : Cut {
 struct Managed : World {
   static constexpr bool kLimited = false, kKeeps = true, kAnswers = true;
   driver::Status ask(driver::Context where, uint64_t bytes, driver::Address* out) {
-    return memory.allocate_whole(where, managed, bytes, out);
+    return memory.allocate_dedicated(where, managed, bytes, out);
   }
   void refuse(bool refuses) { managed.capacity = refuses ? managed.reserved : uint64_t{1} << 40; }
 };
@@ -99,7 +99,7 @@ uint64_t taken(const World& world) {
 
 }  // namespace
 
-#define EVERY_ALLOCATOR Cut, Mapped, Whole, Managed, Native
+#define EVERY_ALLOCATOR Cut, Mapped, Dedicated, Managed, Native
 
 TEMPLATE_TEST_CASE("no allocator takes more of a device than CUPOOL_LIMIT", "", EVERY_ALLOCATOR) {
   TestType world;
@@ -267,7 +267,7 @@ TEMPLATE_TEST_CASE("a block is found by every address in it, and a double free i
 }
 
 TEMPLATE_TEST_CASE("what the driver would not take back is not counted when its context has ended", "", Cut,
-                   Whole) {
+                   Dedicated) {
   TestType world;
   const driver::Address block = get(world, 100 * kMiB);
   REQUIRE(world.memory.taint(block, memory::Taint::kAdvised));

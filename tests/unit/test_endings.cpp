@@ -97,8 +97,8 @@ TEST_CASE_METHOD(EndingWorld, "while a context ends its allocations are the driv
   expect_nothing_kept_while_ending();
 }
 
-TEST_CASE_METHOD(EndingWorld, "while a context ends nothing is kept of whole blocks either") {
-  memory.use_whole_allocations();
+TEST_CASE_METHOD(EndingWorld, "while a context ends nothing is kept of dedicated blocks either") {
+  memory.use_dedicated_allocations();
   expect_nothing_kept_while_ending();
 }
 
@@ -107,8 +107,8 @@ TEST_CASE_METHOD(EndingWorld, "a segment that is taken as its context ends is no
 }
 
 TEST_CASE_METHOD(EndingWorld,
-                 "a whole block that is taken as its context ends is not kept for the next one") {
-  memory.use_whole_allocations();
+                 "a dedicated block that is taken as its context ends is not kept for the next one") {
+  memory.use_dedicated_allocations();
   expect_nothing_kept_of_what_is_under_way();
 }
 
@@ -162,7 +162,7 @@ TEST_CASE_METHOD(EndingWorld, "what a free keeps as its context ends is gone whe
 }
 
 TEST_CASE_METHOD(EndingWorld, "a context ends after the word about what it could not have") {
-  memory.use_whole_allocations();
+  memory.use_dedicated_allocations();
   allocate(5000);
   driver.capacity = driver.reserved;
   std::atomic<bool> ended{false};

@@ -67,7 +67,7 @@ struct CutWorld : BasicPoolWorld<BusyDriver> {
 };
 
 struct LimitedWorld : CutWorld {
-  LimitedWorld() { memory.use_whole_allocations(); }
+  LimitedWorld() { memory.use_dedicated_allocations(); }
 };
 
 }  // namespace

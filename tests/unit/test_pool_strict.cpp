@@ -16,8 +16,8 @@ struct HostVisible final : FakeDriver {
 struct ManagedDriver {
   HostVisible managed;
 };
-struct WholeWorld : ManagedDriver, PoolWorld {
-  WholeWorld() { memory.use_whole_allocations(); }
+struct DedicatedWorld : ManagedDriver, PoolWorld {
+  DedicatedWorld() { memory.use_dedicated_allocations(); }
 
   void expect_wait(driver::Address address) {
     work(kS);
@@ -53,10 +53,11 @@ TEST_CASE_METHOD(PoolWorld,
   CHECK(driver.records == 0);
 }
 
-TEST_CASE_METHOD(WholeWorld, "in strict mode a free of a whole block and of managed memory waits too") {
+TEST_CASE_METHOD(DedicatedWorld,
+                 "in strict mode a free of a dedicated block and of managed memory waits too") {
   expect_wait(allocate(5000));
   driver::Address address = 0;
-  REQUIRE(memory.allocate_whole(context, managed, 5000, &address) == driver::kSuccess);
+  REQUIRE(memory.allocate_dedicated(context, managed, 5000, &address) == driver::kSuccess);
   expect_wait(address);
   // What the pool does not know is the driver's to wait for.
   const uint64_t before = driver.synchronisations;
@@ -64,7 +65,7 @@ TEST_CASE_METHOD(WholeWorld, "in strict mode a free of a whole block and of mana
   CHECK(driver.synchronisations == before);
 }
 
-TEST_CASE_METHOD(WholeWorld, "in strict mode a stream-ordered free of a whole block does not wait") {
+TEST_CASE_METHOD(DedicatedWorld, "in strict mode a stream-ordered free of a dedicated block does not wait") {
   const auto address = allocate(5000);
   work(kS);
   const uint64_t before = driver.synchronisations;

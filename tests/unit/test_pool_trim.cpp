@@ -89,10 +89,10 @@ TEST_CASE_METHOD(WatchedWorld, "a capture that begins while memory goes back wai
   finish_capture();
 }
 
-TEST_CASE_METHOD(WatchedWorld, "a capture that begins while a whole block goes back waits for it too") {
-  driver::Address whole = 0;
-  REQUIRE(memory.allocate_whole(context, driver, 30 * kMiB, &whole) == driver::kSuccess);
-  free(whole);
+TEST_CASE_METHOD(WatchedWorld, "a capture that begins while a dedicated block goes back waits for it too") {
+  driver::Address dedicated = 0;
+  REQUIRE(memory.allocate_dedicated(context, driver, 30 * kMiB, &dedicated) == driver::kSuccess);
+  free(dedicated);
   begin_capture_with_release();
   CHECK(memory.trim(0) == 30 * kMiB);
   finish_capture();

@@ -21,7 +21,7 @@ class Program : public PoolWorld {
     driver.end_work_when_watched();
     const bool is_mapped = dice(2) == 0;
     if (is_mapped) use_mapped();
-    if (!is_mapped && dice(4) == 0) memory.use_whole_allocations();
+    if (!is_mapped && dice(4) == 0) memory.use_dedicated_allocations();
     if (dice(2) == 0) contexts_[1] = context;
     if (dice(3) == 0) time().use_completed_only();
   }

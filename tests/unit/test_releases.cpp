@@ -90,14 +90,14 @@ TEST_CASE_METHOD(ReleaseWorld, "an allocation does not wait for memory that anot
   expect_no_wait_for_another_device();
 }
 
-TEST_CASE_METHOD(ReleaseWorld, "nor does one of a whole block") {
-  memory.use_whole_allocations();
+TEST_CASE_METHOD(ReleaseWorld, "nor does one of a dedicated block") {
+  memory.use_dedicated_allocations();
   expect_no_wait_for_another_device();
 }
 
-TEST_CASE_METHOD(ReleaseWorld, "idle whole blocks of another device stay where they are") {
+TEST_CASE_METHOD(ReleaseWorld, "idle dedicated blocks of another device stay where they are") {
   const auto another = reinterpret_cast<driver::Context>(0x20);
-  memory.use_whole_allocations();
+  memory.use_dedicated_allocations();
   allocate(10 * kMiB);
   driver.is_answered = true;
   std::thread([&] {

@@ -125,13 +125,13 @@ TEST_CASE_METHOD(CrowdedWorld, "a segment that another thread is giving back is 
   expect_room_during_a_release();
 }
 
-TEST_CASE_METHOD(CrowdedWorld, "a whole block that another thread is giving back is waited for") {
-  memory.use_whole_allocations();
+TEST_CASE_METHOD(CrowdedWorld, "a dedicated block that another thread is giving back is waited for") {
+  memory.use_dedicated_allocations();
   expect_room_during_a_release();
 }
 
-TEST_CASE_METHOD(CrowdedWorld, "a whole block that went back just after the driver refused is seen") {
-  memory.use_whole_allocations();
+TEST_CASE_METHOD(CrowdedWorld, "a dedicated block that went back just after the driver refused is seen") {
+  memory.use_dedicated_allocations();
   const auto block = allocate(kBlock);
   driver.on_refusal = [&](int count) {
     if (count != 1) return;
@@ -165,9 +165,9 @@ TEST_CASE_METHOD(CrowdedWorld, "with nothing free a refusal waits for nothing") 
 }
 
 TEST_CASE_METHOD(CrowdedWorld, "what would not fit even then is refused without a wait") {
-  const bool is_whole = GENERATE(false, true);
+  const bool is_dedicated = GENERATE(false, true);
   const uint64_t asked = GENERATE(50 * kMiB, kDevice, 100 * kDevice);
-  if (is_whole) memory.use_whole_allocations();
+  if (is_dedicated) memory.use_dedicated_allocations();
   free_one_of_two();
   driver::Address address = 0;
   CHECK(memory.allocate(context, asked, &address) == driver::kOutOfMemory);
@@ -209,9 +209,9 @@ TEST_CASE_METHOD(CrowdedWorld,
                  "on a full device what was freed last is had again without a wait for newer work") {
   const uint64_t bytes = GENERATE(512, 30000, 300 * kKiB, 1500 * kKiB);
   const bool is_exact = GENERATE(false, true);
-  const bool is_whole = GENERATE(false, true);
-  CAPTURE(bytes, is_exact, is_whole);
-  if (is_whole) memory.use_whole_allocations();
+  const bool is_dedicated = GENERATE(false, true);
+  CAPTURE(bytes, is_exact, is_dedicated);
+  if (is_dedicated) memory.use_dedicated_allocations();
   const auto last = fill(bytes);
   driver.end_work_when_watched();
   if (is_exact) time().use_completed_only();
@@ -224,7 +224,7 @@ TEST_CASE_METHOD(CrowdedWorld,
   CHECK(driver.synchronisations == 0);
   CHECK(driver.releases == 0);
   // Where streams can wait for the block's old work, the host does not.
-  if ((bytes <= 30000 || is_whole) && !is_exact) CHECK(stats::sums().pool_waits == waits);
+  if ((bytes <= 30000 || is_dedicated) && !is_exact) CHECK(stats::sums().pool_waits == waits);
 }
 
 TEST_CASE_METHOD(CrowdedWorld, "a small block that was freed before the device was full is waited for") {
@@ -406,8 +406,9 @@ TEST_CASE_METHOD(UnwaitedWorld, "a segment whose work is done goes back without 
   expect_no_wait_for_newer_work();
 }
 
-TEST_CASE_METHOD(UnwaitedWorld, "a whole block whose work is done goes back without a wait for newer work") {
-  memory.use_whole_allocations();
+TEST_CASE_METHOD(UnwaitedWorld,
+                 "a dedicated block whose work is done goes back without a wait for newer work") {
+  memory.use_dedicated_allocations();
   expect_no_wait_for_newer_work();
 }
 
@@ -415,8 +416,8 @@ TEST_CASE_METHOD(UnwaitedWorld, "a segment does not go back without a wait befor
   expect_nothing_before_its_work_is_done();
 }
 
-TEST_CASE_METHOD(UnwaitedWorld, "a whole block does not go back without a wait before its work is done") {
-  memory.use_whole_allocations();
+TEST_CASE_METHOD(UnwaitedWorld, "a dedicated block does not go back without a wait before its work is done") {
+  memory.use_dedicated_allocations();
   expect_nothing_before_its_work_is_done();
 }
 
@@ -432,8 +433,8 @@ TEST_CASE_METHOD(UnwaitedWorld, "a free that gives nothing back is not waited fo
   CHECK(driver.queries < 10);
 }
 
-TEST_CASE_METHOD(UnwaitedWorld, "a free whose whole block is in use again is not waited for") {
-  memory.use_whole_allocations();
+TEST_CASE_METHOD(UnwaitedWorld, "a free whose dedicated block is in use again is not waited for") {
+  memory.use_dedicated_allocations();
   const auto block = allocate(4 * kMiB);
   work(kS);
   free(block);

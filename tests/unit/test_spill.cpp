@@ -40,8 +40,8 @@ struct SpillWorld : PoolWorld {
 
 }  // namespace
 
-TEST_CASE_METHOD(SpillWorld, "a block that spills among whole blocks is known and freed") {
-  memory.use_whole_allocations();
+TEST_CASE_METHOD(SpillWorld, "a block that spills among dedicated blocks is known and freed") {
+  memory.use_dedicated_allocations();
   driver.capacity = 100 * kMiB;
   allocate(90 * kMiB);
   const driver::Address block = allocate(20 * kMiB);
@@ -73,7 +73,7 @@ TEST_CASE_METHOD(SpillWorld, "what spilled and is idle makes room for a larger b
 // ---- Used again.
 
 TEST_CASE_METHOD(SpillWorld, "what spilled and is done is used again without a wait for other work") {
-  if (GENERATE(false, true)) memory.use_whole_allocations();
+  if (GENERATE(false, true)) memory.use_dedicated_allocations();
   fill_device();
   const driver::Address block = allocate(20 * kMiB);
   work(kS);
@@ -103,7 +103,7 @@ TEST_CASE_METHOD(SpillWorld, "work on what spilled and is used again waits for i
 }
 
 TEST_CASE_METHOD(SpillWorld, "memory that the device has goes before what spilled and is idle") {
-  if (GENERATE(false, true)) memory.use_whole_allocations();
+  if (GENERATE(false, true)) memory.use_dedicated_allocations();
   driver.capacity = 100 * kMiB;
   const driver::Address large = allocate(90 * kMiB);
   const driver::Address block = allocate(20 * kMiB);

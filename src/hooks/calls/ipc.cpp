@@ -85,7 +85,7 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
     return host::is_short() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
   memory.settle(pointer);
   if (block.mapped) return export_mapped(handle, block);
-  if (block.whole) return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
+  if (block.dedicated) return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
   SegmentHandles* const handles = segment_handles();
   if (handles == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = handles->get(block, handle);

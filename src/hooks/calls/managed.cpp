@@ -1,6 +1,6 @@
-// Managed memory: its allocation, cached as whole blocks, and the calls that move or advise its pages. The
-// effect of such a call must not reach the block's next owner: a block that was advised, attached or moved
-// goes back to the driver when it is freed.
+// Managed memory: its allocation, cached as dedicated blocks, and the calls that move or advise its pages.
+// The effect of such a call must not reach the block's next owner: a block that was advised, attached or
+// moved goes back to the driver when it is freed.
 #include "config/options.hpp"
 #include "cuda/cuda_driver.hpp"
 #include "hooks/observe/debug_fill.hpp"
@@ -27,7 +27,7 @@ driver::Driver* source_of(unsigned flags) {
 
 CUresult allocate(CUdeviceptr* pointer, size_t bytes, driver::Driver& source, driver::Context context) {
   driver::Address address = 0;
-  const auto result = to_result(memory.allocate_whole(context, source, bytes, &address));
+  const auto result = to_result(memory.allocate_dedicated(context, source, bytes, &address));
   *pointer = address;  // 0 if it fails, as the driver does
   if (result == CUDA_SUCCESS && watches_blocks()) block_given(address, bytes, First::kHost);
   return result;

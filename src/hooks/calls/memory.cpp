@@ -138,7 +138,7 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   }
   const driver::Context streams = owner_of(stream);
   // (The driver refuses managed memory here.)
-  const driver::Status answered = memory.free_whole(
+  const driver::Status answered = memory.free_dedicated(
       pointer, streams, [&] { return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); }); });
   if (answered == driver::kSuccess && watches_blocks()) block_has_gone(pointer);
   if (answered != allocator::kDeclined) return to_result(answered);

@@ -79,7 +79,7 @@ void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, con
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return put<size_t>(data, mapping_of(block).bytes);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      if (block.whole) return;
+      if (block.dedicated) return;
       return with_mark(pointer, [&](const Mark& mark) { put<unsigned>(data, mark.sync_memops ? 1 : 0); });
     default:
       return;
@@ -115,7 +115,7 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
     note_direct_access();
     memory.settle(pointer);
   }
-  if (wanted != 0 || block.whole) {
+  if (wanted != 0 || block.dedicated) {
     result = forward(real.cuPointerSetAttribute, value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
   } else {
     result = forward(real.cuPointerGetAttribute, &before, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);

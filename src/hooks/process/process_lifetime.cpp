@@ -76,7 +76,7 @@ void step_back_if_watched() {
   const char* const tool = config::watching_tool();
   if (tool == nullptr) return;
   log::line("{} is watching: every block is a driver allocation of its own", tool);
-  memory.use_whole_allocations();
+  memory.use_dedicated_allocations();
 }
 
 // From now on this process uses CUDA, and the pool serves it.
@@ -92,7 +92,7 @@ void start() {
   look_for_direct_access();
   look_for_unknown_names();
   if (options.neighbours) memory.set_neighbours(&ask_neighbours);
-  if (!options.split) memory.use_whole_allocations();
+  if (!options.split) memory.use_dedicated_allocations();
   const bool native_first = options.backend == config::Backend::kNative;
   if (native_first || options.fallback == config::Fallback::kNative) start_native(native_first);
   if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();

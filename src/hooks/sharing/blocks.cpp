@@ -10,7 +10,7 @@ Whose look_up(CUdeviceptr address, Block* out) {
   if (is_serving() && memory.owns(address)) {
     memory::BlockInfo held;
     if (!memory.find(address, &held)) return may_be_gone ? Whose::kDrivers : Whose::kNotLive;
-    *out = {held.start, held.bytes,  held.segment, held.segment_number, held.whole,
+    *out = {held.start, held.bytes,  held.segment, held.segment_number, held.dedicated,
             false,      held.mapped, held.leaving, held.context};
     return Whose::kBlock;
   }

@@ -14,10 +14,10 @@ struct Block {
   size_t bytes = 0;  // as they were asked for
   CUdeviceptr segment = 0;
   uint64_t segment_number = 0;
-  bool whole = false;     // alone in its segment
-  bool imported = false;  // another process's
-  bool mapped = false;    // made of chunks, which the driver does not know as an allocation of cuMemAlloc's
-  bool leaving = false;   // a stream has yet to free it
+  bool dedicated = false;  // alone in its segment
+  bool imported = false;   // another process's
+  bool mapped = false;     // made of chunks, which the driver does not know as an allocation of cuMemAlloc's
+  bool leaving = false;    // a stream has yet to free it
   driver::Context context = nullptr;
 };
 

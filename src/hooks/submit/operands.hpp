@@ -158,7 +158,7 @@ bool for_each_operand(Visit&& visit, const Args&... args) {
 // undecided.
 inline bool is_plainly_good(CUdeviceptr address, uint64_t bytes) {
   const auto sight = pool::page_map.look(address, bytes);
-  if (sight == pool::PageMap::Sight::kNotOurs) return !memory.has_wholes() && !imports.any();
+  if (sight == pool::PageMap::Sight::kNotOurs) return !memory.has_dedicated() && !imports.any();
   return sight == pool::PageMap::Sight::kHeld;
 }
 

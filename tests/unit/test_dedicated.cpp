@@ -22,19 +22,19 @@ struct ManagedDriver {
   HostVisible managed;
 };
 
-struct WholeWorld : ManagedDriver, PoolWorld {
-  WholeWorld() { memory.use_whole_allocations(); }
+struct DedicatedWorld : ManagedDriver, PoolWorld {
+  DedicatedWorld() { memory.use_dedicated_allocations(); }
   driver::Address allocate_managed(uint64_t bytes) {
     driver::Address address = 0;
-    REQUIRE(memory.allocate_whole(context, managed, bytes, &address) == driver::kSuccess);
+    REQUIRE(memory.allocate_dedicated(context, managed, bytes, &address) == driver::kSuccess);
     return address;
   }
 };
 
 }  // namespace
 
-TEST_CASE_METHOD(WholeWorld,
-                 "a whole block is one allocation of the driver, and comes back for its own size only") {
+TEST_CASE_METHOD(DedicatedWorld,
+                 "a dedicated block is one allocation of the driver, and comes back for its own size only") {
   const auto address = allocate(5000);
   CHECK(driver.allocations == 1);
   work(kS);
@@ -47,13 +47,13 @@ TEST_CASE_METHOD(WholeWorld,
   CHECK(driver.releases == 0);
 }
 
-TEST_CASE_METHOD(WholeWorld, "a whole block answers like any other") {
+TEST_CASE_METHOD(DedicatedWorld, "a dedicated block answers like any other") {
   const auto address = allocate(5000);
   memory::BlockInfo held;
   REQUIRE(memory.find(address + 4999, &held));
   CHECK(held.start == address);
   CHECK(held.bytes == 5000);
-  CHECK(held.whole);
+  CHECK(held.dedicated);
   CHECK_FALSE(memory.find(address + 5000, &held));
   CHECK(memory.free(address + 1) == Freed::kNotLive);
   CHECK(memory.free(address) == Freed::kDone);
@@ -61,7 +61,7 @@ TEST_CASE_METHOD(WholeWorld, "a whole block answers like any other") {
   CHECK_FALSE(memory.find(address, &held));
 }
 
-TEST_CASE_METHOD(WholeWorld, "managed memory is reused only when all work on it is over") {
+TEST_CASE_METHOD(DedicatedWorld, "managed memory is reused only when all work on it is over") {
   const auto address = allocate_managed(kMiB);
   work(kS);
   const auto stamp = time().open();
@@ -80,13 +80,13 @@ namespace {
 
 // Blocks that are freed one after the other while work is under way, which ends only when somebody has asked
 // so often that he must be waiting for it.
-struct PatientWholes : WholeWorld {
+struct PatientDedicated : DedicatedWorld {
   static constexpr uint64_t kBlock = 128 * kMiB;
   static constexpr uint64_t kWithinBudget = 5;  // so many blocks: a hundredth of the capacity
   std::vector<driver::Address> blocks;
   uint64_t waited = 0;
 
-  PatientWholes() {
+  PatientDedicated() {
     driver.capacity = managed.capacity = 64 * kGiB;
     driver.on_query = [this, asked = 0]() mutable {
       if (++asked % 50 != 0) return;
@@ -103,7 +103,7 @@ struct PatientWholes : WholeWorld {
 
 }  // namespace
 
-TEST_CASE_METHOD(PatientWholes, "a free of managed memory waits once more than the budget lies idle") {
+TEST_CASE_METHOD(PatientDedicated, "a free of managed memory waits once more than the budget lies idle") {
   for (uint64_t i = 0; i <= kWithinBudget; ++i) blocks.push_back(allocate_managed(kBlock));
   for (uint64_t i = 0; i < kWithinBudget; ++i) free_next();
   CHECK(waited == 0);
@@ -116,7 +116,8 @@ TEST_CASE_METHOD(PatientWholes, "a free of managed memory waits once more than t
   CHECK(driver.synchronisations == 0);
 }
 
-TEST_CASE_METHOD(PatientWholes, "a free of a whole block waits above the budget only where reuse is exact") {
+TEST_CASE_METHOD(PatientDedicated,
+                 "a free of a dedicated block waits above the budget only where reuse is exact") {
   const bool is_exact = GENERATE(true, false);
   if (is_exact) memory.order().use_completed_only("a test");
   for (uint64_t i = 0; i <= kWithinBudget; ++i) blocks.push_back(allocate(kBlock));
@@ -127,7 +128,8 @@ TEST_CASE_METHOD(PatientWholes, "a free of a whole block waits above the budget 
   CHECK(time().is_idle() == is_exact);
 }
 
-TEST_CASE_METHOD(PatientWholes, "where reuse is exact an allocation of a whole block waits for nothing") {
+TEST_CASE_METHOD(PatientDedicated,
+                 "where reuse is exact an allocation of a dedicated block waits for nothing") {
   memory.order().use_completed_only("a test");
   for (uint64_t i = 0; i < kWithinBudget; ++i) blocks.push_back(allocate(kBlock));
   const auto last = blocks.front();
@@ -140,7 +142,7 @@ TEST_CASE_METHOD(PatientWholes, "where reuse is exact an allocation of a whole b
   CHECK(driver.orders == 0);
 }
 
-TEST_CASE_METHOD(PatientWholes, "a free of managed memory in a stream's order waits for nothing") {
+TEST_CASE_METHOD(PatientDedicated, "a free of managed memory in a stream's order waits for nothing") {
   for (uint64_t i = 0; i < 2 * kWithinBudget; ++i) blocks.push_back(allocate_managed(kBlock));
   for (const auto block : blocks) {
     work(kS);
@@ -149,8 +151,8 @@ TEST_CASE_METHOD(PatientWholes, "a free of managed memory in a stream's order wa
   CHECK(waited == 0);
 }
 
-TEST_CASE_METHOD(WholeWorld,
-                 "a whole block is sealed when it is freed, and another stream then waits for it") {
+TEST_CASE_METHOD(DedicatedWorld,
+                 "a dedicated block is sealed when it is freed, and another stream then waits for it") {
   const auto address = allocate(kMiB);
   work(kS);
   free(address);
@@ -164,7 +166,7 @@ TEST_CASE_METHOD(WholeWorld,
   CHECK(driver.synchronisations == 0);
 }
 
-TEST_CASE_METHOD(WholeWorld, "a whole block that was freed in a stream's order is not leaned on") {
+TEST_CASE_METHOD(DedicatedWorld, "a dedicated block that was freed in a stream's order is not leaned on") {
   const auto address = allocate(kMiB);
   work(kS);
   CHECK(memory.free_on(address, reinterpret_cast<driver::Stream>(kS), nullptr) == Freed::kDone);
@@ -175,7 +177,7 @@ TEST_CASE_METHOD(WholeWorld, "a whole block that was freed in a stream's order i
   CHECK(driver.waits == 0);
 }
 
-TEST_CASE_METHOD(WholeWorld, "a tainted whole block goes back to the driver when it is freed") {
+TEST_CASE_METHOD(DedicatedWorld, "a tainted dedicated block goes back to the driver when it is freed") {
   const auto address = allocate_managed(kMiB);
   REQUIRE(memory.taint(address + 10, memory::Taint::kAdvised));
   free(address);
@@ -183,7 +185,8 @@ TEST_CASE_METHOD(WholeWorld, "a tainted whole block goes back to the driver when
   CHECK_FALSE(memory.owns(address));
 }
 
-TEST_CASE_METHOD(WholeWorld, "a tainted whole block freed during a capture waits, and is not reused") {
+TEST_CASE_METHOD(DedicatedWorld,
+                 "a tainted dedicated block freed during a capture waits, and is not reused") {
   const auto address = allocate_managed(kMiB);
   REQUIRE(memory.taint(address, memory::Taint::kAdvised));
   memory.order().gate().begin_capture();
@@ -197,7 +200,7 @@ TEST_CASE_METHOD(WholeWorld, "a tainted whole block freed during a capture waits
   CHECK_FALSE(memory.owns(address));
 }
 
-TEST_CASE_METHOD(WholeWorld, "advice on a range marks every block in it") {
+TEST_CASE_METHOD(DedicatedWorld, "advice on a range marks every block in it") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 3; ++i) blocks.push_back(allocate_managed(2 * kMiB));
   REQUIRE(blocks[2] == blocks[0] + 4 * kMiB);
@@ -206,7 +209,7 @@ TEST_CASE_METHOD(WholeWorld, "advice on a range marks every block in it") {
   CHECK(managed.releases == 2);
 }
 
-TEST_CASE_METHOD(WholeWorld, "idle whole blocks go back when memory is needed, and count as free") {
+TEST_CASE_METHOD(DedicatedWorld, "idle dedicated blocks go back when memory is needed, and count as free") {
   const auto address = allocate(100 * kMiB);
   free(address);
   CHECK(memory.releasable_bytes(0) == 100 * kMiB);
@@ -214,7 +217,7 @@ TEST_CASE_METHOD(WholeWorld, "idle whole blocks go back when memory is needed, a
   CHECK(driver.reserved == 0);
 }
 
-TEST_CASE_METHOD(WholeWorld, "little managed memory stays idle while a program queries free memory") {
+TEST_CASE_METHOD(DedicatedWorld, "little managed memory stays idle while a program queries free memory") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
   for (const auto block : blocks) free(block);
@@ -222,7 +225,7 @@ TEST_CASE_METHOD(WholeWorld, "little managed memory stays idle while a program q
   CHECK(managed.reserved == 64 * kMiB);
 }
 
-TEST_CASE_METHOD(WholeWorld, "a query of free memory does not wait for work under way") {
+TEST_CASE_METHOD(DedicatedWorld, "a query of free memory does not wait for work under way") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
   for (const auto block : blocks) free(block);
@@ -235,7 +238,7 @@ TEST_CASE_METHOD(WholeWorld, "a query of free memory does not wait for work unde
   CHECK(managed.reserved == 64 * kMiB);
 }
 
-TEST_CASE_METHOD(WholeWorld,
+TEST_CASE_METHOD(DedicatedWorld,
                  "a query of free memory does not wait for work that another thread submits meanwhile") {
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
@@ -246,7 +249,7 @@ TEST_CASE_METHOD(WholeWorld,
   CHECK(managed.releases == 0);
 }
 
-TEST_CASE_METHOD(WholeWorld, "the whole blocks of a context end with it") {
+TEST_CASE_METHOD(DedicatedWorld, "the dedicated blocks of a context end with it") {
   const auto address = allocate(1000);
   const auto idle = allocate(2000);
   free(idle);
@@ -256,7 +259,7 @@ TEST_CASE_METHOD(WholeWorld, "the whole blocks of a context end with it") {
   CHECK(driver.releases == 0);
 }
 
-TEST_CASE_METHOD(WholeWorld, "memory that ended with its context no longer counts as reserved or live") {
+TEST_CASE_METHOD(DedicatedWorld, "memory that ended with its context no longer counts as reserved or live") {
   const auto before = stats::device(0).read();
   allocate(3000);
   free(allocate(2000));
@@ -270,7 +273,7 @@ TEST_CASE_METHOD(WholeWorld, "memory that ended with its context no longer count
   CHECK(after.frees == before.frees + 1);
 }
 
-TEST_CASE_METHOD(WholeWorld, "a new driver allocation replaces the record of an old one at its address") {
+TEST_CASE_METHOD(DedicatedWorld, "a new driver allocation replaces the record of an old one at its address") {
   const auto idle = allocate(kMiB);
   const auto held = allocate(kMiB);
   REQUIRE(held == idle + 2 * kMiB);
@@ -292,7 +295,7 @@ TEST_CASE_METHOD(WholeWorld, "a new driver allocation replaces the record of an 
   CHECK(memory.releasable_bytes(0) == 4 * kMiB);
 }
 
-TEST_CASE_METHOD(WholeWorld, "a block whose release the driver refuses is kept, and given back later") {
+TEST_CASE_METHOD(DedicatedWorld, "a block whose release the driver refuses is kept, and given back later") {
   const auto reserved = stats::device(0).read().reserved_bytes;
   const auto address = allocate(5 * kMiB);
   free(address);
@@ -312,7 +315,7 @@ TEST_CASE_METHOD(WholeWorld, "a block whose release the driver refuses is kept, 
   CHECK_FALSE(memory.owns(address));
 }
 
-TEST_CASE_METHOD(WholeWorld, "a block that the driver refuses to take does not hold up the others") {
+TEST_CASE_METHOD(DedicatedWorld, "a block that the driver refuses to take does not hold up the others") {
   const auto address = allocate(5 * kMiB);
   const auto other = allocate(7 * kMiB);
   free(address);
@@ -343,7 +346,7 @@ struct EndingDriver final : FakeDriver {
 
 TEST_CASE_METHOD(BasicPoolWorld<EndingDriver>,
                  "memory that was on its way back when its context ended serves no other context") {
-  if (GENERATE(false, true)) memory.use_whole_allocations();
+  if (GENERATE(false, true)) memory.use_dedicated_allocations();
   free(allocate(64 * kMiB));
   driver.meanwhile = [this] { memory.close(context); };
   CHECK(memory.release_everything() == 0);
@@ -354,7 +357,7 @@ TEST_CASE_METHOD(BasicPoolWorld<EndingDriver>,
   CHECK(driver.allocations == 2);
 }
 
-TEST_CASE_METHOD(WholeWorld, "what lies in a context that has failed does not hold up the others") {
+TEST_CASE_METHOD(DedicatedWorld, "what lies in a context that has failed does not hold up the others") {
   const auto another = reinterpret_cast<driver::Context>(0x20);
   driver::Address lost = 0;
   REQUIRE(memory.allocate(another, 10 * kMiB, &lost) == driver::kSuccess);
@@ -386,7 +389,7 @@ struct RefusingDriver final : FakeDriver {
 
 TEST_CASE_METHOD(BasicPoolWorld<RefusingDriver>,
                  "each block is tried once where the driver takes none, whatever other threads take") {
-  memory.use_whole_allocations();
+  memory.use_dedicated_allocations();
   const auto first = allocate(5 * kMiB);
   const auto second = allocate(7 * kMiB);
   free(first);

@@ -1,8 +1,8 @@
-// Whole allocations of one source, cached and never cut: managed memory, where advice on one block's pages
-// must not affect a neighbour, all device memory with CUPOOL_SPLIT=no, and what spills to host memory. A
-// block is one driver allocation, reused only for the same size in the same context. One table, ordered by
-// address, under one lock that is never held across a call of the driver: cheap beside the driver's
-// microseconds.
+// Dedicated blocks of one source, each an allocation of the driver, cached and never cut: managed memory,
+// where advice on one block's pages must not affect a neighbour, all device memory with CUPOOL_SPLIT=no, and
+// what spills to host memory. A block is one driver allocation, reused only for the same size in the same
+// context. One table, ordered by address, under one lock that is never held across a call of the driver:
+// cheap beside the driver's microseconds.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@
 #include "upstream/in_flight.hpp"
 #include "upstream/upstream.hpp"
 
-namespace cupool::whole {
+namespace cupool::dedicated {
 
 using allocator::Address;
 using allocator::BlockInfo;
@@ -33,9 +33,9 @@ using allocator::Taint;
 using allocator::Waits;
 using order::Epoch;
 
-class Wholes final : public allocator::Allocator {
+class DedicatedBlocks final : public allocator::Allocator {
  public:
-  Wholes(driver::Driver& source, order::Timelines& order, upstream::InFlight& in_flight)
+  DedicatedBlocks(driver::Driver& source, order::Timelines& order, upstream::InFlight& in_flight)
       : source_(source), order_(order), in_flight_(in_flight) {}
 
   const driver::Driver& source() const { return source_; }
@@ -59,10 +59,10 @@ class Wholes final : public allocator::Allocator {
   Status free_by(Address start, driver::Context streams, Call&& call) {
     if (!is_host_visible() && context_at(start) != streams) return allocator::kDeclined;
     const upstream::InFlight::Call use(in_flight_, context_at(start), upstream::InFlight::Kind::kUse);
-    Whole whole;
-    if (!use.is_open() || !take_out(start, &whole)) return allocator::kDeclined;
+    Block block;
+    if (!use.is_open() || !take_out(start, &block)) return allocator::kDeclined;
     const Status status = call();
-    end_free_by(start, whole, status == driver::kSuccess);
+    end_free_by(start, block, status == driver::kSuccess);
     return status;
   }
   // A free in the order of a stream of another context, whose timeline is `elsewhere`: the block is idle when
@@ -113,7 +113,7 @@ class Wholes final : public allocator::Allocator {
     uint64_t idle = 0;
     std::map<uint64_t, Address> by_age;  // idle blocks, oldest free first
   };
-  struct Whole {
+  struct Block {
     uint64_t bytes = 0;  // of the driver's allocation
     uint64_t asked = 0;  // 0: idle
     driver::Context context = nullptr;
@@ -130,7 +130,7 @@ class Wholes final : public allocator::Allocator {
     upstream::Elsewhere until;
   };
   using Key = std::pair<driver::Context, uint64_t>;
-  using Table = std::map<Address, Whole>;
+  using Table = std::map<Address, Block>;
   // Selects the idle blocks to release: of one context or all, of one device or all.
   struct Choice {
     driver::Context context = nullptr;
@@ -158,8 +158,8 @@ class Wholes final : public allocator::Allocator {
   Status allocate_from_driver(Account& account, const Key& key, Address* out);
   bool has_idle(const Key& key) CUPOOL_EXCLUDES(lock_);
   Epoch limit(const Account& account, order::Reach reach) const;
-  void add_idle(Address start, const Whole& whole) CUPOOL_REQUIRES(lock_);
-  void remove_idle(Address start, const Whole& whole) CUPOOL_REQUIRES(lock_);
+  void add_idle(Address start, const Block& block) CUPOOL_REQUIRES(lock_);
+  void remove_idle(Address start, const Block& block) CUPOOL_REQUIRES(lock_);
   // Releases as much idle memory as needed, and waits for releases of other threads. False: nothing has gone
   // back since gone_ was `seen`, and nothing is idle: no point in asking again.
   bool may_have(const Account& account, uint64_t bytes);
@@ -169,22 +169,22 @@ class Wholes final : public allocator::Allocator {
   uint64_t idle_bytes(const Choice& choice) CUPOOL_EXCLUDES(lock_);
   uint64_t idle_bytes_locked(const Choice& choice) const CUPOOL_REQUIRES(lock_);
   Table::iterator containing(Address address) CUPOOL_REQUIRES(lock_);
-  Whole* held_at(Address address) CUPOOL_REQUIRES(lock_);
+  Block* held_at(Address address) CUPOOL_REQUIRES(lock_);
   uint64_t release(const Choice& choice);
   std::vector<driver::Context> contexts_of(const Choice& choice) CUPOOL_EXCLUDES(lock_);
   driver::Context context_of_oldest(const Choice& choice, int* device) CUPOOL_EXCLUDES(lock_);
   // False: there is none, or none as old as age `newest`.
-  bool remove_oldest(const Choice& choice, uint64_t newest, Address* start, Whole* out);
+  bool remove_oldest(const Choice& choice, uint64_t newest, Address* start, Block* out);
   // Releases a block to the driver: after a wait for all work, or if its own is done without one. False: it
   // refused, or must not be called (kNot); the block is kept.
   enum class Call { kNot, kWait, kAtOnce };
-  bool give_back(Address start, const Whole& whole, Call call);
+  bool give_back(Address start, const Block& block, Call call);
   // Makes those idle whose streams have come to the free.
   void admit_left();
   // Out of all records before the driver has it, whose next block may start there; and back if it refused.
-  bool take_out(Address start, Whole* out);
-  void end_free_by(Address start, const Whole& whole, bool is_gone);
-  bool is_done(const Whole& whole) const { return whole.stamp <= whole.account->order.done(); }
+  bool take_out(Address start, Block* out);
+  void end_free_by(Address start, const Block& block, bool is_gone);
+  bool is_done(const Block& block) const { return block.stamp <= block.account->order.done(); }
   // Looks which work is done; unless kDone it first waits for what the driver's frees would have waited for.
   void look(const Choice& choice, allocator::Effort effort);
   // Drops entries of memory that the driver has taken back by itself.
@@ -208,4 +208,4 @@ class Wholes final : public allocator::Allocator {
   std::atomic<uint64_t> max_cached_{kFromOptions};
 };
 
-}  // namespace cupool::whole
+}  // namespace cupool::dedicated

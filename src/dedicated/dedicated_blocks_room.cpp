@@ -1,23 +1,23 @@
-// How whole blocks make room: which idle ones go back to the driver, when, and how the driver is asked again.
-// A block leaves the table before it is released, and returns to it if the driver refuses; meanwhile a call
-// in flight keeps its context, and so its account, alive.
+// How dedicated blocks make room: which idle ones go back to the driver, when, and how the driver is asked
+// again. A block leaves the table before it is released, and returns to it if the driver refuses; meanwhile a
+// call in flight keeps its context, and so its account, alive.
 #include <sched.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "dedicated/dedicated_blocks.hpp"
 #include "order/idle_moment.hpp"
 #include "stats/counters.hpp"
-#include "whole/wholes.hpp"
 
-namespace cupool::whole {
+namespace cupool::dedicated {
 
 using driver::kSuccess;
 using stats::DeviceCounter;
 using upstream::InFlight;
 
 // Managed memory may exceed the device's.
-bool Wholes::may_take(driver::Context context, uint64_t bytes) {
+bool DedicatedBlocks::may_take(driver::Context context, uint64_t bytes) {
   Guard hold(lock_);
   const auto found = accounts_.find(context);
   if (found == accounts_.end() || is_host_visible()) return found != accounts_.end();
@@ -33,7 +33,7 @@ bool Wholes::may_take(driver::Context context, uint64_t bytes) {
 
 // Whether a release may be enough. The driver refuses at once what it does not have: then nobody waits for
 // one.
-bool Wholes::may_have(const Account& account, uint64_t bytes) {
+bool DedicatedBlocks::may_have(const Account& account, uint64_t bytes) {
   const int device = account.upstream.device();
   const uint64_t idle = idle_bytes({.device = device});
   // Asked first: what is refused meanwhile is booked no more.
@@ -44,7 +44,7 @@ bool Wholes::may_have(const Account& account, uint64_t bytes) {
   return idle == 0 || most >= needed || source_.might_give(device, needed - most);
 }
 
-bool Wholes::release_enough(const Account& account, uint64_t bytes, uint64_t seen) {
+bool DedicatedBlocks::release_enough(const Account& account, uint64_t bytes, uint64_t seen) {
   const int device = account.upstream.device();
   const uint64_t excess = account.upstream.excess(bytes);
   Choice choice;
@@ -73,7 +73,7 @@ bool Wholes::release_enough(const Account& account, uint64_t bytes, uint64_t see
          idle_bytes({.device = choice.device}) != 0;
 }
 
-driver::Context Wholes::context_of_oldest(const Choice& choice, int* device) {
+driver::Context DedicatedBlocks::context_of_oldest(const Choice& choice, int* device) {
   Guard hold(lock_);
   if (idle_bytes_locked(choice) <= choice.keep) return nullptr;
   driver::Context oldest = nullptr;
@@ -93,24 +93,24 @@ driver::Context Wholes::context_of_oldest(const Choice& choice, int* device) {
 }
 
 // pre: `choice` names one context.
-bool Wholes::remove_oldest(const Choice& choice, uint64_t newest, Address* start, Whole* out) {
+bool DedicatedBlocks::remove_oldest(const Choice& choice, uint64_t newest, Address* start, Block* out) {
   Guard hold(lock_);
   const auto found = accounts_.find(choice.context);
   if (found == accounts_.end() || found->second.by_age.empty()) return false;
   const Account& account = found->second;
   const Address oldest = account.by_age.begin()->second;
-  const Whole& whole = table_[oldest];
+  const Block& block = table_[oldest];
   const bool is_needed =
-      choice.only_idle != nullptr && now_ms() - whole.idle_since < choice.only_idle->for_ms;
-  if (is_needed || whole.age > newest || (choice.only_done && !is_done(whole))) return false;
+      choice.only_idle != nullptr && now_ms() - block.idle_since < choice.only_idle->for_ms;
+  if (is_needed || block.age > newest || (choice.only_done && !is_done(block))) return false;
   *start = oldest;
-  *out = whole;
-  remove_idle(oldest, whole);
+  *out = block;
+  remove_idle(oldest, block);
   table_.erase(oldest);
   return true;
 }
 
-uint64_t Wholes::release(const Choice& choice) {
+uint64_t DedicatedBlocks::release(const Choice& choice) {
   uint64_t released = 0;
   uint64_t newest = 0;
   if ((choice.only_done && !is_on_device()) || order_.is_capturing()) return 0;
@@ -136,40 +136,40 @@ uint64_t Wholes::release(const Choice& choice) {
     Choice oldest = choice;
     oldest.context = context;
     Address start = 0;
-    Whole whole;
-    if (!remove_oldest(oldest, newest, &start, &whole)) break;
+    Block block;
+    if (!remove_oldest(oldest, newest, &start, &block)) break;
     // A refused block is put back as the newest, so each is tried once.
-    if (!give_back(start, whole, choice.only_done ? Call::kAtOnce : Call::kWait)) continue;
-    if (stats::ThreadTally* const tally = whole.account->tally) {
+    if (!give_back(start, block, choice.only_done ? Call::kAtOnce : Call::kWait)) continue;
+    if (stats::ThreadTally* const tally = block.account->tally) {
       if (choice.only_idle != nullptr) tally->device().count(DeviceCounter::decays);
       if (choice.only_idle == nullptr && released == 0) tally->device().count(DeviceCounter::trims);
     }
-    released += whole.bytes;
+    released += block.bytes;
   }
   return released;
 }
 
 // take() never finds a tainted block.
-bool Wholes::give_back(Address start, const Whole& whole, Call call) {
-  Account& account = *whole.account;
+bool DedicatedBlocks::give_back(Address start, const Block& block, Call call) {
+  Account& account = *block.account;
   bool gone = false;
-  if (call == Call::kWait) gone = account.upstream.release(account.order, start, whole.bytes);
+  if (call == Call::kWait) gone = account.upstream.release(account.order, start, block.bytes);
   // (Nobody has asked a driver what a free in stream order does to exported memory.)
-  if (call == Call::kAtOnce && whole.mark.taints == 0)
-    gone = account.upstream.release_done(account.order, start, whole.bytes);
+  if (call == Call::kAtOnce && block.mark.taints == 0)
+    gone = account.upstream.release_done(account.order, start, block.bytes);
   Guard hold(lock_);
   if (gone) {
-    account.reserved -= whole.bytes;
+    account.reserved -= block.bytes;
     gone_.fetch_add(1, std::memory_order_release);
   } else {
-    Whole& kept = table_[start] = whole;
+    Block& kept = table_[start] = block;
     kept.age = ++ages_;
     add_idle(start, kept);
   }
   return gone;
 }
 
-bool Wholes::take_out(Address start, Whole* out) {
+bool DedicatedBlocks::take_out(Address start, Block* out) {
   Guard hold(lock_);
   const auto found = table_.find(start);
   if (found == table_.end() || found->second.asked == 0) return false;
@@ -178,32 +178,32 @@ bool Wholes::take_out(Address start, Whole* out) {
   return true;
 }
 
-void Wholes::end_free_by(Address start, const Whole& whole, bool is_gone) {
+void DedicatedBlocks::end_free_by(Address start, const Block& block, bool is_gone) {
   Guard hold(lock_);
   if (!is_gone) {
-    table_[start] = whole;
+    table_[start] = block;
     return;
   }
-  Account& account = *whole.account;
-  account.reserved -= whole.bytes;
-  account.upstream.forget(whole.bytes);
+  Account& account = *block.account;
+  account.reserved -= block.bytes;
+  account.upstream.forget(block.bytes);
   if (account.tally != nullptr) {
-    account.tally->take_back(whole.asked, whole.bytes);
+    account.tally->take_back(block.asked, block.bytes);
   } else {
     stats::count(stats::Counter::managed_frees);
   }
 }
 
-uint64_t Wholes::release_of(driver::Context context, uint64_t keep) {
+uint64_t DedicatedBlocks::release_of(driver::Context context, uint64_t keep) {
   return release({.context = context, .keep = keep});
 }
 
-uint64_t Wholes::release_idle_of(driver::Context context, uint64_t keep) {
+uint64_t DedicatedBlocks::release_idle_of(driver::Context context, uint64_t keep) {
   const allocator::Idle idle;
   return release({.context = context, .keep = keep, .only_idle = &idle});
 }
 
-void Wholes::look(const Choice& choice, allocator::Effort effort) {
+void DedicatedBlocks::look(const Choice& choice, allocator::Effort effort) {
   admit_left();
   if (!is_on_device() || order_.is_capturing()) return;
   for (const driver::Context context : contexts_of(choice)) {
@@ -217,7 +217,7 @@ void Wholes::look(const Choice& choice, allocator::Effort effort) {
 }
 
 // What spilled makes no room on a device. (Managed memory may.)
-uint64_t Wholes::release_everything(int device, allocator::Effort effort) {
+uint64_t DedicatedBlocks::release_everything(int device, allocator::Effort effort) {
   if (!is_on_device() && !is_host_visible()) return 0;
   const Choice done{.device = device, .only_done = true};
   look(done, effort);
@@ -225,14 +225,14 @@ uint64_t Wholes::release_everything(int device, allocator::Effort effort) {
   return effort == allocator::Effort::kAll ? released + release({.device = device}) : released;
 }
 
-uint64_t Wholes::most_releasable(int device, uint64_t wanted) {
+uint64_t DedicatedBlocks::most_releasable(int device, uint64_t wanted) {
   admit_left();
   return is_on_device() || is_host_visible() ? most_idle(device, wanted) : 0;
 }
 
 // The driver takes device memory in steps of 2 MiB. Blocks of up to 1 MiB share them, so a larger one gains
 // only by steps on which nothing lives.
-uint64_t Wholes::most_idle(int device, uint64_t wanted) {
+uint64_t DedicatedBlocks::most_idle(int device, uint64_t wanted) {
   const Choice choice{.device = device};
   Guard hold(lock_);
   uint64_t bytes = 0;
@@ -244,14 +244,14 @@ uint64_t Wholes::most_idle(int device, uint64_t wanted) {
   }
   Address end = 0;  // of the steps that were looked at, and whether the last of them counted
   bool is_counted = false;
-  for (const auto& [start, whole] : table_) {
-    const bool is_idle = whole.asked == 0 && !whole.leaving && choice.covers(whole.context, *whole.account);
+  for (const auto& [start, block] : table_) {
+    const bool is_idle = block.asked == 0 && !block.leaving && choice.covers(block.context, *block.account);
     if (start < end && is_counted && !is_idle) {
       bytes -= kDriverStep;
       is_counted = false;
     }
     const Address from = std::max(end, start / kDriverStep * kDriverStep);
-    const Address to = round_up(start + whole.bytes, kDriverStep);
+    const Address to = round_up(start + block.bytes, kDriverStep);
     if (to <= from) continue;
     if (is_idle) bytes += to - from;
     is_counted = is_idle;
@@ -260,7 +260,7 @@ uint64_t Wholes::most_idle(int device, uint64_t wanted) {
   return bytes;
 }
 
-std::vector<driver::Context> Wholes::contexts_of(const Choice& choice) {
+std::vector<driver::Context> DedicatedBlocks::contexts_of(const Choice& choice) {
   std::vector<driver::Context> all;
   Guard hold(lock_);
   for (const auto& [context, account] : accounts_) {
@@ -269,7 +269,7 @@ std::vector<driver::Context> Wholes::contexts_of(const Choice& choice) {
   return all;
 }
 
-uint64_t Wholes::trim(uint64_t keep) {
+uint64_t DedicatedBlocks::trim(uint64_t keep) {
   admit_left();
   uint64_t released = 0;
   for (const driver::Context context : contexts_of({})) released += release_of(context, keep);
@@ -277,10 +277,10 @@ uint64_t Wholes::trim(uint64_t keep) {
 }
 
 // Where a device is named, its memory is wanted.
-uint64_t Wholes::release_idle(const allocator::Idle& which) {
+uint64_t DedicatedBlocks::release_idle(const allocator::Idle& which) {
   if (which.device != allocator::kEveryDevice && !is_on_device() && !is_host_visible()) return 0;
   admit_left();
   return release({.device = which.device, .only_idle = &which});
 }
 
-}  // namespace cupool::whole
+}  // namespace cupool::dedicated

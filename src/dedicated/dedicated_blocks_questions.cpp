@@ -1,13 +1,13 @@
-// Questions about whole blocks: which one contains an address, what is idle, marks and taints, and the report
-// of a failed allocation. Walks the table under `lock_`; changes no block but its mark, and calls no driver,
-// but to ask it how much it has free.
+// Questions about dedicated blocks: which one contains an address, what is idle, marks and taints, and the
+// report of a failed allocation. Walks the table under `lock_`; changes no block but its mark, and calls no
+// driver, but to ask it how much it has free.
 #include <algorithm>
 
+#include "dedicated/dedicated_blocks.hpp"
 #include "report/shortage.hpp"
 #include "stats/counters.hpp"
-#include "whole/wholes.hpp"
 
-namespace cupool::whole {
+namespace cupool::dedicated {
 
 using driver::kSuccess;
 using stats::DeviceCounter;
@@ -36,27 +36,27 @@ void add_row(uint64_t bytes, uint64_t asked, bool tainted, report::Shortage* out
 
 }  // namespace
 
-Wholes::Table::iterator Wholes::containing(Address address) {
+DedicatedBlocks::Table::iterator DedicatedBlocks::containing(Address address) {
   auto next = table_.upper_bound(address);
   if (next == table_.begin()) return table_.end();
   --next;
   return address - next->first < next->second.bytes ? next : table_.end();
 }
 
-Wholes::Whole* Wholes::held_at(Address address) {
+DedicatedBlocks::Block* DedicatedBlocks::held_at(Address address) {
   const auto found = containing(address);
   return found != table_.end() && address - found->first < found->second.asked ? &found->second : nullptr;
 }
 
-driver::Context Wholes::context_at(Address address) {
+driver::Context DedicatedBlocks::context_at(Address address) {
   Guard hold(lock_);
   const auto found = containing(address);
   return found == table_.end() ? nullptr : found->second.context;
 }
 
-bool Wholes::owns(Address address) { return context_at(address) != nullptr; }
+bool DedicatedBlocks::owns(Address address) { return context_at(address) != nullptr; }
 
-bool Wholes::find(Address address, BlockInfo* out) {
+bool DedicatedBlocks::find(Address address, BlockInfo* out) {
   Guard hold(lock_);
   const auto found = containing(address);
   if (found == table_.end() || address - found->first >= found->second.asked) return false;
@@ -65,16 +65,16 @@ bool Wholes::find(Address address, BlockInfo* out) {
   return true;
 }
 
-bool Wholes::visit_mark(Address address, void (*visit)(Mark&, void*), void* data) {
+bool DedicatedBlocks::visit_mark(Address address, void (*visit)(Mark&, void*), void* data) {
   Guard hold(lock_);
-  Whole* const whole = held_at(address);
-  if (whole == nullptr) return false;
-  if (whole->mark.life == 0) whole->mark.life = allocator::next_life();
-  visit(whole->mark, data);
+  Block* const block = held_at(address);
+  if (block == nullptr) return false;
+  if (block->mark.life == 0) block->mark.life = allocator::next_life();
+  visit(block->mark, data);
   return true;
 }
 
-bool Wholes::taint(Address address, uint64_t bytes, Taint reason) {
+bool DedicatedBlocks::taint(Address address, uint64_t bytes, Taint reason) {
   const uint32_t bit = 1u << static_cast<unsigned>(reason);
   bool any = false;
   Guard hold(lock_);
@@ -89,7 +89,7 @@ bool Wholes::taint(Address address, uint64_t bytes, Taint reason) {
   return any;
 }
 
-bool Wholes::device_of(driver::Context context, int* device) {
+bool DedicatedBlocks::device_of(driver::Context context, int* device) {
   Guard hold(lock_);
   const auto found = accounts_.find(context);
   if (found == accounts_.end()) return false;
@@ -98,7 +98,7 @@ bool Wholes::device_of(driver::Context context, int* device) {
 }
 
 // Memory that is not the device's is not counted as such.
-uint64_t Wholes::releasable_bytes(int device) {
+uint64_t DedicatedBlocks::releasable_bytes(int device) {
   if (!is_on_device()) return 0;
   admit_left();
   uint64_t bytes = 0;
@@ -109,7 +109,7 @@ uint64_t Wholes::releasable_bytes(int device) {
   return bytes;
 }
 
-uint64_t Wholes::largest_free(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+uint64_t DedicatedBlocks::largest_free(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   if (!is_on_device() || !(wait ? lock_.try_lock_for_a_moment() : lock_.try_lock())) return 0;
   uint64_t largest = 0;
   for (const auto& [context, account] : accounts_) {
@@ -123,7 +123,7 @@ uint64_t Wholes::largest_free(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANA
 
 // ---- The report of a failed allocation.
 
-void Wholes::note_failure(driver::Context context, uint64_t bytes) {
+void DedicatedBlocks::note_failure(driver::Context context, uint64_t bytes) {
   // Its account does not end meanwhile.
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
   const Account* const found = call.is_open() ? find_account(context) : nullptr;
@@ -137,7 +137,8 @@ void Wholes::note_failure(driver::Context context, uint64_t bytes) {
   report::Shortage shortage;
   shortage.device = device;
   shortage.asked = shortage.rounded = bytes;
-  shortage.source = is_host_visible() ? report::Shortage::Source::kManaged : report::Shortage::Source::kWhole;
+  shortage.source =
+      is_host_visible() ? report::Shortage::Source::kManaged : report::Shortage::Source::kDedicated;
   shortage.limit = is_host_visible() ? kUnlimited : account.upstream.limit();
   shortage.limited = is_host_visible() ? 0 : upstream::Limit::booked(device);
   shortage.capturing = order_.is_capturing();
@@ -149,13 +150,13 @@ void Wholes::note_failure(driver::Context context, uint64_t bytes) {
   {
     Guard hold(lock_);
     const Choice alike{.device = device};
-    for (const auto& [start, whole] : table_) {
-      if (!alike.covers(whole.context, *whole.account)) continue;
-      add_row(whole.bytes, whole.asked, whole.mark.taints != 0, &shortage);
-      if (whole.bytes > kMiB) shortage.rounding += round_up(whole.bytes, kDriverStep) - whole.bytes;
+    for (const auto& [start, block] : table_) {
+      if (!alike.covers(block.context, *block.account)) continue;
+      add_row(block.bytes, block.asked, block.mark.taints != 0, &shortage);
+      if (block.bytes > kMiB) shortage.rounding += round_up(block.bytes, kDriverStep) - block.bytes;
     }
   }
   report::write_shortage(shortage);
 }
 
-}  // namespace cupool::whole
+}  // namespace cupool::dedicated

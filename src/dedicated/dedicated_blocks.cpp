@@ -1,7 +1,7 @@
-// See wholes.hpp. A block leaves the table before it is released, and returns to it if the driver refuses;
-// meanwhile a call in flight keeps its context, and so its account, alive. `lock_` is never held across a
-// call of the driver.
-#include "whole/wholes.hpp"
+// See dedicated_blocks.hpp. A block leaves the table before it is released, and returns to it if the driver
+// refuses; meanwhile a call in flight keeps its context, and so its account, alive. `lock_` is never held
+// across a call of the driver.
+#include "dedicated/dedicated_blocks.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -10,7 +10,7 @@
 #include "stats/counters.hpp"
 #include "upstream/retry.hpp"
 
-namespace cupool::whole {
+namespace cupool::dedicated {
 
 using driver::kOutOfMemory;
 using driver::kSuccess;
@@ -26,13 +26,13 @@ constexpr uint64_t kTainted = 0;
 
 // ---- Allocation.
 
-Wholes::Account* Wholes::find_account(driver::Context context) {
+DedicatedBlocks::Account* DedicatedBlocks::find_account(driver::Context context) {
   Guard hold(lock_);
   const auto found = accounts_.find(context);
   return found == accounts_.end() ? nullptr : &found->second;
 }
 
-Wholes::Account* Wholes::open(driver::Context context) {
+DedicatedBlocks::Account* DedicatedBlocks::open(driver::Context context) {
   if (Account* const account = find_account(context)) return account;
   int device = 0;
   size_t free = 0;
@@ -53,7 +53,8 @@ Wholes::Account* Wholes::open(driver::Context context) {
   return &account;
 }
 
-Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out, allocator::Short when_short) {
+Status DedicatedBlocks::allocate(driver::Context context, uint64_t bytes, Address* out,
+                                 allocator::Short when_short) {
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
   Account* const account = call.is_open() && !host::is_short() ? open(context) : nullptr;
   if (account == nullptr) return allocator::kDeclined;
@@ -82,7 +83,7 @@ Status Wholes::allocate(driver::Context context, uint64_t bytes, Address* out, a
   });
 }
 
-bool Wholes::take_done(driver::Context context, uint64_t bytes, Address* out) {
+bool DedicatedBlocks::take_done(driver::Context context, uint64_t bytes, Address* out) {
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
   Account* const account = call.is_open() ? find_account(context) : nullptr;
   const Key key{context, bytes};
@@ -93,7 +94,7 @@ bool Wholes::take_done(driver::Context context, uint64_t bytes, Address* out) {
 
 // There are idle blocks of this size, but none may be handed out yet. Above the budget, work is made to wait
 // for one.
-bool Wholes::take_after_wait(const Account& account, const Key& key, uint64_t bytes, Address* out) {
+bool DedicatedBlocks::take_after_wait(const Account& account, const Key& key, uint64_t bytes, Address* out) {
   account.order.advance();
   if (take(key, bytes, order::Reach::kCheap, DeviceCounter::hits_after_wait, out)) return true;
   if (is_host_visible() || idle_bytes({}) <= account.settings.many_budget) return false;
@@ -102,7 +103,7 @@ bool Wholes::take_after_wait(const Account& account, const Key& key, uint64_t by
 
 // Before memory goes back, for which the driver waits for all work: a block that work can be made to wait
 // for, or whose work the program's own free would have waited for.
-bool Wholes::take_when_short(const Account& account, const Key& key, uint64_t bytes, Address* out) {
+bool DedicatedBlocks::take_when_short(const Account& account, const Key& key, uint64_t bytes, Address* out) {
   const auto take_within = [&](order::Reach reach) {
     return take(key, bytes, reach, DeviceCounter::hits_after_wait, out);
   };
@@ -110,17 +111,17 @@ bool Wholes::take_when_short(const Account& account, const Key& key, uint64_t by
   return account.order.wait_for_frees() && take_within(order::Reach::kCheap);
 }
 
-Status Wholes::allocate_from_driver(Account& account, const Key& key, Address* out) {
+Status DedicatedBlocks::allocate_from_driver(Account& account, const Key& key, Address* out) {
   const auto [context, bytes] = key;
   if (!is_host_visible()) account.order.keep_events();
   const Status status = account.upstream.allocate(bytes, out);
   if (status != kSuccess) return status;
   Guard hold(lock_);
   forget_range(*out, bytes);
-  Whole& whole = table_[*out] = {};
-  whole.bytes = whole.asked = bytes;
-  whole.context = context;
-  whole.account = &account;
+  Block& block = table_[*out] = {};
+  block.bytes = block.asked = bytes;
+  block.context = context;
+  block.account = &account;
   account.reserved += bytes;
   if (account.tally != nullptr) {
     account.tally->add(DeviceCounter::misses);
@@ -130,12 +131,13 @@ Status Wholes::allocate_from_driver(Account& account, const Key& key, Address* o
 }
 
 // Memory the host may touch needs completed work; while no work is pending, all of it is.
-Epoch Wholes::limit(const Account& account, order::Reach reach) const {
+Epoch DedicatedBlocks::limit(const Account& account, order::Reach reach) const {
   const order::Timeline& order = account.order;
   return is_host_visible() && !order.is_idle() ? order.completed() : order.limit(reach);
 }
 
-bool Wholes::take(const Key& key, uint64_t bytes, order::Reach reach, DeviceCounter how, Address* out) {
+bool DedicatedBlocks::take(const Key& key, uint64_t bytes, order::Reach reach, DeviceCounter how,
+                           Address* out) {
   order::Timeline* order = nullptr;
   Epoch stamp = 0;
   {
@@ -143,18 +145,18 @@ bool Wholes::take(const Key& key, uint64_t bytes, order::Reach reach, DeviceCoun
     const auto list = idle_.find(key);
     if (list == idle_.end() || list->second.empty()) return false;
     const Address start = list->second.front();
-    Whole& whole = table_[start];
+    Block& block = table_[start];
     // Read under the lock, not before: the freeing thread has noted its work first.
-    const Epoch most = limit(*whole.account, reach);
-    if (whole.stamp > most) return false;
-    order = &whole.account->order;
-    if (most != order::kAnyStamp) stamp = whole.stamp;
-    remove_idle(start, whole);
-    whole.asked = bytes;
-    whole.mark = {};
-    if (stats::ThreadTally* const tally = whole.account->tally) {
+    const Epoch most = limit(*block.account, reach);
+    if (block.stamp > most) return false;
+    order = &block.account->order;
+    if (most != order::kAnyStamp) stamp = block.stamp;
+    remove_idle(start, block);
+    block.asked = bytes;
+    block.mark = {};
+    if (stats::ThreadTally* const tally = block.account->tally) {
       tally->add(how);
-      tally->give(bytes, whole.bytes);
+      tally->give(bytes, block.bytes);
     }
     *out = start;
   }
@@ -162,7 +164,7 @@ bool Wholes::take(const Key& key, uint64_t bytes, order::Reach reach, DeviceCoun
   return true;
 }
 
-bool Wholes::has_idle(const Key& key) {
+bool DedicatedBlocks::has_idle(const Key& key) {
   Guard hold(lock_);
   const auto list = idle_.find(key);
   return list != idle_.end() && !list->second.empty();
@@ -170,7 +172,7 @@ bool Wholes::has_idle(const Key& key) {
 
 // ---- Free.
 
-Freed Wholes::free(Address address, Waits waits) {
+Freed DedicatedBlocks::free(Address address, Waits waits) {
   const bool may_wait = waits == Waits::kIfAsked;
   const driver::Context context = context_at(address);
   if (context == nullptr) return Freed::kNotOurs;
@@ -180,32 +182,32 @@ Freed Wholes::free(Address address, Waits waits) {
   bool leaves = false;
   bool is_surplus = false;
   bool waits_for_work = false;
-  Whole freed;
+  Block freed;
   Choice surplus{.context = context};
   {
     Guard hold(lock_);
     const auto found = containing(address);
     if (found == table_.end()) return Freed::kNotOurs;
-    Whole& whole = found->second;
-    if (found->first != address || whole.asked == 0) return Freed::kNotLive;
-    Account& account = *whole.account;
+    Block& block = found->second;
+    if (found->first != address || block.asked == 0) return Freed::kNotLive;
+    Account& account = *block.account;
     if (account.tally != nullptr) {
-      account.tally->take_back(whole.asked, whole.bytes);
+      account.tally->take_back(block.asked, block.bytes);
     } else {
       stats::count(stats::Counter::managed_frees);
     }
-    whole.asked = 0;
-    whole.stamp = account.order.open();
-    whole.age = ++ages_;
-    whole.idle_since = now_ms();
-    freed = whole;
+    block.asked = 0;
+    block.stamp = account.order.open();
+    block.age = ++ages_;
+    block.idle_since = now_ms();
+    freed = block;
     // A cached block needs a record; when host memory is short, cache only blocks that cannot be released
     // now.
-    leaves = may_call && may_wait && (whole.mark.taints != 0 || host::is_short());
+    leaves = may_call && may_wait && (block.mark.taints != 0 || host::is_short());
     if (leaves) {
       table_.erase(found);
     } else {
-      add_idle(address, whole);
+      add_idle(address, block);
       surplus.keep = max_cached(account);
       is_surplus = may_wait && account.idle > surplus.keep;
       // Memory that is reused only after its work is done must not pile up without bound: then the free
@@ -235,7 +237,7 @@ Freed Wholes::free(Address address, Waits waits) {
 }
 
 // The stream may not have waited for the work of the block's former lives: that counts on, as the stamp.
-Freed Wholes::free_after(Address address, order::Timeline& elsewhere) {
+Freed DedicatedBlocks::free_after(Address address, order::Timeline& elsewhere) {
   const driver::Context context = context_at(address);
   if (context == nullptr) return Freed::kNotOurs;
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
@@ -246,21 +248,21 @@ Freed Wholes::free_after(Address address, order::Timeline& elsewhere) {
     Guard hold(lock_);
     const auto found = containing(address);
     if (found == table_.end()) return Freed::kNotOurs;
-    Whole& whole = found->second;
-    if (found->first != address || whole.asked == 0) return Freed::kNotLive;
-    if (whole.account->tally != nullptr) whole.account->tally->take_back(whole.asked, whole.bytes);
-    whole.asked = 0;
-    whole.stamp = former;
-    whole.age = ++ages_;
-    whole.leaving = true;
-    leaving_.push_back({address, whole.age, until});
+    Block& block = found->second;
+    if (found->first != address || block.asked == 0) return Freed::kNotLive;
+    if (block.account->tally != nullptr) block.account->tally->take_back(block.asked, block.bytes);
+    block.asked = 0;
+    block.stamp = former;
+    block.age = ++ages_;
+    block.leaving = true;
+    leaving_.push_back({address, block.age, until});
     any_leaving_.store(true, std::memory_order_relaxed);
   }
   until.expect(in_flight_);
   return Freed::kDone;
 }
 
-void Wholes::admit_left() {
+void DedicatedBlocks::admit_left() {
   if (!any_leaving_.load(std::memory_order_relaxed) || order_.is_capturing()) return;
   std::vector<Leaving> all;
   {
@@ -284,27 +286,27 @@ void Wholes::admit_left() {
 
 // ---- Idle blocks.
 
-void Wholes::add_idle(Address start, const Whole& whole) {
-  const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
-  idle_[{whole.context, key_bytes}].push_back(start);
-  whole.account->by_age.emplace(whole.age, start);
-  whole.account->idle += whole.bytes;
+void DedicatedBlocks::add_idle(Address start, const Block& block) {
+  const uint64_t key_bytes = block.mark.taints == 0 ? block.bytes : kTainted;
+  idle_[{block.context, key_bytes}].push_back(start);
+  block.account->by_age.emplace(block.age, start);
+  block.account->idle += block.bytes;
 }
 
-void Wholes::remove_idle(Address start, const Whole& whole) {
-  const uint64_t key_bytes = whole.mark.taints == 0 ? whole.bytes : kTainted;
-  const auto list = idle_.find({whole.context, key_bytes});
+void DedicatedBlocks::remove_idle(Address start, const Block& block) {
+  const uint64_t key_bytes = block.mark.taints == 0 ? block.bytes : kTainted;
+  const auto list = idle_.find({block.context, key_bytes});
   if (list == idle_.end()) return;
   if (!list->second.empty() && list->second.front() == start) {
     list->second.pop_front();
   } else if (std::erase(list->second, start) == 0) {
     return;
   }
-  whole.account->by_age.erase(whole.age);
-  whole.account->idle -= whole.bytes;
+  block.account->by_age.erase(block.age);
+  block.account->idle -= block.bytes;
 }
 
-uint64_t Wholes::idle_bytes_locked(const Choice& choice) const {
+uint64_t DedicatedBlocks::idle_bytes_locked(const Choice& choice) const {
   uint64_t idle = 0;
   for (const auto& [context, account] : accounts_) {
     if (choice.covers(context, account)) idle += account.idle;
@@ -312,35 +314,35 @@ uint64_t Wholes::idle_bytes_locked(const Choice& choice) const {
   return idle;
 }
 
-uint64_t Wholes::idle_bytes(const Choice& choice) {
+uint64_t DedicatedBlocks::idle_bytes(const Choice& choice) {
   Guard hold(lock_);
   return idle_bytes_locked(choice);
 }
 
-uint64_t Wholes::max_cached(const Account& account) const {
+uint64_t DedicatedBlocks::max_cached(const Account& account) const {
   const uint64_t wanted = max_cached_.load(std::memory_order_relaxed);
   return wanted == kFromOptions ? account.settings.max_cached : wanted;
 }
 
 // ---- Without the driver.
 
-Wholes::Table::iterator Wholes::forget(Table::iterator entry) {
-  const Whole& whole = entry->second;
-  Account& account = *whole.account;
-  account.reserved -= whole.bytes;
-  account.upstream.forget(whole.bytes);
-  if (whole.asked != 0 && account.tally != nullptr) account.tally->drop(whole.asked, whole.bytes);
-  if (whole.asked == 0) remove_idle(entry->first, whole);
+DedicatedBlocks::Table::iterator DedicatedBlocks::forget(Table::iterator entry) {
+  const Block& block = entry->second;
+  Account& account = *block.account;
+  account.reserved -= block.bytes;
+  account.upstream.forget(block.bytes);
+  if (block.asked != 0 && account.tally != nullptr) account.tally->drop(block.asked, block.bytes);
+  if (block.asked == 0) remove_idle(entry->first, block);
   return table_.erase(entry);
 }
 
-void Wholes::forget_range(Address start, uint64_t bytes) {
+void DedicatedBlocks::forget_range(Address start, uint64_t bytes) {
   auto at = containing(start);
   if (at == table_.end()) at = table_.lower_bound(start);
   while (at != table_.end() && at->first < start + bytes) at = forget(at);
 }
 
-void Wholes::begin_end(driver::Context context, uint64_t ending) {
+void DedicatedBlocks::begin_end(driver::Context context, uint64_t ending) {
   Guard hold(lock_);
   for (auto at = table_.begin(); at != table_.end();) {
     const bool is_meant = at->second.context == context;
@@ -352,7 +354,7 @@ void Wholes::begin_end(driver::Context context, uint64_t ending) {
 }
 
 // If the context lives on after all, the program may still use its blocks: they stay.
-void Wholes::ended(uint64_t ending, bool gone) {
+void DedicatedBlocks::ended(uint64_t ending, bool gone) {
   std::vector<Address> left;
   {
     Guard hold(lock_);
@@ -363,4 +365,4 @@ void Wholes::ended(uint64_t ending, bool gone) {
   for (size_t i = 0; gone && i < left.size(); ++i) source_.drop(left[i]);
 }
 
-}  // namespace cupool::whole
+}  // namespace cupool::dedicated
