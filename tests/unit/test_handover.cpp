@@ -21,11 +21,11 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "handover/client.hpp"
-#include "handover/server.hpp"
+#include "share/client.hpp"
+#include "share/server.hpp"
 
 using namespace cupool;
-using namespace cupool::handover;
+using namespace cupool::share;
 
 namespace {
 

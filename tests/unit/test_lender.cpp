@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "memory/lender.hpp"
 #include "pool_world.hpp"
+#include "share/lender.hpp"
 
 using namespace cupool;
 using namespace cupool::test;
@@ -19,16 +19,16 @@ struct LenderWorld : PoolWorld {
   // Whatever was lent, no chunk is kept for it.
   ~LenderWorld() { CHECK(mapping.retained() == 0); }
 
-  handover::Ticket ticket(driver::Address address, uint64_t bytes,
-                          memory::Taint reason = memory::Taint::kExported) {
+  share::Ticket ticket(driver::Address address, uint64_t bytes,
+                       memory::Taint reason = memory::Taint::kExported) {
     REQUIRE(memory.taint(address, reason));
-    handover::Ticket made{1, 2, address, bytes};
+    share::Ticket made{1, 2, address, bytes};
     memory.with_mark(address, [&](const memory::Mark& mark) { made.life = mark.life; });
     return made;
   }
   // The chunk numbers that one request brings; closes the descriptors.
-  std::vector<uint64_t> lend(const handover::Ticket& ticket, uint32_t first = 0, uint32_t most = 32) {
-    handover::Loan loan;
+  std::vector<uint64_t> lend(const share::Ticket& ticket, uint32_t first = 0, uint32_t most = 32) {
+    share::Loan loan;
     std::vector<uint64_t> numbers;
     if (!lender.lend(ticket, first, most, &loan)) return numbers;
     for (uint32_t i = 0; i < loan.reply.count; ++i) {
@@ -52,8 +52,8 @@ struct LenderWorld : PoolWorld {
     return static_cast<size_t>(std::distance(begin(all), end(all)));
   }
 
-  memory::Lender lender{memory, mapping};
-  handover::Reply reply = {};
+  share::Lender lender{memory, mapping};
+  share::Reply reply = {};
 };
 
 constexpr uint64_t kBlock = 40 * kMiB;
@@ -74,7 +74,7 @@ TEST_CASE_METHOD(LenderWorld, "a ticket brings the chunks under its block, in th
 
 TEST_CASE_METHOD(LenderWorld, "what is lent lies at no number that the program's next open expects") {
   const driver::Address block = allocate(kBlock);
-  handover::Loan loan;
+  share::Loan loan;
   REQUIRE(lender.lend(ticket(block, kBlock), 0, 32, &loan));
   REQUIRE(loan.reply.count > 1);
   for (uint32_t i = 0; i < loan.reply.count; ++i) {
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(LenderWorld, "what is lent lies at no number that the program's
 
 TEST_CASE_METHOD(LenderWorld, "the chunks of a block come in as many parts as are asked for") {
   const driver::Address block = allocate(kBlock);
-  const handover::Ticket exported = ticket(block, kBlock);
+  const share::Ticket exported = ticket(block, kBlock);
   const auto all = chunks_under(block, kBlock);
   REQUIRE(all.size() > 2);
   std::vector<uint64_t> numbers;
@@ -104,9 +104,9 @@ TEST_CASE_METHOD(LenderWorld, "the chunks of a block come in as many parts as ar
 
 TEST_CASE_METHOD(LenderWorld, "only the block that was exported is lent") {
   const driver::Address block = allocate(kBlock);
-  const handover::Ticket exported = ticket(block, kBlock);
+  const share::Ticket exported = ticket(block, kBlock);
   const driver::Address private_block = allocate(kBlock);
-  handover::Ticket other = exported;
+  share::Ticket other = exported;
   SECTION("not one that was never exported") { other.start = private_block; }
   SECTION("not one that was marked for another reason") {
     other = ticket(private_block, kBlock, memory::Taint::kDmaBuf);
@@ -123,7 +123,7 @@ TEST_CASE_METHOD(LenderWorld, "only the block that was exported is lent") {
 
 TEST_CASE_METHOD(LenderWorld, "a block that was freed is not lent, nor is the next one at its place") {
   const driver::Address block = allocate(kBlock);
-  const handover::Ticket exported = ticket(block, kBlock);
+  const share::Ticket exported = ticket(block, kBlock);
   free(block);
   CHECK(lend(exported).empty());
   // The memory went back, and the addresses are used again.
@@ -136,7 +136,7 @@ TEST_CASE_METHOD(LenderWorld, "a block that was freed is not lent, nor is the ne
 
 TEST_CASE_METHOD(LenderWorld, "a block that is freed while its chunks are exported is not lent") {
   const driver::Address block = allocate(kBlock);
-  const handover::Ticket exported = ticket(block, kBlock);
+  const share::Ticket exported = ticket(block, kBlock);
   const size_t before = open_files();
   bool is_freed = false;
   mapping.on_retain = [&] {
@@ -152,7 +152,7 @@ TEST_CASE_METHOD(LenderWorld, "a block that is freed while its chunks are export
 
 TEST_CASE_METHOD(LenderWorld, "memory that the driver does not export is not lent") {
   const driver::Address block = allocate(kBlock);
-  const handover::Ticket exported = ticket(block, kBlock);
+  const share::Ticket exported = ticket(block, kBlock);
   CHECK(lender.can_lend(block));
   mapping.fail_export = driver::kNotSupported;
   CHECK_FALSE(lender.can_lend(block));

@@ -4,11 +4,11 @@
 #include <set>
 
 #include "base/bytes.hpp"
-#include "driver/sealed_handle.hpp"
+#include "share/sealed_handle.hpp"
 
 using namespace cupool;
-using driver::Handle;
-using driver::Place;
+using share::Handle;
+using share::Place;
 
 namespace {
 
@@ -35,9 +35,9 @@ TEST_CASE("a sealed handle opens at the place and the segment that were sealed")
   for (const Place& place : kPlaces) {
     const Handle before = drivers_handle(7);
     Handle handle = before;
-    REQUIRE(driver::seal(&handle, place));
+    REQUIRE(share::seal(&handle, place));
     Place found;
-    REQUIRE(driver::unseal(&handle, &found));
+    REQUIRE(share::unseal(&handle, &found));
     CHECK(handle == before);
     CHECK(found.offset == place.offset);
     CHECK(found.bytes == place.bytes);
@@ -48,7 +48,7 @@ TEST_CASE("every byte that the driver reads is changed in a sealed handle") {
   for (unsigned seed = 0; seed < 200; ++seed) {
     const Handle before = drivers_handle(seed);
     Handle handle = before;
-    REQUIRE(driver::seal(&handle, kPlaces[seed % std::size(kPlaces)]));
+    REQUIRE(share::seal(&handle, kPlaces[seed % std::size(kPlaces)]));
     for (size_t i = 0; i < 56; ++i) CHECK(handle[i] != before[i]);
   }
 }
@@ -57,7 +57,7 @@ TEST_CASE("blocks of one segment have different handles") {
   std::set<Handle> seen;
   for (uint64_t offset = 0; offset < kMiB; offset += 512) {
     Handle handle = drivers_handle(1);
-    REQUIRE(driver::seal(&handle, {offset, 512}));
+    REQUIRE(share::seal(&handle, {offset, 512}));
     CHECK(seen.insert(handle).second);
   }
 }
@@ -67,7 +67,7 @@ TEST_CASE("the driver's own handle is not taken for a sealed one") {
     Handle handle = drivers_handle(seed);
     const Handle before = handle;
     Place place;
-    CHECK_FALSE(driver::unseal(&handle, &place));
+    CHECK_FALSE(share::unseal(&handle, &place));
     CHECK(handle == before);
   }
 }
@@ -75,10 +75,10 @@ TEST_CASE("the driver's own handle is not taken for a sealed one") {
 TEST_CASE("a place that does not fit into a handle is not sealed") {
   Handle handle = drivers_handle(3);
   const Handle before = handle;
-  CHECK_FALSE(driver::seal(&handle, {512, 200 * kGiB}));
-  CHECK_FALSE(driver::seal(&handle, {100, 512}));
-  CHECK_FALSE(driver::seal(&handle, {512, 0}));
+  CHECK_FALSE(share::seal(&handle, {512, 200 * kGiB}));
+  CHECK_FALSE(share::seal(&handle, {100, 512}));
+  CHECK_FALSE(share::seal(&handle, {512, 0}));
   CHECK(handle == before);
   handle[60] = 1;  // a driver that uses these bytes itself
-  CHECK_FALSE(driver::seal(&handle, {512, 512}));
+  CHECK_FALSE(share::seal(&handle, {512, 512}));
 }

@@ -9,12 +9,12 @@
 #include "base/host_memory.hpp"
 #include "base/lock.hpp"
 #include "base/log.hpp"
-#include "driver/sealed_handle.hpp"
 #include "hooks/sharing/blocks.hpp"
 #include "hooks/sharing/lending.hpp"
 #include "hooks/state/entry_points.hpp"
 #include "hooks/state/permission.hpp"
 #include "hooks/submit/forward.hpp"
+#include "share/sealed_handle.hpp"
 
 namespace cupool::hooks {
 
@@ -90,8 +90,8 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
   if (handles == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = handles->get(block, handle);
   if (result != CUDA_SUCCESS) return result;
-  auto bytes = std::bit_cast<driver::Handle>(*handle);
-  if (!driver::seal(&bytes, {block.start - block.segment, block.bytes})) {
+  auto bytes = std::bit_cast<share::Handle>(*handle);
+  if (!share::seal(&bytes, {block.start - block.segment, block.bytes})) {
     static constinit log::Once once;
     if (once.first()) {
       log::line(
@@ -113,7 +113,7 @@ CUresult open_with_room(int where, Open&& open) {
 }
 
 // False: the arguments are such that the driver knows what to say.
-bool open_ticket(CUdeviceptr* pointer, const handover::Handle& handle, const handover::Ticket& ticket,
+bool open_ticket(CUdeviceptr* pointer, const share::Handle& handle, const share::Ticket& ticket,
                  unsigned flags, CUresult* result) {
   if (pointer == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return false;
   if (current_context() == nullptr) return false;
@@ -126,14 +126,14 @@ bool open_ticket(CUdeviceptr* pointer, const handover::Handle& handle, const han
 
 CUresult open(const Imports::Opener& opener, CUdeviceptr* pointer, const CUipcMemHandle& handle,
               unsigned flags) {
-  auto segment = std::bit_cast<driver::Handle>(handle);
-  driver::Place place;
-  handover::Ticket ticket;
+  auto segment = std::bit_cast<share::Handle>(handle);
+  share::Place place;
+  share::Ticket ticket;
   CUresult opened = CUDA_SUCCESS;
-  if (!Reentry::inside() && handover::from_handle(segment, &ticket) &&
+  if (!Reentry::inside() && share::from_handle(segment, &ticket) &&
       open_ticket(pointer, segment, ticket, flags, &opened))
     return opened;
-  if (!Reentry::inside() && driver::unseal(&segment, &place)) {
+  if (!Reentry::inside() && share::unseal(&segment, &place)) {
     const CUresult result =
         open_with_room(opener.room(), [&] { return imports.open(opener, pointer, segment, place, flags); });
     if (result == CUDA_SUCCESS) stats::count(Event::ipc_imports);

@@ -5,8 +5,8 @@
 
 #include "base/host_memory.hpp"
 #include "base/own_call.hpp"
-#include "handover/client.hpp"
 #include "hooks/state/serving.hpp"
+#include "share/client.hpp"
 
 namespace cupool::hooks {
 namespace {
@@ -19,7 +19,7 @@ using driver::Mapping;
 using driver::Status;
 
 // The chunks as they come. A handle of ours is needed only until the chunk is mapped.
-class Chunks final : public handover::Taker {
+class Chunks final : public share::Taker {
  public:
   ~Chunks() {
     for (const One& one : all_) mapping.release(one.chunk);
@@ -85,16 +85,16 @@ class Chunks final : public handover::Taker {
 
 }  // namespace
 
-CUresult map_foreign(const handover::Ticket& ticket, CUdevice device, ForeignMemory* out) {
+CUresult map_foreign(const share::Ticket& ticket, CUdevice device, ForeignMemory* out) {
   Chunks chunks;
-  switch (handover::fetch(ticket, chunks)) {
-    case handover::Fetched::kAll:
+  switch (share::fetch(ticket, chunks)) {
+    case share::Fetched::kAll:
       break;
-    case handover::Fetched::kStopped:
+    case share::Fetched::kStopped:
       return chunks.result();
-    case handover::Fetched::kNoDescriptors:
+    case share::Fetched::kNoDescriptors:
       return CUDA_ERROR_OPERATING_SYSTEM;
-    case handover::Fetched::kRefused:  // the driver's answer where the exporter is no more
+    case share::Fetched::kRefused:  // the driver's answer where the exporter is no more
       return CUDA_ERROR_INVALID_HANDLE;
   }
   if (ticket.bytes > chunks.bytes() || chunks.offset() > chunks.bytes() - ticket.bytes)

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/real.hpp"
-#include "handover/ticket.hpp"
+#include "share/ticket.hpp"
 
 namespace cupool::hooks {
 
@@ -17,7 +17,7 @@ struct ForeignMemory {
 
 // Maps the chunks under the block for a device of this process. INVALID_VALUE: nobody gives memory for this
 // ticket.
-CUresult map_foreign(const handover::Ticket& ticket, CUdevice device, ForeignMemory* out);
+CUresult map_foreign(const share::Ticket& ticket, CUdevice device, ForeignMemory* out);
 // pre: no work uses it any more.
 void unmap_foreign(const ForeignMemory& memory);
 // Lets one more device in, or no longer.

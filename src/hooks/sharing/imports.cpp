@@ -42,7 +42,7 @@ CUresult wait_as_a_close_does(CUcontext context) {
 
 }  // namespace
 
-Imports::Mapping* Imports::mapping_of(CUcontext context, const driver::Handle& segment) {
+Imports::Mapping* Imports::mapping_of(CUcontext context, const share::Handle& segment) {
   const auto found = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& mapping) {
     return mapping.context == context && mapping.segment == segment;
   });
@@ -55,7 +55,7 @@ Imports::Block* Imports::block_at(CUdeviceptr address) {
   return found == blocks_.end() ? nullptr : &*found;
 }
 
-CUresult Imports::map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags,
+CUresult Imports::map(const Opener& opener, CUcontext context, const share::Handle& handle, unsigned flags,
                       Mapping* out) {
   CUdeviceptr start = 0;
   size_t bytes = 0;
@@ -69,15 +69,15 @@ CUresult Imports::map(const Opener& opener, CUcontext context, const driver::Han
   return CUDA_SUCCESS;
 }
 
-bool Imports::find_mapping(CUcontext context, const driver::Handle& handle, Mapping* out) {
+bool Imports::find_mapping(CUcontext context, const share::Handle& handle, Mapping* out) {
   Guard hold(lock_);
   const Mapping* const found = mapping_of(context, handle);
   if (found != nullptr) *out = *found;
   return found != nullptr;
 }
 
-CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle,
-                       const driver::Place& place, unsigned flags) {
+CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const share::Handle& handle,
+                       const share::Place& place, unsigned flags) {
   if (out == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   if (host::is_short()) return CUDA_ERROR_OUT_OF_MEMORY;
   Guard one_at_a_time(changing_);
@@ -119,7 +119,7 @@ Imports::Mapping* Imports::mapping_at(CUdeviceptr start, CUcontext context) {
 }
 
 // True: it was open already; the result says whether this context may have it.
-bool Imports::open_again_locked(CUcontext context, const driver::Handle& handle, CUdeviceptr* out,
+bool Imports::open_again_locked(CUcontext context, const share::Handle& handle, CUdeviceptr* out,
                                 CUresult* result) {
   const auto known = std::find_if(mappings_.begin(), mappings_.end(),
                                   [&](const Mapping& mapping) { return mapping.segment == handle; });
@@ -135,7 +135,7 @@ bool Imports::open_again_locked(CUcontext context, const driver::Handle& handle,
   return true;
 }
 
-CUresult Imports::open(CUdeviceptr* out, const driver::Handle& handle, const handover::Ticket& ticket) {
+CUresult Imports::open(CUdeviceptr* out, const share::Handle& handle, const share::Ticket& ticket) {
   if (host::is_short()) return CUDA_ERROR_OUT_OF_MEMORY;
   const OwnCall guard;
   CUcontext const context = current();

@@ -15,9 +15,9 @@
 #include "base/lock.hpp"
 #include "base/no_destroy.hpp"
 #include "cuda/real.hpp"
-#include "driver/sealed_handle.hpp"
-#include "handover/ticket.hpp"
 #include "hooks/sharing/foreign_memory.hpp"
+#include "share/sealed_handle.hpp"
+#include "share/ticket.hpp"
 
 namespace cupool::hooks {
 
@@ -28,10 +28,10 @@ class Imports {
   constexpr Imports() = default;
 
   // `handle` is the driver's handle of the segment. The current context gets the mapping.
-  CUresult open(const Opener& opener, CUdeviceptr* out, const driver::Handle& handle,
-                const driver::Place& place, unsigned flags);
+  CUresult open(const Opener& opener, CUdeviceptr* out, const share::Handle& handle,
+                const share::Place& place, unsigned flags);
   // The same for a ticket, whose bytes are `handle`. pre: a context is current.
-  CUresult open(CUdeviceptr* out, const driver::Handle& handle, const handover::Ticket& ticket);
+  CUresult open(CUdeviceptr* out, const share::Handle& handle, const share::Ticket& ticket);
   // False: not a mapping of ours, ask the driver. Else the result is in `result`.
   bool close(CUdeviceptr pointer, CUresult* result);
 
@@ -68,7 +68,7 @@ class Imports {
  private:
   struct Mapping {
     CUcontext context;
-    driver::Handle segment;  // the exporter's name of it
+    share::Handle segment;  // the exporter's name of it
     CUdeviceptr start;
     size_t bytes;
     bool chunks = false;  // mapped by us, for a ticket
@@ -84,9 +84,9 @@ class Imports {
     allocator::Mark mark;
   };
 
-  Mapping* mapping_of(CUcontext context, const driver::Handle& segment) CUPOOL_REQUIRES(lock_);
-  bool find_mapping(CUcontext context, const driver::Handle& handle, Mapping* out) CUPOOL_EXCLUDES(lock_);
-  CUresult map(const Opener& opener, CUcontext context, const driver::Handle& handle, unsigned flags,
+  Mapping* mapping_of(CUcontext context, const share::Handle& segment) CUPOOL_REQUIRES(lock_);
+  bool find_mapping(CUcontext context, const share::Handle& handle, Mapping* out) CUPOOL_EXCLUDES(lock_);
+  CUresult map(const Opener& opener, CUcontext context, const share::Handle& handle, unsigned flags,
                Mapping* out) CUPOOL_REQUIRES(changing_) CUPOOL_EXCLUDES(lock_);
   bool take_unused_locked(CUdeviceptr start, CUcontext context, Mapping* out) CUPOOL_REQUIRES(lock_);
   static CUresult unmap(const Mapping& mapping);
@@ -94,7 +94,7 @@ class Imports {
   Block* block_at(CUdeviceptr address) CUPOOL_REQUIRES(lock_);
   std::vector<Block>::iterator opened_locked(CUdeviceptr pointer, CUcontext context) CUPOOL_REQUIRES(lock_);
   Mapping* mapping_at(CUdeviceptr start, CUcontext context) CUPOOL_REQUIRES(lock_);
-  bool open_again_locked(CUcontext context, const driver::Handle& handle, CUdeviceptr* out, CUresult* result)
+  bool open_again_locked(CUcontext context, const share::Handle& handle, CUdeviceptr* out, CUresult* result)
       CUPOOL_REQUIRES(lock_);
   // The context whose work the driver would wait for in the last close of a block: we do so before a lock is
   // held. Null: it is not the last.

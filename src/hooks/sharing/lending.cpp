@@ -5,14 +5,14 @@
 
 #include "base/after_fork.hpp"
 #include "base/log.hpp"
-#include "handover/server.hpp"
-#include "memory/lender.hpp"
+#include "share/lender.hpp"
+#include "share/server.hpp"
 
 namespace cupool::hooks {
 namespace {
 
-constinit NoDestroy<memory::Lender> lender{memory, mapping};
-constinit NoDestroy<handover::Server> server{lender.value};
+constinit NoDestroy<share::Lender> lender{memory, mapping};
+constinit NoDestroy<share::Server> server{lender.value};
 CUPOOL_AFTER_FORK(lending_after_fork, [] { server.value.forget_after_fork(); });
 
 }  // namespace
@@ -22,7 +22,7 @@ bool can_lend(const Block& block) { return lender.value.can_lend(block.start); }
 CUresult write_ticket(const Block& block, CUipcMemHandle* out) {
   uint64_t life = 0;
   memory.with_mark(block.start, [&](const memory::Mark& mark) { life = mark.life; });
-  handover::Handle handle;
+  share::Handle handle;
   // Asked now: an importer could not be told why it gets nothing.
   if (life != 0 && can_lend(block) && server.value.offer(block.start, block.bytes, life, &handle)) {
     *out = std::bit_cast<CUipcMemHandle>(handle);
@@ -38,7 +38,7 @@ CUresult write_ticket(const Block& block, CUipcMemHandle* out) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-bool is_own_ticket(const handover::Ticket& ticket) { return server.value.is_own(ticket); }
+bool is_own_ticket(const share::Ticket& ticket) { return server.value.is_own(ticket); }
 
 void stop_lending() { server.value.stop(); }
 

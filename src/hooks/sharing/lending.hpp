@@ -2,8 +2,8 @@
 // Nothing runs before the first ticket is written.
 #pragma once
 
-#include "handover/ticket.hpp"
 #include "hooks/sharing/blocks.hpp"
+#include "share/ticket.hpp"
 
 namespace cupool::hooks {
 
@@ -12,7 +12,7 @@ bool can_lend(const Block& block);
 // The ticket of a block that was tainted as exported. NOT_SUPPORTED: this process cannot give out its memory.
 CUresult write_ticket(const Block& block, CUipcMemHandle* out);
 // Whether this process wrote it.
-bool is_own_ticket(const handover::Ticket& ticket);
+bool is_own_ticket(const share::Ticket& ticket);
 // The driver is about to shut down: the thread makes no call any more.
 void stop_lending();
 

@@ -1,5 +1,5 @@
 // See server.hpp.
-#include "handover/server.hpp"
+#include "share/server.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,7 +14,7 @@
 #include "base/own_thread.hpp"
 #include "base/preserve_errno.hpp"
 
-namespace cupool::handover {
+namespace cupool::share {
 namespace {
 
 constexpr uint64_t kMillisecond = 1'000'000;
@@ -207,4 +207,4 @@ bool Server::answer(int socket) {
   return sent;
 }
 
-}  // namespace cupool::handover
+}  // namespace cupool::share

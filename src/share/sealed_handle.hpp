@@ -4,13 +4,11 @@
 // neighbour's data. Not a secret (docs/security.md). Pure functions; no state.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
-namespace cupool::driver {
+#include "share/handle.hpp"
 
-// The bytes of a memory handle, as the driver gives them out.
-using Handle = std::array<unsigned char, 64>;
+namespace cupool::share {
 
 // A block inside its segment.
 struct Place {
@@ -23,4 +21,4 @@ bool seal(Handle* handle, const Place& place);
 // Back to the driver's handle of the segment. False: it is not a sealed handle.
 bool unseal(Handle* handle, Place* place);
 
-}  // namespace cupool::driver
+}  // namespace cupool::share

@@ -10,9 +10,9 @@
 
 #include "base/descriptors.hpp"
 #include "base/lock.hpp"
-#include "handover/wire.hpp"
+#include "share/wire.hpp"
 
-namespace cupool::handover {
+namespace cupool::share {
 
 // Descriptors of some chunks under a block, which the server closes.
 struct Loan {
@@ -84,4 +84,4 @@ class Server {
   std::atomic<bool> is_stopped_{false};
 };
 
-}  // namespace cupool::handover
+}  // namespace cupool::share

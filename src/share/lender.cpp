@@ -1,24 +1,26 @@
 // See lender.hpp.
-#include "memory/lender.hpp"
+#include "share/lender.hpp"
 
 #include <unistd.h>
 
 #include "base/descriptors.hpp"
 
-namespace cupool::memory {
+namespace cupool::share {
 namespace {
 
+using driver::Address;
 using driver::Chunk;
 using driver::kSuccess;
+using memory::Taint;
 
-void drop(handover::Loan* loan) {
+void drop(Loan* loan) {
   for (uint32_t i = 0; i < loan->reply.count; ++i) close(loan->descriptors[i]);
   loan->reply = {};
 }
 
 }  // namespace
 
-bool Lender::lend(const handover::Ticket& ticket, uint32_t first, uint32_t most, handover::Loan* out) {
+bool Lender::lend(const Ticket& ticket, uint32_t first, uint32_t most, Loan* out) {
   if (!is_live(ticket) || !fill(ticket, first, most, out)) return false;
   // Lives are not numbered twice: if it is the same one still, all chunks were its own.
   if (is_live(ticket)) return true;
@@ -26,30 +28,30 @@ bool Lender::lend(const handover::Ticket& ticket, uint32_t first, uint32_t most,
   return false;
 }
 
-bool Lender::can_lend(Address address) {
+bool Lender::can_lend(driver::Address address) {
   const int descriptor = descriptor_at(address);
   if (descriptor >= 0) close(descriptor);
   return descriptor >= 0;
 }
 
-bool Lender::is_live(const handover::Ticket& ticket) {
+bool Lender::is_live(const Ticket& ticket) {
   constexpr uint32_t kExported = 1u << static_cast<unsigned>(Taint::kExported);
-  BlockInfo held;
+  memory::BlockInfo held;
   if (!memory_.find(ticket.start, &held) || !held.mapped) return false;
   if (held.start != ticket.start || held.bytes != ticket.bytes) return false;
   bool same = false;
-  memory_.with_mark(ticket.start, [&](const Mark& mark) {
+  memory_.with_mark(ticket.start, [&](const memory::Mark& mark) {
     same = mark.life == ticket.life && (mark.taints & kExported) != 0;
   });
   return same;
 }
 
-bool Lender::fill(const handover::Ticket& ticket, uint32_t first, uint32_t most, handover::Loan* out) {
+bool Lender::fill(const Ticket& ticket, uint32_t first, uint32_t most, Loan* out) {
   const Address end = ticket.start + ticket.bytes;
-  handover::Reply& reply = out->reply;
+  Reply& reply = out->reply;
   uint32_t number = 0;
   Address at = ticket.start;
-  for (; at < end && number < handover::kMostChunks; ++number) {
+  for (; at < end && number < kMostChunks; ++number) {
     const mapped::Part chunk = memory_.chunk_at(at);
     if (chunk.bytes == 0) break;
     if (number == 0) reply.offset = at - chunk.start;
@@ -69,7 +71,7 @@ bool Lender::fill(const handover::Ticket& ticket, uint32_t first, uint32_t most,
 
 // The descriptor of the chunk at an address; -1: there is none. The chunk is held meanwhile: once its block
 // is freed, the driver may give its handle to another chunk.
-int Lender::descriptor_at(Address address) {
+int Lender::descriptor_at(driver::Address address) {
   Chunk chunk = Chunk::kNone;
   if (mapping_.retain(address, &chunk) != kSuccess) return -1;
   int descriptor = -1;
@@ -79,4 +81,4 @@ int Lender::descriptor_at(Address address) {
   return move_up(descriptor);
 }
 
-}  // namespace cupool::memory
+}  // namespace cupool::share

@@ -1,5 +1,5 @@
 // See wire.hpp.
-#include "handover/wire.hpp"
+#include "share/wire.hpp"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -15,7 +15,7 @@
 #include "base/descriptors.hpp"
 #include "base/format.hpp"
 
-namespace cupool::handover {
+namespace cupool::share {
 namespace {
 
 constexpr int kKind = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
@@ -140,4 +140,4 @@ int64_t receive_packet(int socket, void* packet, size_t room, int* descriptors, 
   return (message.msg_flags & MSG_TRUNC) != 0 ? static_cast<int64_t>(room) + 1 : got;
 }
 
-}  // namespace cupool::handover
+}  // namespace cupool::share

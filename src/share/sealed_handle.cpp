@@ -1,5 +1,5 @@
 // See sealed_handle.hpp.
-#include "driver/sealed_handle.hpp"
+#include "share/sealed_handle.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <initializer_list>
 
-namespace cupool::driver {
+namespace cupool::share {
 
 namespace {
 
@@ -143,4 +143,4 @@ bool unseal(Handle* handle, Place* place) {
   return false;
 }
 
-}  // namespace cupool::driver
+}  // namespace cupool::share

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "handover/ticket.hpp"
+#include "share/ticket.hpp"
 
-namespace cupool::handover {
+namespace cupool::share {
 
 // The kernel passes up to 253 at once; many at once would fill a table of descriptors.
 inline constexpr uint32_t kMostAtOnce = 32;
@@ -53,4 +53,4 @@ bool send_packet(int socket, const void* packet, size_t bytes, const int* descri
 // new, closed on exec, `count` at most; `*lost`: there were some that this process could not take.
 int64_t receive_packet(int socket, void* packet, size_t room, int* descriptors, size_t* count, bool* lost);
 
-}  // namespace cupool::handover
+}  // namespace cupool::share

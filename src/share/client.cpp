@@ -1,5 +1,5 @@
 // See client.hpp.
-#include "handover/client.hpp"
+#include "share/client.hpp"
 
 #include <poll.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "base/clock.hpp"
 #include "base/preserve_errno.hpp"
 
-namespace cupool::handover {
+namespace cupool::share {
 namespace {
 
 constexpr uint64_t kMillisecond = 1'000'000;
@@ -121,4 +121,4 @@ Fetched fetch(const Ticket& ticket, Taker& taker, const FetchSettings& settings)
   return Fetched::kAll;
 }
 
-}  // namespace cupool::handover
+}  // namespace cupool::share

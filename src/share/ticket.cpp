@@ -1,9 +1,9 @@
 // See ticket.hpp.
-#include "handover/ticket.hpp"
+#include "share/ticket.hpp"
 
 #include <bit>
 
-namespace cupool::handover {
+namespace cupool::share {
 namespace {
 
 using std::size_t;
@@ -71,4 +71,4 @@ bool from_handle(const Handle& handle, Ticket* out) {
   return true;
 }
 
-}  // namespace cupool::handover
+}  // namespace cupool::share

@@ -2,9 +2,9 @@
 // trusts nothing that the other process says but the memory behind a descriptor. No state.
 #pragma once
 
-#include "handover/wire.hpp"
+#include "share/wire.hpp"
 
-namespace cupool::handover {
+namespace cupool::share {
 
 // Who makes memory of the descriptors.
 class Taker {
@@ -29,4 +29,4 @@ struct FetchSettings {
 
 Fetched fetch(const Ticket& ticket, Taker& taker, const FetchSettings& settings = {});
 
-}  // namespace cupool::handover
+}  // namespace cupool::share

@@ -5,14 +5,12 @@
 // that no field can look like one of the driver's. Pure functions; no state.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
-namespace cupool::handover {
+#include "share/handle.hpp"
 
-// The bytes of a memory handle, as the driver gives them out.
-using Handle = std::array<unsigned char, 64>;
+namespace cupool::share {
 
 // Known to the exporter alone.
 struct Key {
@@ -37,4 +35,4 @@ Handle to_handle(const Ticket& ticket);
 // False: it is not a ticket of this version.
 bool from_handle(const Handle& handle, Ticket* out);
 
-}  // namespace cupool::handover
+}  // namespace cupool::share
