@@ -49,13 +49,13 @@ bool prepare(int file) {
 
 }  // namespace
 
-int BoardFile::refuse(int file, const char* why) {
+int RegistryFile::refuse(int file, const char* why) {
   refusal_ = why;
   if (file >= 0) close(file);
   return -1;
 }
 
-int BoardFile::open_checked(bool create) {
+int RegistryFile::open_checked(bool create) {
   if (config::has_raised_rights()) return refuse(-1, "the program has raised rights");
   const uint32_t user = user_ == kOwn ? geteuid() : user_;
   char path[PATH_MAX];
@@ -75,7 +75,7 @@ int BoardFile::open_checked(bool create) {
   return file;
 }
 
-bool BoardFile::connect(bool create) {
+bool RegistryFile::connect(bool create) {
   const CancelShield shield;
   NoSignals quiet;
   const int file = open_checked(create);
@@ -99,7 +99,7 @@ bool BoardFile::connect(bool create) {
   return good;
 }
 
-bool BoardFile::map(int file, uint64_t device, uint64_t inode) {
+bool RegistryFile::map(int file, uint64_t device, uint64_t inode) {
   uint32_t* const old = bell_.load(std::memory_order_relaxed);
   if (is_connected() && device == device_ && inode == inode_.load(std::memory_order_relaxed)) return true;
   void* const place = old == nullptr ? nullptr : reinterpret_cast<char*>(old) - kBellAt;
@@ -116,24 +116,24 @@ bool BoardFile::map(int file, uint64_t device, uint64_t inode) {
   return true;
 }
 
-int BoardFile::sleep(uint32_t seen, uint64_t ns) const {
+int RegistryFile::sleep(uint32_t seen, uint64_t ns) const {
   const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
   uint32_t* const bell = bell_.load(std::memory_order_acquire);
   if (bell == nullptr) return EFAULT;
   return syscall(SYS_futex, bell, FUTEX_WAIT, seen, &time, nullptr, 0) == 0 ? 0 : errno;
 }
 
-void BoardFile::wake_all() const {
+void RegistryFile::wake_all() const {
   uint32_t* const bell = bell_.load(std::memory_order_acquire);
   if (bell != nullptr) syscall(SYS_futex, bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void BoardFile::forget_after_fork() {
+void RegistryFile::forget_after_fork() {
   const int number = open_number_.exchange(-1, std::memory_order_relaxed);
   if (number >= 0) close(number);
 }
 
-OpenFile::OpenFile(BoardFile& file) : file_(file), number_(-1) {
+OpenFile::OpenFile(RegistryFile& file) : file_(file), number_(-1) {
   if (!file.is_connected()) return;
   number_ = file.open_checked(false);
   struct stat about;

@@ -1,6 +1,6 @@
-// The file of the board: where it is, whether it may be used, and access to its bytes. A descriptor is open
-// for microseconds only. Also the page that carries the bell: mapped read-only, as an address for futex(2),
-// and never read or written here. Under the board's lock, except sleep().
+// The file of the registry: where it is, whether it may be used, and access to its bytes. A descriptor is
+// open for microseconds only. Also the page that carries the bell: mapped read-only, as an address for
+// futex(2), and never read or written here. Under the registry's lock, except sleep().
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,10 @@ inline constexpr uint32_t kLayout = 1;  // part of the file's name: versions tha
 
 class OpenFile;
 
-class BoardFile {
+class RegistryFile {
  public:
   static constexpr uint32_t kOwn = UINT32_MAX;
-  constexpr explicit BoardFile(const char* directory, uint32_t user = kOwn)
+  constexpr explicit RegistryFile(const char* directory, uint32_t user = kOwn)
       : directory_(directory), user_(user) {}
 
   // Opens and checks the file, creates or repairs it if `create`, and maps the bell of this very file.
@@ -53,7 +53,7 @@ class BoardFile {
 // The file, open for one operation. A file that is gone, or is another one than the bell's, is not open.
 class OpenFile {
  public:
-  explicit OpenFile(BoardFile& file);
+  explicit OpenFile(RegistryFile& file);
   ~OpenFile();
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
@@ -68,7 +68,7 @@ class OpenFile {
  private:
   CancelShield shield_;
   mutable NoSignals quiet_;
-  BoardFile& file_;
+  RegistryFile& file_;
   int number_;
   mutable bool locked_ = false;
 };

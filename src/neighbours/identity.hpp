@@ -7,7 +7,7 @@
 namespace cupool::neighbours {
 
 struct Identity {
-  uint64_t token;  // random; one for each process that uses the board
+  uint64_t token;  // random; one for each process that uses the registry
   int64_t pid;
   uint64_t start;          // clock ticks from boot to the start of the process; 0: not known
   uint64_t stack;          // where its stack begins, which exec changes; 0: not known

@@ -1,4 +1,4 @@
-// The bytes of the board: a page with the header, a ring of requests, the slots. Records carry a checksum
+// The bytes of the registry: a page with the header, a ring of requests, the slots. Records carry a checksum
 // that also covers their place, so that a torn or foreign write is skipped. What is read becomes an Entry or
 // an Ask only through the checks here. Pure functions.
 #pragma once
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "neighbours/board.hpp"
+#include "neighbours/registry.hpp"
 
 namespace cupool::neighbours {
 
@@ -52,7 +52,7 @@ inline constexpr uint64_t kPageBytes = 4096;
 inline constexpr uint64_t kAsks = 64;
 inline constexpr uint64_t kAsksAt = kPageBytes;
 inline constexpr uint64_t kSlotsAt = kAsksAt + kAsks * sizeof(AskRecord);
-inline constexpr uint64_t kFileBytes = kSlotsAt + Board::kMostEntries * sizeof(SlotRecord);
+inline constexpr uint64_t kFileBytes = kSlotsAt + Registry::kMostEntries * sizeof(SlotRecord);
 static_assert(kFileBytes % kPageBytes == 0);
 
 inline constexpr uint64_t ask_at(uint64_t serial) { return kAsksAt + serial % kAsks * sizeof(AskRecord); }

@@ -56,13 +56,13 @@ size_t read_figures(stats::Reading reading, neighbours::Figures* out, size_t mos
 }
 
 size_t read_entries(stats::Reading reading, neighbours::Entry* out, size_t most) {
-  neighbours::Figures figures[neighbours::Board::kMostDevices];
+  neighbours::Figures figures[neighbours::Registry::kMostDevices];
   const size_t count = read_figures(reading, figures, std::min(most, std::size(figures)));
   for (size_t i = 0; i < count; ++i) {
     out[i] = {};
     out[i].pid = getpid();
     out[i].same_namespace = true;
-    out[i].stamp = neighbours::board_time();
+    out[i].stamp = neighbours::registry_time();
     strncpy(out[i].program, config::program(), sizeof out[i].program - 1);
     out[i].figures = figures[i];
   }

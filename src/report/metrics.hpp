@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "neighbours/board.hpp"
+#include "neighbours/registry.hpp"
 #include "report/writer.hpp"
 
 namespace cupool::report {

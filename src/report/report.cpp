@@ -122,7 +122,7 @@ void write_to_named_file(Desk& desk, const Order& order) {
 }
 
 void write_process_metrics(Writer& out, const void* argument) {
-  neighbours::Entry entries[neighbours::Board::kMostDevices];
+  neighbours::Entry entries[neighbours::Registry::kMostDevices];
   const size_t count =
       read_entries(static_cast<const Order*>(argument)->reading, entries, std::size(entries));
   write_metrics(out, entries, count);

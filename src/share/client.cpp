@@ -27,10 +27,10 @@ class Deadline {
 // Open for one fetch.
 class Socket {
  public:
-  Socket(const Ticket& ticket, uint64_t patience_ns) {
+  Socket(const ExportToken& token, uint64_t patience_ns) {
     const Deadline deadline(patience_ns);
     Connected how;
-    while ((how = connect_to(ticket.pid, ticket.instance, &number_)) == Connected::kBusy) {
+    while ((how = connect_to(token.pid, token.instance, &number_)) == Connected::kBusy) {
       if (deadline.is_over()) return;
       sleep_for(kMillisecond);
     }
@@ -91,13 +91,13 @@ bool is_sound(const Reply& reply, const Request& request, uint32_t total, uint64
 
 }  // namespace
 
-Fetched fetch(const Ticket& ticket, Taker& taker, const FetchSettings& settings) {
+Fetched fetch(const ExportToken& token, Taker& taker, const FetchSettings& settings) {
   const PreserveErrno preserve;
-  const Socket socket(ticket, settings.patience_ns);
+  const Socket socket(token, settings.patience_ns);
   if (!socket) return socket.has_no_room() ? Fetched::kNoDescriptors : Fetched::kRefused;
   // Anybody may have taken the name of a process that is gone.
   if (!is_user(socket.number(), settings.user)) return Fetched::kRefused;
-  Request request = {kRequestMagic, to_handle(ticket), 0, kMostAtOnce};
+  Request request = {kRequestMagic, to_handle(token), 0, kMostAtOnce};
   uint64_t offset = 0;
   for (uint32_t total = 1; request.first < total;) {
     Batch batch;

@@ -1,5 +1,6 @@
-// The importer's end: asks the exporter of a ticket for the descriptors of its chunks. Waits a bounded time;
-// trusts nothing that the other process says but the memory behind a descriptor. No state.
+// The importer's end: asks the process that wrote an export token for the descriptors of the chunks under its
+// block. Waits a bounded time; trusts nothing that the other process says but the memory behind a descriptor.
+// No state.
 #pragma once
 
 #include "share/wire.hpp"
@@ -27,6 +28,6 @@ struct FetchSettings {
   uint64_t patience_ns = 10'000'000'000;
 };
 
-Fetched fetch(const Ticket& ticket, Taker& taker, const FetchSettings& settings = {});
+Fetched fetch(const ExportToken& token, Taker& taker, const FetchSettings& settings = {});
 
 }  // namespace cupool::share

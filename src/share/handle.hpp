@@ -1,5 +1,5 @@
 // The bytes of a legacy IPC handle of memory, as the driver gives them out. What is in them:
-// sealed_handle.hpp for blocks of the driver's segments, ticket.hpp for mapped memory.
+// sealed_handle.hpp for blocks of the driver's segments, export_token.hpp for mapped memory.
 #pragma once
 
 #include <array>

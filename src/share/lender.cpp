@@ -20,10 +20,10 @@ void drop(Loan* loan) {
 
 }  // namespace
 
-bool Lender::lend(const Ticket& ticket, uint32_t first, uint32_t most, Loan* out) {
-  if (!is_live(ticket) || !fill(ticket, first, most, out)) return false;
+bool Lender::lend(const ExportToken& token, uint32_t first, uint32_t most, Loan* out) {
+  if (!is_live(token) || !fill(token, first, most, out)) return false;
   // Lives are not numbered twice: if it is the same one still, all chunks were its own.
-  if (is_live(ticket)) return true;
+  if (is_live(token)) return true;
   drop(out);
   return false;
 }
@@ -34,23 +34,23 @@ bool Lender::can_lend(driver::Address address) {
   return descriptor >= 0;
 }
 
-bool Lender::is_live(const Ticket& ticket) {
+bool Lender::is_live(const ExportToken& token) {
   constexpr uint32_t kExported = 1u << static_cast<unsigned>(Taint::kExported);
   memory::BlockInfo held;
-  if (!memory_.find(ticket.start, &held) || !held.mapped) return false;
-  if (held.start != ticket.start || held.bytes != ticket.bytes) return false;
+  if (!memory_.find(token.start, &held) || !held.mapped) return false;
+  if (held.start != token.start || held.bytes != token.bytes) return false;
   bool same = false;
-  memory_.with_mark(ticket.start, [&](const memory::Mark& mark) {
-    same = mark.life == ticket.life && (mark.taints & kExported) != 0;
+  memory_.with_mark(token.start, [&](const memory::Mark& mark) {
+    same = mark.life == token.life && (mark.taints & kExported) != 0;
   });
   return same;
 }
 
-bool Lender::fill(const Ticket& ticket, uint32_t first, uint32_t most, Loan* out) {
-  const Address end = ticket.start + ticket.bytes;
+bool Lender::fill(const ExportToken& token, uint32_t first, uint32_t most, Loan* out) {
+  const Address end = token.start + token.bytes;
   Reply& reply = out->reply;
   uint32_t number = 0;
-  Address at = ticket.start;
+  Address at = token.start;
   for (; at < end && number < kMostChunks; ++number) {
     const mapped::Part chunk = memory_.chunk_at(at);
     if (chunk.bytes == 0) break;

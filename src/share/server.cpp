@@ -25,7 +25,7 @@ bool draw(void* out, size_t bytes) {
 
 }  // namespace
 
-// ---- Tickets: on the program's threads.
+// ---- Export tokens: on the program's threads.
 
 bool Server::offer(uint64_t start, uint64_t bytes, uint64_t life, Handle* out) {
   const PreserveErrno preserve;
@@ -33,19 +33,19 @@ bool Server::offer(uint64_t start, uint64_t bytes, uint64_t life, Handle* out) {
     Guard hold(lock_);
     if (!start_locked()) return false;
   }
-  Ticket ticket{instance_.load(std::memory_order_acquire), pid_, start, bytes, life};
-  ticket.check = check_of(ticket, key_);
-  *out = to_handle(ticket);
+  ExportToken token{instance_.load(std::memory_order_acquire), pid_, start, bytes, life};
+  token.check = check_of(token, key_);
+  *out = to_handle(token);
   return true;
 }
 
-bool Server::is_genuine(const Ticket& ticket) const {
+bool Server::is_genuine(const ExportToken& token) const {
   const uint64_t instance = instance_.load(std::memory_order_acquire);
-  return instance != 0 && ticket.instance == instance && ticket.pid == pid_ &&
-         ticket.check == check_of(ticket, key_);
+  return instance != 0 && token.instance == instance && token.pid == pid_ &&
+         token.check == check_of(token, key_);
 }
 
-bool Server::is_own(const Ticket& ticket) { return is_genuine(ticket); }
+bool Server::is_own(const ExportToken& token) { return is_genuine(token); }
 
 // A program may have closed the socket with all its descriptors: the thread, asleep, still holds it, ends
 // when somebody connects, and the next one has a new socket under the same name.
@@ -191,13 +191,13 @@ bool Server::answer(int socket) {
   const int64_t got = receive_packet(socket, &request, sizeof request, nullptr, &none, &lost);
   if (got < 0) return errno == EAGAIN;
   if (got != sizeof request || lost || request.magic != kRequestMagic || !is_all_read(socket)) return false;
-  Ticket ticket;
+  ExportToken token;
   Loan loan;
-  bool given = from_handle(request.ticket, &ticket) && is_genuine(ticket);
+  bool given = from_handle(request.token, &token) && is_genuine(token);
   if (given) {
     Guard hold(working_);
     if (is_stopped_.load(std::memory_order_acquire)) return false;
-    given = source_.lend(ticket, request.first, std::clamp(request.most, 1u, kMostAtOnce), &loan);
+    given = source_.lend(token, request.first, std::clamp(request.most, 1u, kMostAtOnce), &loan);
   }
   if (!given) loan.reply = {};
   loan.reply.magic = kReplyMagic;

@@ -1,8 +1,8 @@
-// The exporter's end: writes tickets, and a thread that gives out descriptors for them. The thread starts
-// with the first ticket, sleeps until somebody connects, and serves one request after the other; a client
-// that is silent, talks noise, does not read or belongs to another user loses its connection and costs
-// nobody else anything. `lock_` guards the identity and the start; `working_` is held while a request may
-// call the driver.
+// The exporter's end: writes export tokens, and a thread that gives out descriptors for them. The thread
+// starts with the first export token, sleeps until somebody connects, and serves one request after the other;
+// a client that is silent, talks noise, does not read or belongs to another user loses its connection and
+// costs nobody else anything. `lock_` guards the identity and the start; `working_` is held while a request
+// may call the driver.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@ struct Loan {
 class Source {
  public:
   // Descriptors of the chunks from `first` on, at most `most`; false: there is no such block any more. The
-  // ticket is one of ours.
-  virtual bool lend(const Ticket& ticket, uint32_t first, uint32_t most, Loan* out) = 0;
+  // export token is one of ours.
+  virtual bool lend(const ExportToken& token, uint32_t first, uint32_t most, Loan* out) = 0;
 
  protected:
   ~Source() = default;
@@ -42,15 +42,15 @@ class Server {
   constexpr explicit Server(Source& source) : source_(source) {}
   constexpr Server(Source& source, const Settings& settings) : source_(source), settings_(settings) {}
 
-  // The ticket of a block, the same for the same block; starts the thread. False: there is no thread, socket
-  // or random number to be had.
+  // The export token of a block, the same for the same block; starts the thread. False: there is no thread,
+  // socket or random number to be had.
   bool offer(uint64_t start, uint64_t bytes, uint64_t life, Handle* out);
-  // Whether this process wrote the ticket.
-  bool is_own(const Ticket& ticket);
+  // Whether this process wrote the export token.
+  bool is_own(const ExportToken& token);
 
   // Before the driver shuts down: no request calls it any more, and the thread ends.
   void stop();
-  // The parent serves its tickets; the child has none.
+  // The parent serves its export tokens; the child has none.
   void forget_after_fork();
 
  private:
@@ -68,13 +68,13 @@ class Server {
   void accept_one(const KeptDescriptor& listener);
   Connection& place();
   bool answer(int socket);
-  bool is_genuine(const Ticket& ticket) const;
+  bool is_genuine(const ExportToken& token) const;
 
   Source& source_;
   const Settings settings_{};
   Lock lock_;
   Lock working_;
-  // The identity is drawn once, before the thread starts, and is the same for all tickets.
+  // The identity is drawn once, before the thread starts, and is the same for all export tokens.
   std::atomic<uint64_t> instance_{0};  // 0: none yet
   Key key_;
   uint32_t pid_ = 0;

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "share/ticket.hpp"
+#include "share/export_token.hpp"
 
 namespace cupool::share {
 
@@ -20,7 +20,7 @@ inline constexpr uint64_t kReplyMagic = 0x7231'6c6f'6f70'7563;
 
 struct Request {
   uint64_t magic;
-  Handle ticket;
+  Handle token;
   uint32_t first;  // the chunk to begin with
   uint32_t most;   // how many descriptors the client can take
 };

@@ -1,5 +1,5 @@
-// `cupool top`: the processes on the board as a table that is refreshed each second, or once as a table, as
-// JSON or as OpenMetrics text.
+// `cupool top`: the processes in the registry as a table that is refreshed each second, or once as a table,
+// as JSON or as OpenMetrics text.
 #include <time.h>
 #include <unistd.h>
 
@@ -11,9 +11,9 @@
 #include "base/bytes.hpp"
 #include "base/say.hpp"
 #include "report/metrics.hpp"
-#include "tools/boards.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
+#include "tools/registries.hpp"
 #include "tools/table.hpp"
 
 namespace cupool::tools {
@@ -22,7 +22,7 @@ namespace {
 // How long processes are given to publish fresh figures.
 constexpr int kAnswerMs = 100;
 
-void ask_for_figures(Boards& boards) { boards.ask({{}, true, -1, 0, 0}, kAnswerMs); }
+void ask_for_figures(Registries& registries) { registries.ask({{}, true, -1, 0, 0}, kAnswerMs); }
 
 void print_table(const std::vector<Neighbour>& all) {
   Table table;
@@ -78,29 +78,29 @@ void print_openmetrics(const std::vector<Neighbour>& all) {
 }  // namespace
 
 int top(const Arguments& arguments) {
-  Boards boards;
+  Registries registries;
   const bool as_json = arguments.has("--json");
   const bool as_metrics = arguments.has("--openmetrics");
-  if (!boards.any()) boards.explain_none();
+  if (!registries.any()) registries.explain_none();
   if (as_json || as_metrics) {
     // An empty answer is an answer to a monitor.
-    if (boards.any()) ask_for_figures(boards);
-    (as_json ? print_json : print_openmetrics)(boards.read());
+    if (registries.any()) ask_for_figures(registries);
+    (as_json ? print_json : print_openmetrics)(registries.read());
     return 0;
   }
-  if (!boards.any()) return 1;
+  if (!registries.any()) return 1;
   const bool once = arguments.has("--once") || isatty(STDOUT_FILENO) == 0;
   for (;;) {
-    ask_for_figures(boards);
-    const auto all = boards.read();
+    ask_for_figures(registries);
+    const auto all = registries.read();
     if (!once) say("\033[H\033[J");
     print_table(all);
     if (once) return 0;
     fflush(stdout);
     const timespec second{1, 0};
     nanosleep(&second, nullptr);
-    // Users may have come or gone, and a board may have been made anew.
-    boards = Boards();
+    // Users may have come or gone, and a registry may have been made anew.
+    registries = Registries();
   }
 }
 

@@ -1,5 +1,5 @@
-// `cupool trim`: asks processes on the board to give their idle memory back to the driver now, and says what
-// each gave.
+// `cupool trim`: asks processes in the registry to give their idle memory back to the driver now, and says
+// what each gave.
 #include <charconv>
 #include <cstdio>
 #include <string>
@@ -7,8 +7,8 @@
 
 #include "base/bytes.hpp"
 #include "base/say.hpp"
-#include "tools/boards.hpp"
 #include "tools/commands.hpp"
+#include "tools/registries.hpp"
 #include "tools/table.hpp"
 
 namespace cupool::tools {
@@ -43,24 +43,24 @@ int trim(const Arguments& arguments) {
     say(stderr, "cupool: trim needs the number of a process, or all; cupool top lists the processes\n");
     return kMisuse;
   }
-  Boards boards;
-  if (!boards.any()) {
-    boards.explain_none();
+  Registries registries;
+  if (!registries.any()) {
+    registries.explain_none();
     return 1;
   }
   // What lies idle may have changed since the processes last said so.
-  boards.ask({{}, true, pid, 0, 0}, kAnswerMs / 10);
+  registries.ask({{}, true, pid, 0, 0}, kAnswerMs / 10);
   std::vector<Neighbour> before;
-  for (Neighbour& one : boards.read()) {
+  for (Neighbour& one : registries.read()) {
     if (pid == -1 || (one.entry.same_namespace && one.entry.pid == pid)) before.push_back(std::move(one));
   }
   if (before.empty()) {
     if (pid == -1) return 0;
-    say(stderr, "cupool: process {} is not on the board; cupool top lists those that are\n", pid);
+    say(stderr, "cupool: process {} is not in the registry; cupool top lists those that are\n", pid);
     return 1;
   }
-  const uint64_t asked = boards.ask({{}, true, pid, neighbours::kEverythingIdle, 0}, kAnswerMs);
-  const auto after = boards.read();
+  const uint64_t asked = registries.ask({{}, true, pid, neighbours::kEverythingIdle, 0}, kAnswerMs);
+  const auto after = registries.read();
   int code = 0;
   for (const auto& [was, user] : before) {
     say("{}[{}], device {}: ", printable(was.program), was.pid, was.figures.ordinal);

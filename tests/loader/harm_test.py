@@ -61,17 +61,17 @@ class HarmTest(harness.TestCase):
     def setUp(self):
         super().setUp()
         self.need_native()
-        self.board = self.own_board()
+        self.registry = self.own_registry()
 
     def full(self, **more):
         """Settings under which everything is written."""
-        return {"CUPOOL_STATS": "json", "CUPOOL_STATS_FILE": str(self.scratch / "report.json"), "CUPOOL_STATS_SIGNAL": "USR2", **self.board, **more}
+        return {"CUPOOL_STATS": "json", "CUPOOL_STATS_FILE": str(self.scratch / "report.json"), "CUPOOL_STATS_SIGNAL": "USR2", **self.registry, **more}
 
     def assert_unharmed(self, *words, code=0, env=None):
         """Bare, with defaults, with full reports; what it prints is the bare program's."""
         bare = harness.run([HARM, *words], env=env, driver="sim")
         self.assertEqual(code, bare.code, bare.err)
-        for settings in ({"CUPOOL_STATS": "summary", **self.board}, self.full()):
+        for settings in ({"CUPOOL_STATS": "summary", **self.registry}, self.full()):
             done = harness.with_cupool([HARM, *words], env={**settings, **(env or {})}, driver="sim")
             self.assertEqual((bare.code, bare.out), (done.code, done.out), (settings, done.err[:2000]))
             self.assertEqual([], [name for name in os.listdir(self.scratch) if name.endswith(".part")])
@@ -86,7 +86,7 @@ class HarmTest(harness.TestCase):
     def test_a_program_whose_stderr_has_no_reader_ends_as_it_would(self):
         self.assert_unharmed("lost-reader")
         for settings in ({"CUPOOL_STATS": "summary"}, {"CUPOOL_STATS": "json"}):
-            environment = {**os.environ, "LD_PRELOAD": harness.preloaded(harness.LIBRARY), "LD_LIBRARY_PATH": str(harness.BUILD / "sim"), **self.board,
+            environment = {**os.environ, "LD_PRELOAD": harness.preloaded(harness.LIBRARY), "LD_LIBRARY_PATH": str(harness.BUILD / "sim"), **self.registry,
                            **settings}
             with subprocess.Popen([HARM, "wait"], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE) as child:
@@ -100,7 +100,7 @@ class HarmTest(harness.TestCase):
         for what in ("data-file", "early-data-file"):
             data = self.scratch / what
             for settings in ({"CUPOOL_STATS": "text"}, {"CUPOOL_STATS": "summary"}):
-                done = harness.with_cupool([HARM, what, data], env={**settings, **self.board}, driver="sim")
+                done = harness.with_cupool([HARM, what, data], env={**settings, **self.registry}, driver="sim")
                 self.assertEqual((0, "data"), (done.code, data.read_text()))
 
     def test_a_program_without_descriptors_left_ends_as_it_would(self):
@@ -127,7 +127,7 @@ class HarmTest(harness.TestCase):
     def test_an_exit_in_a_signal_handler_ends_the_program(self):
         self.need_no_sanitizer("it accuses the handler, and the simulated driver that ends in it", "thread")
         for turn in range(12):
-            for settings in ({"CUPOOL_STATS": "summary", **self.board}, self.full()):
+            for settings in ({"CUPOOL_STATS": "summary", **self.registry}, self.full()):
                 done = harness.with_cupool([HARM, "exit-in-handler", str(20000 + 1300 * turn)], env=settings, driver="sim")
                 self.assertEqual(3, done.code, done.err)
         self.assertGreater(self.report()["allocations"], 0)
@@ -184,7 +184,7 @@ class HarmTest(harness.TestCase):
     def test_threads_can_be_cancelled_amid_allocations(self):
         self.need_no_sanitizer("a sanitizer's runtime does not bear cancellation")
         # Bare, the simulated driver itself does not bear it.
-        for settings in ({"CUPOOL_STATS": "summary", **self.board}, self.full()):
+        for settings in ({"CUPOOL_STATS": "summary", **self.registry}, self.full()):
             done = harness.with_cupool([HARM, "cancel"], env=settings, driver="sim")
             self.assertEqual((0, "goes on\n"), (done.code, done.out), done.err)
 
@@ -288,7 +288,7 @@ class HarmTest(harness.TestCase):
         def left():
             return {name for name in os.listdir("/tmp") if name.startswith("cupool-doctor-")}
         before = left()
-        environment = {**os.environ, **sanitizer.options(), "LD_LIBRARY_PATH": str(harness.BUILD / "sim"), **self.board}
+        environment = {**os.environ, **sanitizer.options(), "LD_LIBRARY_PATH": str(harness.BUILD / "sim"), **self.registry}
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with subprocess.Popen([harness.BUILD / "cupool", "doctor", "--", HARM, "wait"], env=environment, stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:

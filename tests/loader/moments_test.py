@@ -25,7 +25,7 @@ class MomentsTest(harness.TestCase):
         self.need_native()
         self.need_no_sanitizer("instrumented code needs more stack")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("CUPOOL_")}
-        environment.update(LD_PRELOAD=harness.preloaded(harness.LIBRARY), LD_LIBRARY_PATH=str(harness.BUILD / "sim"), **self.own_board())
+        environment.update(LD_PRELOAD=harness.preloaded(harness.LIBRARY), LD_LIBRARY_PATH=str(harness.BUILD / "sim"), **self.own_registry())
         silent = 0
         for seed in range(FIRST, FIRST + MOMENTS):
             report = self.scratch / "report.json"

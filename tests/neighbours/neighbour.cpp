@@ -1,14 +1,14 @@
-// A process on the board: neighbour DIRECTORY CACHED [once]. Publishes that many idle bytes on one device,
+// A process in the registry: neighbour DIRECTORY CACHED [once]. Publishes that many idle bytes on one device,
 // says "ready" and answers requests as the library does, until it is killed. "churn" for CACHED: publishes
 // different numbers of entries as fast as it can, and comes and goes. With "lost" as a third word it exits
-// when the board is lost.
+// when the registry is lost.
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 
-#include "neighbours/board.hpp"
+#include "neighbours/registry.hpp"
 
 using namespace cupool::neighbours;
 
@@ -33,43 +33,43 @@ Figures make(uint64_t cached, int64_t ordinal) {
 }
 
 [[noreturn]] void churn(const char* directory) {
-  Board board(directory);
+  Registry registry(directory);
   Figures many[8];
   for (int64_t i = 0; i < 8; ++i) many[i] = make(1, i);
   bool told = false;
   for (unsigned turn = 0;; ++turn) {
-    if (!board.open()) _exit(2);
-    board.publish(many, turn % 8 + 1);
-    board.ask({{}, true, -1, 0, 0});
+    if (!registry.open()) _exit(2);
+    registry.publish(many, turn % 8 + 1);
+    registry.ask({{}, true, -1, 0, 0});
     if (!told) say("ready\n");
     told = true;
-    if (turn % 16 == 15) board.leave();
+    if (turn % 16 == 15) registry.leave();
   }
 }
 
 [[noreturn]] void answer(const char* directory, uint64_t cached, bool until_lost) {
-  Board board(directory);
-  if (!board.open()) {
-    say(board.refusal());
+  Registry registry(directory);
+  if (!registry.open()) {
+    say(registry.refusal());
     _exit(2);
   }
   uint64_t serial = 0;
-  uint32_t bell = board.bell();
+  uint32_t bell = registry.bell();
   Figures mine = make(cached, 0);
-  board.publish(&mine, 1);
+  registry.publish(&mine, 1);
   say("ready\n");
   for (;;) {
-    if (!board.wait(bell, until_lost ? 20'000'000 : -1)) {
-      if (until_lost && !board.is_open()) _exit(0);
-      if (!board.is_open()) board.open();
+    if (!registry.wait(bell, until_lost ? 20'000'000 : -1)) {
+      if (until_lost && !registry.is_open()) _exit(0);
+      if (!registry.is_open()) registry.open();
     }
-    bell = board.bell();
+    bell = registry.bell();
     Ask asks[8];
-    const size_t count = board.asks_since(&serial, asks, 8);
+    const size_t count = registry.asks_since(&serial, asks, 8);
     for (size_t i = 0; i < count; ++i) {
       if (asks[i].bytes != 0) mine = make(0, 0);
     }
-    board.publish(&mine, 1);
+    registry.publish(&mine, 1);
   }
 }
 

@@ -1,4 +1,4 @@
-"""Unmodified programs under cupool that meet at the board, on the simulated driver."""
+"""Unmodified programs under cupool that share a registry, on the simulated driver."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class ProgramsTest(harness.TestCase):
         return {one["pid"]: one for one in json.loads(self.cupool("top", "--json").out)["processes"]}
 
     def until(self, is_so):
-        """The processes on the board once they are as wanted."""
+        """The processes in the registry once they are as wanted."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             shown = self.shown()
@@ -78,7 +78,7 @@ class ProgramsTest(harness.TestCase):
         self.assertLessEqual(30 * MIB, shown[kept.pid]["cached_bytes"])
 
     def start_idle(self, *blocks):
-        """A sleeping program that keeps blocks of 30 MiB, as the board shows."""
+        """A sleeping program that keeps blocks of 30 MiB, as the registry shows."""
         allocate = [f"a:{name}:{30 * MIB}" for name in blocks]
         child = self.start(*allocate, *(f"f:{name}" for name in blocks), "s")
         bytes_kept = 30 * MIB * len(blocks)
@@ -109,7 +109,7 @@ class ProgramsTest(harness.TestCase):
         child.send_signal(signal.SIGCONT)
         self.until(lambda shown: shown[child.pid]["cached_bytes"] == 0)
 
-    def test_a_program_that_ends_leaves_the_board(self):
+    def test_a_program_that_ends_leaves_the_registry(self):
         done = harness.with_cupool([PROGRAM, "a:x:1000"], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
         self.assertEqual(0, done.code)
         self.assertEqual({}, self.shown())
@@ -119,7 +119,7 @@ class ProgramsTest(harness.TestCase):
         self.assertEqual(0, harness.with_cupool([PROGRAM, "a:x:1000", "f:x"], env=env, driver="sim").code)
         self.assertEqual([], list(self.scratch.iterdir()))
 
-    def test_a_program_without_device_memory_makes_no_board(self):
+    def test_a_program_without_device_memory_makes_no_registry(self):
         env = {"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}
         self.assertEqual(0, harness.with_cupool([PROGRAM, "s"], env=env, driver="sim").code)
         self.assertEqual([], list(self.scratch.iterdir()))

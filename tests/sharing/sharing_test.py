@@ -63,7 +63,7 @@ MAPPED = {"CUPOOL_SEGMENTS": "mapped", "CUPOOL_CHUNK": "2M"}
 
 
 class MappedSharingTest(harness.TestCase):
-    """The same with mapped memory, for which the driver has no handle: processes with cupool share it under tickets."""
+    """The same with mapped memory, for which the driver has no handle: processes with cupool share it under export tokens."""
 
     def setUp(self):
         super().setUp()
@@ -105,7 +105,7 @@ class MappedSharingTest(harness.TestCase):
     def test_a_process_with_cupool_switched_off_opens_every_mapped_block(self):
         self.assertEqual(BLOCKS, self.share("off")[0]["opened"])
 
-    def test_an_altered_ticket_opens_nothing(self):
+    def test_an_altered_export_token_opens_nothing(self):
         count = os.environ.get("CUPOOL_TEST_ALTERATIONS", "10000")
         done = harness.with_cupool([harness.BUILD / "tests" / "sharing" / "alter", count], env=MAPPED)
         tally = done.tally("alter")

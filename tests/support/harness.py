@@ -2,7 +2,7 @@
 
 A test runs programs through run(), which gives each a clean environment (no CUPOOL_* from outside) and, in a cross build,
 puts the emulator in front. It never writes outside its own temporary directory; tests run side by side, so their programs must
-not meet at the neighbours' board either.
+not meet in the neighbours' registry either.
 """
 
 import json
@@ -104,7 +104,7 @@ def run(command, *, preload=(), env=None, driver=None, cwd=None, stdin=None):
         if driver == "sim":
             environment.setdefault("CUPOOL_SIM_REPORT", str(report))
         if driver == "gpu":
-            # There the default settings are tested, on a board that no other program has.
+            # There the default settings are tested, on a registry that no other program has.
             environment.setdefault("CUPOOL_NEIGHBOURS_DIR", scratch)
         done = subprocess.run(command, env=environment, cwd=cwd, input=stdin, capture_output=True, text=True,
                               errors="replace", timeout=240, check=False)
@@ -137,7 +137,7 @@ class TestCase(unittest.TestCase):
         if DRIVER == "gpu" and not gpu_present():
             self.skipTest("no GPU here")
 
-    def own_board(self):
+    def own_registry(self):
         """Settings for programs that meet nobody but each other."""
         place = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, place)

@@ -1,5 +1,5 @@
-// What a ticket is exchanged for: descriptors of the chunks under a block that is exported and still the same
-// one, or nothing.
+// What an export token is exchanged for: descriptors of the chunks under a block that is exported and still
+// the same one, or nothing.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,18 +19,18 @@ struct LenderWorld : PoolWorld {
   // Whatever was lent, no chunk is kept for it.
   ~LenderWorld() { CHECK(mapping.retained() == 0); }
 
-  share::Ticket ticket(driver::Address address, uint64_t bytes,
-                       memory::Taint reason = memory::Taint::kExported) {
+  share::ExportToken token(driver::Address address, uint64_t bytes,
+                           memory::Taint reason = memory::Taint::kExported) {
     REQUIRE(memory.taint(address, reason));
-    share::Ticket made{1, 2, address, bytes};
+    share::ExportToken made{1, 2, address, bytes};
     memory.with_mark(address, [&](const memory::Mark& mark) { made.life = mark.life; });
     return made;
   }
   // The chunk numbers that one request brings; closes the descriptors.
-  std::vector<uint64_t> lend(const share::Ticket& ticket, uint32_t first = 0, uint32_t most = 32) {
+  std::vector<uint64_t> lend(const share::ExportToken& token, uint32_t first = 0, uint32_t most = 32) {
     share::Loan loan;
     std::vector<uint64_t> numbers;
-    if (!lender.lend(ticket, first, most, &loan)) return numbers;
+    if (!lender.lend(token, first, most, &loan)) return numbers;
     for (uint32_t i = 0; i < loan.reply.count; ++i) {
       numbers.push_back(0);
       REQUIRE(pread(loan.descriptors[i], &numbers.back(), 8, 0) == 8);
@@ -60,10 +60,10 @@ constexpr uint64_t kBlock = 40 * kMiB;
 
 }  // namespace
 
-TEST_CASE_METHOD(LenderWorld, "a ticket brings the chunks under its block, in their order") {
+TEST_CASE_METHOD(LenderWorld, "an export token brings the chunks under its block, in their order") {
   for (const uint64_t bytes : {uint64_t{3000}, 3 * kMiB + 1, kBlock}) {
     const driver::Address block = allocate(bytes);
-    const auto numbers = lend(ticket(block, bytes));
+    const auto numbers = lend(token(block, bytes));
     CHECK(numbers == chunks_under(block, bytes));
     CHECK(reply.total == numbers.size());
     const mapped::Part first = memory.pools().chunk_at(block);
@@ -75,7 +75,7 @@ TEST_CASE_METHOD(LenderWorld, "a ticket brings the chunks under its block, in th
 TEST_CASE_METHOD(LenderWorld, "what is lent lies at no number that the program's next open expects") {
   const driver::Address block = allocate(kBlock);
   share::Loan loan;
-  REQUIRE(lender.lend(ticket(block, kBlock), 0, 32, &loan));
+  REQUIRE(lender.lend(token(block, kBlock), 0, 32, &loan));
   REQUIRE(loan.reply.count > 1);
   for (uint32_t i = 0; i < loan.reply.count; ++i) {
     CHECK(loan.descriptors[i] >= 500);
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(LenderWorld, "what is lent lies at no number that the program's
 
 TEST_CASE_METHOD(LenderWorld, "the chunks of a block come in as many parts as are asked for") {
   const driver::Address block = allocate(kBlock);
-  const share::Ticket exported = ticket(block, kBlock);
+  const share::ExportToken exported = token(block, kBlock);
   const auto all = chunks_under(block, kBlock);
   REQUIRE(all.size() > 2);
   std::vector<uint64_t> numbers;
@@ -104,12 +104,12 @@ TEST_CASE_METHOD(LenderWorld, "the chunks of a block come in as many parts as ar
 
 TEST_CASE_METHOD(LenderWorld, "only the block that was exported is lent") {
   const driver::Address block = allocate(kBlock);
-  const share::Ticket exported = ticket(block, kBlock);
+  const share::ExportToken exported = token(block, kBlock);
   const driver::Address private_block = allocate(kBlock);
-  share::Ticket other = exported;
+  share::ExportToken other = exported;
   SECTION("not one that was never exported") { other.start = private_block; }
   SECTION("not one that was marked for another reason") {
-    other = ticket(private_block, kBlock, memory::Taint::kDmaBuf);
+    other = token(private_block, kBlock, memory::Taint::kDmaBuf);
   }
   SECTION("not a part of it") { other.bytes -= 1; }
   SECTION("not more than it") { other.bytes += 1; }
@@ -123,20 +123,20 @@ TEST_CASE_METHOD(LenderWorld, "only the block that was exported is lent") {
 
 TEST_CASE_METHOD(LenderWorld, "a block that was freed is not lent, nor is the next one at its place") {
   const driver::Address block = allocate(kBlock);
-  const share::Ticket exported = ticket(block, kBlock);
+  const share::ExportToken exported = token(block, kBlock);
   free(block);
   CHECK(lend(exported).empty());
   // The memory went back, and the addresses are used again.
   const driver::Address next = allocate(kBlock);
   CHECK(next == block);
   CHECK(lend(exported).empty());
-  ticket(next, kBlock);
+  token(next, kBlock);
   CHECK(lend(exported).empty());
 }
 
 TEST_CASE_METHOD(LenderWorld, "a block that is freed while its chunks are exported is not lent") {
   const driver::Address block = allocate(kBlock);
-  const share::Ticket exported = ticket(block, kBlock);
+  const share::ExportToken exported = token(block, kBlock);
   const size_t before = open_files();
   bool is_freed = false;
   mapping.on_retain = [&] {
@@ -152,7 +152,7 @@ TEST_CASE_METHOD(LenderWorld, "a block that is freed while its chunks are export
 
 TEST_CASE_METHOD(LenderWorld, "memory that the driver does not export is not lent") {
   const driver::Address block = allocate(kBlock);
-  const share::Ticket exported = ticket(block, kBlock);
+  const share::ExportToken exported = token(block, kBlock);
   CHECK(lender.can_lend(block));
   mapping.fail_export = driver::kNotSupported;
   CHECK_FALSE(lender.can_lend(block));

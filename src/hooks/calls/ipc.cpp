@@ -1,6 +1,7 @@
 // Memory shared with other processes. A block alone in its segment is exported under the driver's handle, a
 // cut block under a sealed handle, which only cupool can open, and a block of mapped memory, for which the
-// driver has no handle, under a ticket. Exported memory is tainted first: no new block may be cut next to it.
+// driver has no handle, under an export token. Exported memory is tainted first: no new block may be cut next
+// to it.
 #include <atomic>
 #include <bit>
 #include <map>
@@ -70,7 +71,7 @@ SegmentHandles* segment_handles() {
 
 // The driver has no handle of this kind for mapped memory.
 CUresult export_mapped(CUipcMemHandle* handle, const Block& block) {
-  const CUresult result = write_ticket(block, handle);
+  const CUresult result = write_export_token(block, handle);
   if (result != CUDA_SUCCESS) return result;
   stats::count(Event::ipc_exports);
   stats::count(Event::tickets);
@@ -113,13 +114,13 @@ CUresult open_with_room(int where, Open&& open) {
 }
 
 // False: the arguments are such that the driver knows what to say.
-bool open_ticket(CUdeviceptr* pointer, const share::Handle& handle, const share::Ticket& ticket,
-                 unsigned flags, CUresult* result) {
+bool open_export_token(CUdeviceptr* pointer, const share::Handle& handle, const share::ExportToken& token,
+                       unsigned flags, CUresult* result) {
   if (pointer == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return false;
   if (current_context() == nullptr) return false;
   *result = CUDA_ERROR_INVALID_CONTEXT;  // the driver's answer to a process that opens its own handle
-  if (is_own_ticket(ticket)) return true;
-  *result = open_with_room(cuda::kHere, [&] { return imports.open(pointer, handle, ticket); });
+  if (is_own_export_token(token)) return true;
+  *result = open_with_room(cuda::kHere, [&] { return imports.open(pointer, handle, token); });
   if (*result == CUDA_SUCCESS) stats::count(Event::ipc_imports);
   return true;
 }
@@ -128,10 +129,10 @@ CUresult open(const Imports::Opener& opener, CUdeviceptr* pointer, const CUipcMe
               unsigned flags) {
   auto segment = std::bit_cast<share::Handle>(handle);
   share::Place place;
-  share::Ticket ticket;
+  share::ExportToken token;
   CUresult opened = CUDA_SUCCESS;
-  if (!Reentry::inside() && share::from_handle(segment, &ticket) &&
-      open_ticket(pointer, segment, ticket, flags, &opened))
+  if (!Reentry::inside() && share::from_handle(segment, &token) &&
+      open_export_token(pointer, segment, token, flags, &opened))
     return opened;
   if (!Reentry::inside() && share::unseal(&segment, &place)) {
     const CUresult result =

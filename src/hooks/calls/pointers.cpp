@@ -40,7 +40,7 @@ bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& bloc
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       put<uintptr_t>(data, reinterpret_cast<uintptr_t>(block.context));
       return true;
-    // Under a ticket (ipc.cpp); what another process has exported is not exported again.
+    // Under an export token (ipc.cpp); what another process has exported is not exported again.
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       put<unsigned>(data, !block.imported && can_lend(block) ? 1 : 0);
       return true;

@@ -1,4 +1,4 @@
-// See neighbours.hpp. The board has a lock of its own; the words here are the background thread's, except
+// See neighbours.hpp. The registry has a lock of its own; the words here are the background thread's, except
 // `silent_until`.
 #include "hooks/process/neighbours.hpp"
 
@@ -14,16 +14,16 @@
 #include "config/options.hpp"
 #include "cuda/real.hpp"
 #include "hooks/state/serving.hpp"
-#include "neighbours/board.hpp"
+#include "neighbours/registry.hpp"
 #include "report/figures.hpp"
 
 namespace cupool::hooks {
 namespace {
 
 using neighbours::Ask;
-using neighbours::Board;
 using neighbours::DeviceId;
 using neighbours::Figures;
+using neighbours::Registry;
 
 constexpr uint64_t kMillisecond = 1'000'000;
 // For work that is about to be over. A neighbour waits a little longer than that for the first sign.
@@ -34,7 +34,7 @@ constexpr uint64_t kMostPatience = 1000 * kMillisecond;
 // Who got nothing does not ask for so many times as long as it took: another process may free at any time.
 constexpr uint64_t kSilence = 8;
 
-constinit std::atomic<Board*> the_board{nullptr};
+constinit std::atomic<Registry*> the_registry{nullptr};
 constinit std::atomic<uint64_t> silent_until{0};
 constinit std::atomic<uint64_t> came_back_at{0};
 constinit uint64_t answered = 0;  // serial of the last request
@@ -43,11 +43,11 @@ struct Known {
   DeviceId id;
 };
 constinit Known known[stats::kMostDevices] = {};
-constinit Figures shown[Board::kMostDevices] = {};
+constinit Figures shown[Registry::kMostDevices] = {};
 constinit size_t shown_count = 0;
 
 void forget_neighbours() {
-  if (Board* const board = the_board.load(std::memory_order_relaxed)) board->forget_after_fork();
+  if (Registry* const registry = the_registry.load(std::memory_order_relaxed)) registry->forget_after_fork();
   silent_until.store(0, std::memory_order_relaxed);
   came_back_at.store(0, std::memory_order_relaxed);
   answered = 0;
@@ -55,14 +55,14 @@ void forget_neighbours() {
 }
 CUPOOL_AFTER_FORK(forget_neighbours_after_fork, &forget_neighbours);
 
-Board* find_board() {
+Registry* find_registry() {
   if (!config::options().neighbours) return nullptr;
-  Board* board = the_board.load(std::memory_order_acquire);
-  if (board != nullptr) return board;
-  auto* const made = new (std::nothrow) Board(config::options().neighbours_dir);
-  if (the_board.compare_exchange_strong(board, made)) return made;
+  Registry* registry = the_registry.load(std::memory_order_acquire);
+  if (registry != nullptr) return registry;
+  auto* const made = new (std::nothrow) Registry(config::options().neighbours_dir);
+  if (the_registry.compare_exchange_strong(registry, made)) return made;
   delete made;
-  return board;
+  return registry;
 }
 
 bool find_id(int device, DeviceId* out) {
@@ -128,30 +128,30 @@ bool came_back_lately(uint64_t now) {
 }  // namespace
 
 void meet_neighbours() {
-  Board* const board = find_board();
-  if (board == nullptr || board->is_open() || !board->open()) return;
+  Registry* const registry = find_registry();
+  if (registry == nullptr || registry->is_open() || !registry->open()) return;
   // What was asked before this process came does not concern it.
   Ask old;
-  board->asks_since(&answered, &old, 1);
+  registry->asks_since(&answered, &old, 1);
 }
 
 void wait_for_neighbours(uint64_t ns) {
-  Board* const board = find_board();
-  if (board == nullptr || !board->is_open()) {
+  Registry* const registry = find_registry();
+  if (registry == nullptr || !registry->is_open()) {
     sleep_for(ns);
     return;
   }
   // Read before the requests are: one that comes after it ends the next wait.
   static constinit uint32_t heard = 0;
-  board->wait(heard, static_cast<int64_t>(ns));
-  heard = board->bell();
+  registry->wait(heard, static_cast<int64_t>(ns));
+  heard = registry->bell();
 }
 
 void answer_neighbours() {
-  Board* const board = find_board();
-  if (board == nullptr || !board->is_open()) return;
+  Registry* const registry = find_registry();
+  if (registry == nullptr || !registry->is_open()) return;
   Ask asks[16];
-  const size_t count = board->asks_since(&answered, asks, std::size(asks));
+  const size_t count = registry->asks_since(&answered, asks, std::size(asks));
   if (count == 0) return;
   for_each_device([&](int device, const DeviceId& id) {
     uint64_t bytes = 0;
@@ -165,20 +165,20 @@ void answer_neighbours() {
 }
 
 void show_to_neighbours() {
-  // Also without a board: the file of metrics names the devices too.
+  // Also without a registry: the file of metrics names the devices too.
   for_each_device([](int device, const DeviceId& id) { report::note_device(device, id); });
-  Board* const board = find_board();
-  if (board == nullptr || !board->is_open()) return;
-  Figures now[Board::kMostDevices];
+  Registry* const registry = find_registry();
+  if (registry == nullptr || !registry->is_open()) return;
+  Figures now[Registry::kMostDevices];
   const size_t count = report::read_figures(stats::Reading::kLocked, now, std::size(now));
   if (count == shown_count && memcmp(now, shown, count * sizeof *now) == 0) return;
-  board->publish(now, count);
+  registry->publish(now, count);
   memcpy(shown, now, count * sizeof *now);
   shown_count = count;
 }
 
 void leave_neighbours() {
-  if (Board* const board = the_board.load(std::memory_order_acquire)) board->leave();
+  if (Registry* const registry = the_registry.load(std::memory_order_acquire)) registry->leave();
 }
 
 bool ask_neighbours(int device, uint64_t bytes) {
@@ -186,18 +186,18 @@ bool ask_neighbours(int device, uint64_t bytes) {
   const uint64_t begin = now_ns();
   if (begin < silent_until.load(std::memory_order_relaxed) || memory.order().is_capturing()) return false;
   const PreserveErrno preserve;
-  Board* const board = find_board();
+  Registry* const registry = find_registry();
   const bool everywhere = device == memory::kEveryDevice;
   const uint64_t wanted = bytes == 0 ? neighbours::kEverythingIdle : bytes;
   DeviceId id = {};
-  if (board == nullptr || !board->join() || !(everywhere || find_id(device, &id))) return false;
-  const uint64_t asked = neighbours::board_time();
-  const auto count_waiting = [&] { return board->count_others(everywhere ? nullptr : &id, asked); };
+  if (registry == nullptr || !registry->join() || !(everywhere || find_id(device, &id))) return false;
+  const uint64_t asked = neighbours::registry_time();
+  const auto count_waiting = [&] { return registry->count_others(everywhere ? nullptr : &id, asked); };
   size_t before = 0;
   const bool is_known = read_free(device, &before);
   size_t free = before;
   size_t waiting = count_waiting();
-  if (waiting != 0 && !board->ask({id, everywhere, -1, wanted, 0})) waiting = 0;
+  if (waiting != 0 && !registry->ask({id, everywhere, -1, wanted, 0})) waiting = 0;
   for (uint64_t now = begin, changed = begin; waiting != 0 && (free <= before || free < wanted);
        now = now_ns()) {
     if (now - changed >= kPatience || now - begin >= kMostPatience) break;

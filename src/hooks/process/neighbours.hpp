@@ -1,6 +1,6 @@
-// This process and its neighbours on the board (neighbours/board.hpp): shows them its figures, gives idle
-// memory back when one of them was refused, and asks them when this process was. Owns the board. All but
-// ask_neighbours() is for the background thread (background_thread.hpp).
+// This process and its neighbours in the registry (neighbours/registry.hpp): shows them its figures, gives
+// idle memory back when one of them was refused, and asks them when this process was. Owns the registry. All
+// but ask_neighbours() is for the background thread (background_thread.hpp).
 #pragma once
 
 #include <cstdint>

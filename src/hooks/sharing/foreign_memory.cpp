@@ -85,9 +85,9 @@ class Chunks final : public share::Taker {
 
 }  // namespace
 
-CUresult map_foreign(const share::Ticket& ticket, CUdevice device, ForeignMemory* out) {
+CUresult map_foreign(const share::ExportToken& token, CUdevice device, ForeignMemory* out) {
   Chunks chunks;
-  switch (share::fetch(ticket, chunks)) {
+  switch (share::fetch(token, chunks)) {
     case share::Fetched::kAll:
       break;
     case share::Fetched::kStopped:
@@ -97,7 +97,7 @@ CUresult map_foreign(const share::Ticket& ticket, CUdevice device, ForeignMemory
     case share::Fetched::kRefused:  // the driver's answer where the exporter is no more
       return CUDA_ERROR_INVALID_HANDLE;
   }
-  if (ticket.bytes > chunks.bytes() || chunks.offset() > chunks.bytes() - ticket.bytes)
+  if (token.bytes > chunks.bytes() || chunks.offset() > chunks.bytes() - token.bytes)
     return CUDA_ERROR_INVALID_VALUE;
   if (!chunks.can_be_seen_by(device)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   driver::Address start = 0;

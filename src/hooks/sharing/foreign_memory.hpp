@@ -1,10 +1,10 @@
-// Memory of another process, mapped into this one for a ticket: its chunks are fetched, given addresses and
-// shown to a device. The driver neither knows this as an opened handle nor ends it with a context: whoever
-// maps it unmaps it. No state, no lock.
+// Memory of another process, mapped into this one for an export token: its chunks are fetched, given
+// addresses and shown to a device. The driver neither knows this as an opened handle nor ends it with a
+// context: whoever maps it unmaps it. No state, no lock.
 #pragma once
 
 #include "cuda/real.hpp"
-#include "share/ticket.hpp"
+#include "share/export_token.hpp"
 
 namespace cupool::hooks {
 
@@ -16,8 +16,8 @@ struct ForeignMemory {
 };
 
 // Maps the chunks under the block for a device of this process. INVALID_VALUE: nobody gives memory for this
-// ticket.
-CUresult map_foreign(const share::Ticket& ticket, CUdevice device, ForeignMemory* out);
+// export token.
+CUresult map_foreign(const share::ExportToken& token, CUdevice device, ForeignMemory* out);
 // pre: no work uses it any more.
 void unmap_foreign(const ForeignMemory& memory);
 // Lets one more device in, or no longer.

@@ -109,7 +109,7 @@ CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const share::Hand
   return CUDA_SUCCESS;
 }
 
-// ---- Tickets.
+// ---- Export tokens.
 
 Imports::Mapping* Imports::mapping_at(CUdeviceptr start, CUcontext context) {
   const auto found = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& mapping) {
@@ -135,7 +135,7 @@ bool Imports::open_again_locked(CUcontext context, const share::Handle& handle, 
   return true;
 }
 
-CUresult Imports::open(CUdeviceptr* out, const share::Handle& handle, const share::Ticket& ticket) {
+CUresult Imports::open(CUdeviceptr* out, const share::Handle& handle, const share::ExportToken& token) {
   if (host::is_short()) return CUDA_ERROR_OUT_OF_MEMORY;
   const OwnCall guard;
   CUcontext const context = current();
@@ -147,7 +147,7 @@ CUresult Imports::open(CUdeviceptr* out, const share::Handle& handle, const shar
     if (open_again_locked(context, handle, out, &result)) return result;
   }
   ForeignMemory made;
-  result = map_foreign(ticket, device, &made);
+  result = map_foreign(token, device, &made);
   if (result != CUDA_SUCCESS) return result;
   {
     Guard hold(lock_);
@@ -156,7 +156,7 @@ CUresult Imports::open(CUdeviceptr* out, const share::Handle& handle, const shar
       *out = made.start + made.offset;
       mappings_.push_back({context, handle, made.start, made.bytes, true});
       count_.store(mappings_.size(), std::memory_order_release);
-      blocks_.push_back({*out, ticket.bytes, made.start, context, 1, {allocator::next_life()}});
+      blocks_.push_back({*out, token.bytes, made.start, context, 1, {allocator::next_life()}});
       // After it is on the list, where a device that is let in now finds it.
       for (const int peer : memory.pools().peers_of(reinterpret_cast<driver::Context>(context)))
         show_foreign(made, peer, true);

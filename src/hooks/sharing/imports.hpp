@@ -1,11 +1,11 @@
-// Blocks of other processes that were opened through sealed handles or tickets. For a sealed handle the
+// Blocks of other processes that were opened through sealed handles or export tokens. For a sealed handle the
 // driver maps a whole segment once for each context; any number of blocks of it are opened and closed in any
-// order, and the last one closed ends the mapping. For a ticket we map the chunks of one block, and unmap
-// them. Blocks opened under the driver's own handles are left to the driver. All state is under `lock_`.
-// `changing_`, taken before it, is held across the driver's open and close of a segment, so that there is one
-// mapping at a time; `lock_` is not, for a close waits for work, and a look-up may come from the call that
-// this work needs. Nor is either held while another process is asked for chunks, or while work is waited for
-// before they are unmapped.
+// order, and the last one closed ends the mapping. For an export token we map the chunks of one block, and
+// unmap them. Blocks opened under the driver's own handles are left to the driver. All state is under
+// `lock_`. `changing_`, taken before it, is held across the driver's open and close of a segment, so that
+// there is one mapping at a time; `lock_` is not, for a close waits for work, and a look-up may come from the
+// call that this work needs. Nor is either held while another process is asked for chunks, or while work is
+// waited for before they are unmapped.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,6 @@
 #include "cuda/real.hpp"
 #include "hooks/sharing/foreign_memory.hpp"
 #include "share/sealed_handle.hpp"
-#include "share/ticket.hpp"
 
 namespace cupool::hooks {
 
@@ -30,8 +29,8 @@ class Imports {
   // `handle` is the driver's handle of the segment. The current context gets the mapping.
   CUresult open(const Opener& opener, CUdeviceptr* out, const share::Handle& handle,
                 const share::Place& place, unsigned flags);
-  // The same for a ticket, whose bytes are `handle`. pre: a context is current.
-  CUresult open(CUdeviceptr* out, const share::Handle& handle, const share::Ticket& ticket);
+  // The same for an export token, whose bytes are `handle`. pre: a context is current.
+  CUresult open(CUdeviceptr* out, const share::Handle& handle, const share::ExportToken& token);
   // False: not a mapping of ours, ask the driver. Else the result is in `result`.
   bool close(CUdeviceptr pointer, CUresult* result);
 
@@ -71,7 +70,7 @@ class Imports {
     share::Handle segment;  // the exporter's name of it
     CUdeviceptr start;
     size_t bytes;
-    bool chunks = false;  // mapped by us, for a ticket
+    bool chunks = false;  // mapped by us, for an export token
 
     ForeignMemory foreign() const { return {start, bytes}; }
   };

@@ -19,7 +19,7 @@ CUPOOL_AFTER_FORK(lending_after_fork, [] { server.value.forget_after_fork(); });
 
 bool can_lend(const Block& block) { return lender.value.can_lend(block.start); }
 
-CUresult write_ticket(const Block& block, CUipcMemHandle* out) {
+CUresult write_export_token(const Block& block, CUipcMemHandle* out) {
   uint64_t life = 0;
   memory.with_mark(block.start, [&](const memory::Mark& mark) { life = mark.life; });
   share::Handle handle;
@@ -38,7 +38,7 @@ CUresult write_ticket(const Block& block, CUipcMemHandle* out) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-bool is_own_ticket(const share::Ticket& ticket) { return server.value.is_own(ticket); }
+bool is_own_export_token(const share::ExportToken& token) { return server.value.is_own(token); }
 
 void stop_lending() { server.value.stop(); }
 

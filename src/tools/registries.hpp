@@ -1,5 +1,5 @@
-// What `cupool top` and `cupool trim` share: the boards that this user may read (root: those of all users),
-// the entries on them with their users' names, and requests to all of them.
+// What `cupool top` and `cupool trim` share: the registries that this user may read (root: those of all
+// users), the entries in them with their users' names, and requests to all of them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "neighbours/board.hpp"
+#include "neighbours/registry.hpp"
 
 namespace cupool::tools {
 
@@ -16,27 +16,27 @@ struct Neighbour {
   std::string user;
 };
 
-class Boards {
+class Registries {
  public:
-  Boards();
-  bool any() const { return !boards_.empty(); }
+  Registries();
+  bool any() const { return !registries_.empty(); }
   // Every living process, the largest reserved memory first.
   std::vector<Neighbour> read();
   // Posts the request and waits until the processes that it names have answered, for `ms` at most. Returns
-  // when it was posted, in board_time(): entries with an older stamp have not answered.
+  // when it was posted, in registry_time(): entries with an older stamp have not answered.
   uint64_t ask(const neighbours::Ask& ask, int ms);
-  // To stderr: there is no board, and how a process comes to be on one.
+  // To stderr: there is no registry, and how a process comes to be in one.
   void explain_none() const;
 
  private:
   struct One {
-    std::unique_ptr<neighbours::Board> board;
+    std::unique_ptr<neighbours::Registry> registry;
     std::string user;
   };
   void add(uint32_t user, bool own);
   const char* directory_;
   std::string refusal_;
-  std::vector<One> boards_;
+  std::vector<One> registries_;
 };
 
 }  // namespace cupool::tools

@@ -1,5 +1,5 @@
-// See ticket.hpp.
-#include "share/ticket.hpp"
+// See export_token.hpp.
+#include "share/export_token.hpp"
 
 #include <bit>
 
@@ -36,8 +36,8 @@ uint64_t digest(const Key& key, const uint64_t* words, size_t count) {
   return a ^ b ^ c ^ d;
 }
 
-Words words_of(const Ticket& ticket) {
-  return {kMagic, ticket.instance, ticket.pid, ticket.start, ticket.bytes, ticket.life, ticket.check, 0};
+Words words_of(const ExportToken& token) {
+  return {kMagic, token.instance, token.pid, token.start, token.bytes, token.life, token.check, 0};
 }
 
 void mask(Words& words) {
@@ -49,20 +49,20 @@ void mask(Words& words) {
 
 }  // namespace
 
-uint64_t check_of(const Ticket& ticket, const Key& key) {
-  Ticket open = ticket;
+uint64_t check_of(const ExportToken& token, const Key& key) {
+  ExportToken open = token;
   open.check = 0;
   const Words words = words_of(open);
   return digest(key, words.data(), words.size());
 }
 
-Handle to_handle(const Ticket& ticket) {
-  Words words = words_of(ticket);
+Handle to_handle(const ExportToken& token) {
+  Words words = words_of(token);
   mask(words);
   return std::bit_cast<Handle>(words);
 }
 
-bool from_handle(const Handle& handle, Ticket* out) {
+bool from_handle(const Handle& handle, ExportToken* out) {
   auto words = std::bit_cast<Words>(handle);
   if (words[0] != kMagic || words[kLast] != 0) return false;
   mask(words);

@@ -1,4 +1,4 @@
-// The neighbours' board, with several Board objects in one process standing for several processes.
+// The neighbours' registry, with several Registry objects in one process standing for several processes.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "neighbours/board.hpp"
 #include "neighbours/layout.hpp"
+#include "neighbours/registry.hpp"
 #include "written.hpp"
 
 using namespace cupool;
@@ -32,7 +32,7 @@ namespace {
 class Place {
  public:
   Place() {
-    char name[] = "/tmp/cupool-board-XXXXXX";
+    char name[] = "/tmp/cupool-registry-XXXXXX";
     directory_ = mkdtemp(name);
   }
   ~Place() { std::filesystem::remove_all(directory_); }
@@ -58,9 +58,9 @@ Figures figures(uint64_t cached, const DeviceId& device = kFirst, int ordinal = 
   return {device, ordinal, 10, cached, 10 + cached, 99, 7, 3, 5};
 }
 
-std::vector<Entry> entries(Board& board) {
+std::vector<Entry> entries(Registry& registry) {
   std::vector<Entry> out;
-  board.for_each([&](const Entry& entry) { out.push_back(entry); });
+  registry.for_each([&](const Entry& entry) { out.push_back(entry); });
   return out;
 }
 
@@ -114,14 +114,14 @@ Ask everyone(uint64_t bytes) { return {kFirst, false, -1, bytes, 0}; }
 
 TEST_CASE("a process is worth asking whatever it shows, until it has answered") {
   const Place place;
-  Board one(place.directory());
-  Board two(place.directory());
+  Registry one(place.directory());
+  Registry two(place.directory());
   REQUIRE(one.open());
   REQUIRE(two.open());
   // It may have freed everything since.
   const Figures both[] = {figures(0), figures(0, kSecond, 1)};
   one.publish(both, 2);
-  const uint64_t asked = board_time();
+  const uint64_t asked = registry_time();
   CHECK(two.count_others(&kFirst, asked) == 1);
   CHECK(two.count_others(&kSecond, asked) == 1);
   CHECK(two.count_others(nullptr, asked) == 2);
@@ -129,10 +129,10 @@ TEST_CASE("a process is worth asking whatever it shows, until it has answered") 
   CHECK(two.count_others(&kFirst, asked) == 0);
 }
 
-TEST_CASE("processes see each other's figures on the board") {
+TEST_CASE("processes see each other's figures in the registry") {
   const Place place;
-  Board one(place.directory());
-  Board two(place.directory());
+  Registry one(place.directory());
+  Registry two(place.directory());
   REQUIRE(one.open());
   REQUIRE(two.open());
   const Figures both[] = {figures(100), figures(0, kSecond, 1)};
@@ -147,19 +147,19 @@ TEST_CASE("processes see each other's figures on the board") {
   CHECK(seen[0].figures.reserved == 110);
   CHECK(seen[1].figures.device == kSecond);
   CHECK(seen[1].figures.ordinal == 1);
-  CHECK(one.count_others(nullptr, board_time()) == 0);
+  CHECK(one.count_others(nullptr, registry_time()) == 0);
   one.publish(both, 1);
   CHECK(entries(two).size() == 1);
   one.leave();
   CHECK(entries(two).empty());
 }
 
-TEST_CASE("the board is for its user alone and leaves no descriptor open") {
+TEST_CASE("the registry is for its user alone and leaves no descriptor open") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
   const Figures mine = figures(1);
-  board.publish(&mine, 1);
+  registry.publish(&mine, 1);
   struct stat about;
   REQUIRE(stat(place.file().c_str(), &about) == 0);
   CHECK((about.st_mode & 07777) == 0600);
@@ -168,8 +168,8 @@ TEST_CASE("the board is for its user alone and leaves no descriptor open") {
 
 TEST_CASE("a request reaches the other processes once, and wakes a sleeping one") {
   const Place place;
-  Board asking(place.directory());
-  Board asked(place.directory());
+  Registry asking(place.directory());
+  Registry asked(place.directory());
   REQUIRE(asking.open());
   REQUIRE(asked.open());
   const uint32_t seen = asked.bell();
@@ -196,8 +196,8 @@ TEST_CASE("a request reaches the other processes once, and wakes a sleeping one"
 
 TEST_CASE("a request for one process is not another's, and the newest come first") {
   const Place place;
-  Board asking(place.directory());
-  Board asked(place.directory());
+  Registry asking(place.directory());
+  Registry asked(place.directory());
   REQUIRE(asking.open());
   REQUIRE(asked.open());
   asking.ask({kFirst, true, getpid() + 1, 1, 0});
@@ -211,38 +211,38 @@ TEST_CASE("a request for one process is not another's, and the newest come first
   CHECK(asked.asks_since(&serial, got, 3) == 0);
 }
 
-TEST_CASE("a wait on the board ends with its time") {
+TEST_CASE("a wait on the registry ends with its time") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
-  CHECK_FALSE(board.wait(board.bell(), 1'000'000));
-  Board none("/nonexistent");
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
+  CHECK_FALSE(registry.wait(registry.bell(), 1'000'000));
+  Registry none("/nonexistent");
   CHECK_FALSE(none.open());
   CHECK_FALSE(none.wait(0, 1'000'000));
 }
 
 TEST_CASE("a bell that is rung for ever makes no thread spin") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
-  const uint32_t wrong = board.bell() + 1;
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
+  const uint32_t wrong = registry.bell() + 1;
   const uint64_t begin = now_ns();
   int turns = 0;
-  while (now_ns() - begin < 500'000'000) turns += board.wait(wrong, kLong) ? 1 : 0;
+  while (now_ns() - begin < 500'000'000) turns += registry.wait(wrong, kLong) ? 1 : 0;
   CHECK(turns <= 8 + 11);
 }
 
 TEST_CASE("an entry of a process that was killed is not shown, and its place is used again") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
   for (int round = 0; round < 3; ++round) {
     int ready[2];
     REQUIRE(pipe(ready) == 0);
     const pid_t child = fork();
     if (child == 0) {
-      Board own(place.directory());
-      std::vector<Figures> many(Board::kMostDevices, figures(1));
+      Registry own(place.directory());
+      std::vector<Figures> many(Registry::kMostDevices, figures(1));
       const bool good = own.open();
       own.publish(many.data(), many.size());
       const char word = good ? 'y' : 'n';
@@ -252,21 +252,21 @@ TEST_CASE("an entry of a process that was killed is not shown, and its place is 
     char word = 0;
     REQUIRE(read(ready[0], &word, 1) == 1);
     CHECK(word == 'y');
-    CHECK(entries(board).size() == Board::kMostDevices);
+    CHECK(entries(registry).size() == Registry::kMostDevices);
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-    CHECK(entries(board).empty());
-    CHECK(board.count_others(&kFirst, board_time()) == 0);
+    CHECK(entries(registry).empty());
+    CHECK(registry.count_others(&kFirst, registry_time()) == 0);
     close(ready[0]);
     close(ready[1]);
   }
 }
 
-TEST_CASE("a board full of dead entries has room for the living") {
+TEST_CASE("a registry full of dead entries has room for the living") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
-  for (uint32_t slot = 0; slot < Board::kMostEntries; ++slot) {
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
+  for (uint32_t slot = 0; slot < Registry::kMostEntries; ++slot) {
     SlotRecord record = {};
     record.who = own_identity();
     record.who.start += 1;
@@ -275,72 +275,72 @@ TEST_CASE("a board full of dead entries has room for the living") {
     place.damage(slot_at(slot), &record, sizeof record);
   }
   const Figures mine[] = {figures(5), figures(6, kSecond)};
-  board.publish(mine, 2);
-  CHECK(entries(board).size() == 2);
+  registry.publish(mine, 2);
+  CHECK(entries(registry).size() == 2);
 }
 
-TEST_CASE("a process learns whether its figures are on the board") {
+TEST_CASE("a process learns whether its figures are in the registry") {
   const Place place;
-  Board board(place.directory());
+  Registry registry(place.directory());
   const Figures mine = figures(5);
-  CHECK_FALSE(board.publish(&mine, 1));
-  REQUIRE(board.open());
+  CHECK_FALSE(registry.publish(&mine, 1));
+  REQUIRE(registry.open());
   SlotRecord other = {};
   other.who = own_identity();
   other.figures = figures(1);
-  for (uint32_t slot = 0; slot < Board::kMostEntries; ++slot) {
+  for (uint32_t slot = 0; slot < Registry::kMostEntries; ++slot) {
     seal(&other, slot_at(slot));
     place.damage(slot_at(slot), &other, sizeof other);
   }
-  CHECK_FALSE(board.publish(&mine, 1));
+  CHECK_FALSE(registry.publish(&mine, 1));
   const SlotRecord nothing = {};
   place.damage(slot_at(77), &nothing, sizeof nothing);
-  CHECK(board.publish(&mine, 1));
-  CHECK(board.publish(&mine, 1));
+  CHECK(registry.publish(&mine, 1));
+  CHECK(registry.publish(&mine, 1));
   REQUIRE(truncate(place.file().c_str(), 0) == 0);
-  CHECK_FALSE(board.publish(&mine, 1));
+  CHECK_FALSE(registry.publish(&mine, 1));
 }
 
-TEST_CASE("a board that cannot be used is logged once until it is open again") {
+TEST_CASE("a registry that cannot be used is logged once until it is open again") {
   const test::RestoreLevel restore;
   log::set_level(log::Level::kVerbose);
   const Place place;
-  Board board(place.directory());
+  Registry registry(place.directory());
   const auto log_of = [&](bool expected) {
     return test::written_by([&] {
-      board.join();
-      for (int i = 0; i < 3; ++i) CHECK(board.open() == expected);
+      registry.join();
+      for (int i = 0; i < 3; ++i) CHECK(registry.open() == expected);
     });
   };
   REQUIRE(mkdir(place.file().c_str(), 0700) == 0);
-  CHECK(log_of(false) == "cupool: the neighbours' board cannot be used: it cannot be opened\n");
+  CHECK(log_of(false) == "cupool: the neighbours' registry cannot be used: it cannot be opened\n");
   CHECK(log_of(false).empty());
   REQUIRE(rmdir(place.file().c_str()) == 0);
   CHECK(log_of(true).empty());
   REQUIRE(truncate(place.file().c_str(), 100) == 0);
-  CHECK(log_of(false) == "cupool: the neighbours' board cannot be used: it has another size\n");
+  CHECK(log_of(false) == "cupool: the neighbours' registry cannot be used: it has another size\n");
 }
 
 TEST_CASE("a fork child leaves its parent's entries alone") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
   const Figures mine = figures(5);
-  board.publish(&mine, 1);
+  registry.publish(&mine, 1);
   const pid_t child = fork();
   if (child == 0) {
-    board.forget_after_fork();
-    board.leave();
-    board.publish(&mine, 1);
-    _exit(entries(board).size() == 2 ? 0 : 1);
+    registry.forget_after_fork();
+    registry.leave();
+    registry.publish(&mine, 1);
+    _exit(entries(registry).size() == 2 ? 0 : 1);
   }
   CHECK(status_of(child) == 0);
-  CHECK(entries(board).size() == 1);
+  CHECK(entries(registry).size() == 1);
 }
 
-TEST_CASE("a fork child does not keep the board's lock") {
+TEST_CASE("a fork child does not keep the registry's lock") {
   const Place place;
-  BoardFile file(place.directory());
+  RegistryFile file(place.directory());
   REQUIRE(file.connect(true));
   const Signal over;
   pid_t child = 0;
@@ -361,9 +361,9 @@ TEST_CASE("a fork child does not keep the board's lock") {
   CHECK(status_of(child) == 0);
 }
 
-TEST_CASE("a fork child closes the board that another thread of its parent had open") {
+TEST_CASE("a fork child closes the registry that another thread of its parent had open") {
   const Place place;
-  BoardFile file(place.directory());
+  RegistryFile file(place.directory());
   REQUIRE(file.connect(true));
   const OpenFile open(file);
   REQUIRE(open);
@@ -376,27 +376,27 @@ TEST_CASE("a fork child closes the board that another thread of its parent had o
   CHECK(has_open(place.file()));
 }
 
-TEST_CASE("a fork child knows itself before it opens the board again") {
+TEST_CASE("a fork child knows itself before it opens the registry again") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
   const Figures mine = figures(5);
-  board.publish(&mine, 1);
+  registry.publish(&mine, 1);
   const pid_t child = fork();
   if (child == 0) {
-    board.forget_after_fork();
-    _exit(entries(board).size() == 1 && board.count_others(&kFirst, board_time()) == 1 ? 0 : 1);
+    registry.forget_after_fork();
+    _exit(entries(registry).size() == 1 && registry.count_others(&kFirst, registry_time()) == 1 ? 0 : 1);
   }
   CHECK(status_of(child) == 0);
 }
 
-TEST_CASE("a process whose first thread is over is still on the board") {
+TEST_CASE("a process whose first thread is over is still in the registry") {
   const Place place;
   const Signal first_is_over;
   const Signal over;
   const pid_t child = fork();
   if (child == 0) {
-    static Board own(place.directory());
+    static Registry own(place.directory());
     own.open();
     const Figures mine = figures(5);
     own.publish(&mine, 1);
@@ -409,29 +409,29 @@ TEST_CASE("a process whose first thread is over is still on the board") {
     // Of this thread alone: pthread_exit would unwind through the test's frames.
     syscall(SYS_exit, 0);
   }
-  Board board(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
   first_is_over.wait();
-  CHECK(entries(board).size() == 1);
+  CHECK(entries(registry).size() == 1);
   over.send();
   CHECK(status_of(child) == 0);
 }
 
-TEST_CASE("a thread that is cancelled inside open leaves the board's lock free") {
+TEST_CASE("a thread that is cancelled inside open leaves the registry's lock free") {
   const Place place;
   const pid_t child = fork();
   if (child == 0) {
     alarm(10);
-    Board board(place.directory());
+    Registry registry(place.directory());
     const auto open_cancelled = [](void* argument) -> void* {
       pthread_cancel(pthread_self());
-      static_cast<Board*>(argument)->open();
+      static_cast<Registry*>(argument)->open();
       return nullptr;
     };
     pthread_t thread;
-    pthread_create(&thread, nullptr, open_cancelled, &board);
+    pthread_create(&thread, nullptr, open_cancelled, &registry);
     pthread_join(thread, nullptr);
-    board.leave();
+    registry.leave();
     _exit(0);
   }
   CHECK(status_of(child) == 0);
@@ -439,8 +439,8 @@ TEST_CASE("a thread that is cancelled inside open leaves the board's lock free")
 
 TEST_CASE("entries of another pid namespace are believed for some seconds") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
   SlotRecord record = {};
   record.who = own_identity();
   record.who.pid_namespace += 1;
@@ -450,19 +450,19 @@ TEST_CASE("entries of another pid namespace are believed for some seconds") {
     seal(&record, slot_at(7));
     place.damage(slot_at(7), &record, sizeof record);
   };
-  put(board_time());
-  REQUIRE(entries(board).size() == 1);
-  CHECK_FALSE(entries(board)[0].same_namespace);
-  put(board_time() + kLong);
-  CHECK(entries(board).empty());
-  put(board_time() - std::min(board_time(), kLong));
-  CHECK(entries(board).empty());
+  put(registry_time());
+  REQUIRE(entries(registry).size() == 1);
+  CHECK_FALSE(entries(registry)[0].same_namespace);
+  put(registry_time() + kLong);
+  CHECK(entries(registry).empty());
+  put(registry_time() - std::min(registry_time(), kLong));
+  CHECK(entries(registry).empty());
 }
 
 TEST_CASE("what other processes write is cut to size") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
   SlotRecord record = {};
   record.who = own_identity();
   record.figures = figures(UINT64_MAX);
@@ -470,7 +470,7 @@ TEST_CASE("what other processes write is cut to size") {
   memset(record.program, '\033', sizeof record.program);
   seal(&record, slot_at(3));
   place.damage(slot_at(3), &record, sizeof record);
-  const auto seen = entries(board);
+  const auto seen = entries(registry);
   REQUIRE(seen.size() == 1);
   CHECK(seen[0].figures.cached == uint64_t{1} << 48);
   CHECK(seen[0].figures.hits == uint64_t{1} << 62);
@@ -478,13 +478,13 @@ TEST_CASE("what other processes write is cut to size") {
   record.figures.ordinal = -1;
   seal(&record, slot_at(3));
   place.damage(slot_at(3), &record, sizeof record);
-  CHECK(entries(board).empty());
+  CHECK(entries(registry).empty());
 }
 
 TEST_CASE("a torn entry or request is skipped") {
   const Place place;
-  Board one(place.directory());
-  Board two(place.directory());
+  Registry one(place.directory());
+  Registry two(place.directory());
   REQUIRE(one.open());
   REQUIRE(two.open());
   const Figures mine = figures(5);
@@ -500,11 +500,11 @@ TEST_CASE("a torn entry or request is skipped") {
   CHECK(entries(two).size() == 1);
 }
 
-TEST_CASE("a board full of noise costs nothing but the board") {
+TEST_CASE("a registry full of noise costs nothing but the registry") {
   for (unsigned seed = 1; seed <= 200; ++seed) {
     const Place place;
-    Board board(place.directory());
-    REQUIRE(board.open());
+    Registry registry(place.directory());
+    REQUIRE(registry.open());
     std::mt19937_64 random(seed);
     std::vector<uint64_t> noise(kFileBytes / 8);
     for (uint64_t& word : noise) word = random();
@@ -512,41 +512,41 @@ TEST_CASE("a board full of noise costs nothing but the board") {
     const uint64_t from = seed % 2 == 0 ? kBellAt : 0;
     place.damage(from, noise.data(), kFileBytes - from);
     const Figures mine = figures(5);
-    board.publish(&mine, 1);
-    board.ask(everyone(1));
+    registry.publish(&mine, 1);
+    registry.ask(everyone(1));
     uint64_t serial = random();
     Ask got[8];
-    CHECK(board.asks_since(&serial, got, 8) == 0);
-    CHECK(board.count_others(&kFirst, board_time()) == 0);
-    CHECK(entries(board).size() <= 1);
-    board.wait(board.bell(), 1000);
-    Board later(place.directory());
+    CHECK(registry.asks_since(&serial, got, 8) == 0);
+    CHECK(registry.count_others(&kFirst, registry_time()) == 0);
+    CHECK(entries(registry).size() <= 1);
+    registry.wait(registry.bell(), 1000);
+    Registry later(place.directory());
     CHECK(later.open() == (from != 0));
     if (from != 0) {
       later.ask(everyone(2));
       uint64_t since = 0;
-      CHECK(board.asks_since(&since, got, 8) == 1);
+      CHECK(registry.asks_since(&since, got, 8) == 1);
     }
-    board.leave();
-    CHECK(entries(board).empty());
+    registry.leave();
+    CHECK(entries(registry).empty());
   }
 }
 
-TEST_CASE("a board that is truncated is lost, and begins anew") {
+TEST_CASE("a registry that is truncated is lost, and begins anew") {
   const Place place;
-  Board board(place.directory());
-  Board other(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  Registry other(place.directory());
+  REQUIRE(registry.open());
   REQUIRE(other.open());
   const Figures mine = figures(5);
-  board.publish(&mine, 1);
+  registry.publish(&mine, 1);
   REQUIRE(truncate(place.file().c_str(), 0) == 0);
-  CHECK_FALSE(board.wait(1, kLong));
-  CHECK_FALSE(board.is_open());
-  board.publish(&mine, 1);
-  CHECK_FALSE(board.ask(everyone(1)));
-  CHECK(board.open());
-  board.publish(&mine, 1);
+  CHECK_FALSE(registry.wait(1, kLong));
+  CHECK_FALSE(registry.is_open());
+  registry.publish(&mine, 1);
+  CHECK_FALSE(registry.ask(everyone(1)));
+  CHECK(registry.open());
+  registry.publish(&mine, 1);
   REQUIRE(other.open());
   CHECK(entries(other).size() == 1);
   REQUIRE(truncate(place.file().c_str(), 100) == 0);
@@ -554,31 +554,31 @@ TEST_CASE("a board that is truncated is lost, and begins anew") {
   CHECK_FALSE(other.open());
 }
 
-TEST_CASE("a board that was removed is made again") {
+TEST_CASE("a registry that was removed is made again") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
   REQUIRE(unlink(place.file().c_str()) == 0);
-  Board other(place.directory());
+  Registry other(place.directory());
   CHECK_FALSE(other.join());
   REQUIRE(other.open());
   const Figures mine = figures(5);
-  board.publish(&mine, 1);
-  CHECK_FALSE(board.is_open());
-  REQUIRE(board.open());
-  board.publish(&mine, 1);
+  registry.publish(&mine, 1);
+  CHECK_FALSE(registry.is_open());
+  REQUIRE(registry.open());
+  registry.publish(&mine, 1);
   CHECK(entries(other).size() == 1);
-  const uint32_t seen = board.bell();
+  const uint32_t seen = registry.bell();
   other.ask(everyone(1));
-  CHECK(board.wait(seen, kLong));
+  CHECK(registry.wait(seen, kLong));
 }
 
-TEST_CASE("what is no board is not used") {
+TEST_CASE("what is no registry is not used") {
   const Place place;
   const std::string elsewhere = std::string(place.directory()) + "/elsewhere";
   const auto refused = [&] {
-    Board board(place.directory());
-    const bool opened = board.open();
+    Registry registry(place.directory());
+    const bool opened = registry.open();
     REQUIRE(unlink(place.file().c_str()) == 0);
     return !opened;
   };
@@ -594,30 +594,30 @@ TEST_CASE("what is no board is not used") {
   REQUIRE(chmod(place.file().c_str(), 0660) == 0);
   CHECK(refused());
   REQUIRE(mkdir(place.file().c_str(), 0700) == 0);
-  Board board(place.directory());
-  CHECK_FALSE(board.open());
+  Registry registry(place.directory());
+  CHECK_FALSE(registry.open());
 }
 
-TEST_CASE("a board of another user is not used") {
+TEST_CASE("a registry of another user is not used") {
   if (geteuid() != 0) return;
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
   REQUIRE(chown(place.file().c_str(), 12345, 0) == 0);
   const Figures mine = figures(5);
-  board.publish(&mine, 1);
-  CHECK_FALSE(board.is_open());
-  CHECK_FALSE(board.open());
+  registry.publish(&mine, 1);
+  CHECK_FALSE(registry.is_open());
+  CHECK_FALSE(registry.open());
 }
 
-TEST_CASE("a limit on the size of files costs the board alone") {
+TEST_CASE("a limit on the size of files costs the registry alone") {
   const Place place;
   const pid_t child = fork();
   if (child == 0) {
     const rlimit none = {4096, 4096};
     setrlimit(RLIMIT_FSIZE, &none);
-    Board board(place.directory());
-    _exit(board.open() ? 1 : 0);
+    Registry registry(place.directory());
+    _exit(registry.open() ? 1 : 0);
   }
   CHECK(status_of(child) == 0);
 }

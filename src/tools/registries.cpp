@@ -1,5 +1,5 @@
-// See boards.hpp.
-#include "tools/boards.hpp"
+// See registries.hpp.
+#include "tools/registries.hpp"
 
 #include <dirent.h>
 #include <pwd.h>
@@ -25,7 +25,7 @@ std::string name_of(uint32_t user) {
   return about != nullptr ? printable(about->pw_name) : std::to_string(user);
 }
 
-// The user whose board has this file name.
+// The user whose registry has this file name.
 bool parse_name(std::string_view name, uint32_t* user) {
   const std::string_view prefix = "cupool-";
   const std::string suffix = make_text("-{}", neighbours::kLayout);
@@ -39,7 +39,7 @@ bool parse_name(std::string_view name, uint32_t* user) {
 
 }  // namespace
 
-Boards::Boards() : directory_(config::options().neighbours_dir) {
+Registries::Registries() : directory_(config::options().neighbours_dir) {
   add(geteuid(), true);
   DIR* const folder = geteuid() == 0 ? opendir(directory_) : nullptr;
   if (folder == nullptr) return;
@@ -50,19 +50,19 @@ Boards::Boards() : directory_(config::options().neighbours_dir) {
   closedir(folder);
 }
 
-void Boards::add(uint32_t user, bool own) {
-  auto board = std::make_unique<neighbours::Board>(directory_, user);
-  if (board->join()) {
-    boards_.push_back({std::move(board), name_of(user)});
+void Registries::add(uint32_t user, bool own) {
+  auto registry = std::make_unique<neighbours::Registry>(directory_, user);
+  if (registry->join()) {
+    registries_.push_back({std::move(registry), name_of(user)});
   } else if (own) {
-    refusal_ = board->refusal();
+    refusal_ = registry->refusal();
   }
 }
 
-std::vector<Neighbour> Boards::read() {
+std::vector<Neighbour> Registries::read() {
   std::vector<Neighbour> all;
-  for (const One& one : boards_) {
-    one.board->for_each([&](const neighbours::Entry& entry) { all.push_back({entry, one.user}); });
+  for (const One& one : registries_) {
+    one.registry->for_each([&](const neighbours::Entry& entry) { all.push_back({entry, one.user}); });
   }
   std::sort(all.begin(), all.end(), [](const Neighbour& a, const Neighbour& b) {
     const auto& x = a.entry;
@@ -73,9 +73,9 @@ std::vector<Neighbour> Boards::read() {
   return all;
 }
 
-uint64_t Boards::ask(const neighbours::Ask& ask, int ms) {
-  const uint64_t posted = neighbours::board_time();
-  for (const One& one : boards_) one.board->ask(ask);
+uint64_t Registries::ask(const neighbours::Ask& ask, int ms) {
+  const uint64_t posted = neighbours::registry_time();
+  for (const One& one : registries_) one.registry->ask(ask);
   for (int waited = 0; waited < ms; waited += kLookMs) {
     const auto all = read();
     const bool answered = std::all_of(all.begin(), all.end(), [&](const Neighbour& one) {
@@ -89,9 +89,10 @@ uint64_t Boards::ask(const neighbours::Ask& ask, int ms) {
   return posted;
 }
 
-void Boards::explain_none() const {
+void Registries::explain_none() const {
   say(stderr,
-      "cupool: there is no board to read in {}: {}; a program appears there when it first uses device memory "
+      "cupool: there is no registry to read in {}: {}; a program appears there when it first uses device "
+      "memory "
       "under cupool, unless CUPOOL_NEIGHBOURS=no\n",
       directory_, refusal_);
 }

@@ -1,5 +1,5 @@
-// See board.hpp.
-#include "neighbours/board.hpp"
+// See registry.hpp.
+#include "neighbours/registry.hpp"
 
 #include <sys/syscall.h>
 #include <time.h>
@@ -32,7 +32,7 @@ constexpr uint64_t kBurst = 8;
 constexpr uint32_t kSlotsAtOnce = 16;  // read on the stack
 
 uint64_t age(uint64_t stamp) {
-  const uint64_t now = board_time();
+  const uint64_t now = registry_time();
   // A time to come is none that a process of this machine wrote.
   return stamp > now ? UINT64_MAX : now - stamp;
 }
@@ -47,7 +47,7 @@ bool is_alive(const SlotRecord& record, const Identity& self, uint64_t foreign_f
 template <typename F>
 bool each_record(const OpenFile& file, F&& f) {
   SlotRecord some[kSlotsAtOnce];
-  for (uint32_t slot = 0; slot < Board::kMostEntries; slot += kSlotsAtOnce) {
+  for (uint32_t slot = 0; slot < Registry::kMostEntries; slot += kSlotsAtOnce) {
     if (!file.read(slot_at(slot), some, sizeof some)) return false;
     for (uint32_t i = 0; i < kSlotsAtOnce; ++i) {
       if (some[i].checksum == 0 || !is_whole(some[i], slot_at(slot + i))) continue;
@@ -59,47 +59,47 @@ bool each_record(const OpenFile& file, F&& f) {
 
 }  // namespace
 
-uint64_t board_time() {
+uint64_t registry_time() {
   timespec now;
   clock_gettime(CLOCK_BOOTTIME, &now);
   return static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
 }
 
-bool Board::open_checked(bool create) {
+bool Registry::open_checked(bool create) {
   const bool is_open = file_.connect(create);
   if (is_open) learn_identity();
   if (!is_open && create && !is_refusal_said_)
-    log::detail("the neighbours' board cannot be used: {}", file_.refusal());
+    log::detail("the neighbours' registry cannot be used: {}", file_.refusal());
   is_refusal_said_ = !is_open && (create || is_refusal_said_);
   return is_open;
 }
 
-bool Board::open() {
+bool Registry::open() {
   const PreserveErrno preserve;
   Guard hold(lock_);
   return open_checked(true);
 }
 
-bool Board::join() {
+bool Registry::join() {
   const PreserveErrno preserve;
   Guard hold(lock_);
   return open_checked(false);
 }
 
-bool Board::is_open() { return file_.is_connected(); }
+bool Registry::is_open() { return file_.is_connected(); }
 
-void Board::learn_identity() {
+void Registry::learn_identity() {
   if (self_.token == 0) self_ = own_identity();
 }
 
-bool Board::is_own_slot(const OpenFile& file, uint32_t slot) {
+bool Registry::is_own_slot(const OpenFile& file, uint32_t slot) {
   SlotRecord there;
   return slot < kMostEntries && file.read(slot_at(slot), &there, sizeof there) && there.checksum != 0 &&
          is_whole(there, slot_at(slot)) && there.who.token == self_.token;
 }
 
 // pre: the file is locked.
-uint32_t Board::claim_slot(const OpenFile& file) {
+uint32_t Registry::claim_slot(const OpenFile& file) {
   bool taken[kMostEntries] = {};
   const bool good = each_record(file, [&](uint32_t slot, const SlotRecord&) { return taken[slot] = true; });
   if (!good) return kNoSlot;
@@ -116,12 +116,12 @@ uint32_t Board::claim_slot(const OpenFile& file) {
   return dead;
 }
 
-void Board::drop_slot(const OpenFile& file, size_t index) {
+void Registry::drop_slot(const OpenFile& file, size_t index) {
   const SlotRecord nothing = {};
   if (is_own_slot(file, slots_[index])) file.write(slot_at(slots_[index]), &nothing, sizeof nothing);
 }
 
-bool Board::publish(const Figures* figures, size_t count) {
+bool Registry::publish(const Figures* figures, size_t count) {
   const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
@@ -132,7 +132,7 @@ bool Board::publish(const Figures* figures, size_t count) {
   bool locked = false;
   for (size_t i = 0; i < count; ++i) {
     SlotRecord record = {};
-    record.stamp = board_time();
+    record.stamp = registry_time();
     record.who = self_;
     record.figures = figures[i];
     strncpy(record.program, config::program(), sizeof record.program - 1);
@@ -150,7 +150,7 @@ bool Board::publish(const Figures* figures, size_t count) {
   return true;
 }
 
-void Board::leave() {
+void Registry::leave() {
   const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
@@ -160,7 +160,7 @@ void Board::leave() {
   held_ = 0;
 }
 
-uint32_t Board::bell() {
+uint32_t Registry::bell() {
   const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
@@ -170,13 +170,13 @@ uint32_t Board::bell() {
 }
 
 // A leaky bucket: kBurst turns at once, then one every kTurn.
-void Board::spend_turn() {
+void Registry::spend_turn() {
   const uint64_t now = now_ns();
   turns_spent_until_ = std::max(turns_spent_until_, now) + kTurn;
   if (turns_spent_until_ > now + kBurst * kTurn) sleep_for(turns_spent_until_ - now - kBurst * kTurn);
 }
 
-bool Board::wait(uint32_t seen, int64_t timeout_ns) {
+bool Registry::wait(uint32_t seen, int64_t timeout_ns) {
   const PreserveErrno preserve;
   const uint64_t begin = now_ns();
   const uint64_t timeout = timeout_ns < 0 ? UINT64_MAX : static_cast<uint64_t>(timeout_ns);
@@ -209,7 +209,7 @@ bool Board::wait(uint32_t seen, int64_t timeout_ns) {
   }
 }
 
-size_t Board::asks_since(uint64_t* serial, Ask* out, size_t most) {
+size_t Registry::asks_since(uint64_t* serial, Ask* out, size_t most) {
   const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
@@ -218,7 +218,7 @@ size_t Board::asks_since(uint64_t* serial, Ask* out, size_t most) {
   Header header;
   AskRecord records[kAsks];
   if (!file.read(0, &header, sizeof header) || !file.read(kAsksAt, records, sizeof records)) return 0;
-  // The board began anew, or its number is damaged.
+  // The registry began anew, or its number is damaged.
   if (header.serial < *serial) *serial = 0;
   size_t found = 0;
   for (uint64_t i = 0; i < kAsks; ++i) {
@@ -240,7 +240,7 @@ size_t Board::asks_since(uint64_t* serial, Ask* out, size_t most) {
   return found;
 }
 
-bool Board::ask(const Ask& ask) {
+bool Registry::ask(const Ask& ask) {
   const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
@@ -255,7 +255,7 @@ bool Board::ask(const Ask& ask) {
   ++header.serial;
   ++header.bell;
   AskRecord record = {};
-  record.stamp = board_time();
+  record.stamp = registry_time();
   record.from = self_.token;
   record.pid_namespace = self_.pid_namespace;
   record.pid = ask.pid;
@@ -271,7 +271,7 @@ bool Board::ask(const Ask& ask) {
   return posted;
 }
 
-size_t Board::count_others(const DeviceId* device, uint64_t since) {
+size_t Registry::count_others(const DeviceId* device, uint64_t since) {
   const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
@@ -289,7 +289,7 @@ size_t Board::count_others(const DeviceId* device, uint64_t since) {
   return count;
 }
 
-void Board::visit(Visit visit, void* argument) {
+void Registry::visit(Visit visit, void* argument) {
   const PreserveErrno preserve;
   Guard hold(lock_);
   const OpenFile file(file_);
@@ -303,7 +303,7 @@ void Board::visit(Visit visit, void* argument) {
   });
 }
 
-void Board::forget_after_fork() {
+void Registry::forget_after_fork() {
   lock_.reset_after_fork();
   Guard hold(lock_);
   file_.forget_after_fork();

@@ -1,6 +1,6 @@
-// The board: one file in shared memory through which the processes of one user see each other's figures and
-// ask each other for idle memory. Nothing that is read there is trusted, and nothing there is reached by a
-// load or store: a file that is truncated meanwhile would raise SIGBUS in the program. Contents go through
+// The registry: one file in shared memory through which the processes of one user see each other's figures
+// and ask each other for idle memory. Nothing that is read there is trusted, and nothing there is reached by
+// a load or store: a file that is truncated meanwhile would raise SIGBUS in the program. Contents go through
 // pread and pwrite; one page is mapped, only as the address of the bell that waiters sleep on in the kernel.
 // One lock, held for microseconds; nothing sleeps but wait(). errno is preserved. Not async-signal-safe.
 //
@@ -36,7 +36,7 @@ struct Ask {
   bool every_device;
   int64_t pid;  // in the asking process's pid namespace; -1: every process
   uint64_t bytes;
-  uint64_t serial;  // given by the board
+  uint64_t serial;  // given by the registry
 };
 
 // One process on one device, as another process sees it.
@@ -44,44 +44,44 @@ struct Entry {
   int64_t pid;
   bool same_namespace;  // else `pid` is that of another pid namespace
   uint64_t process;     // the same number for all entries of one process, and for no other process
-  uint64_t stamp;       // when it was published, in nanoseconds of board_time()
+  uint64_t stamp;       // when it was published, in nanoseconds of registry_time()
   char program[64];     // printable
   Figures figures;
 };
 
 // The clock of stamps: the same for every process on this machine.
-uint64_t board_time();
+uint64_t registry_time();
 
-class Board {
+class Registry {
  public:
   static constexpr size_t kMostDevices = 64;  // entries of one process
   static constexpr size_t kMostEntries = 1024;
 
-  // `directory` must outlive the board. `user`: whose board; another user's can be read by root.
-  constexpr explicit Board(const char* directory = "/dev/shm") : file_(directory) {}
-  constexpr Board(const char* directory, uint32_t user) : file_(directory, user) {}
-  Board(const Board&) = delete;
-  Board& operator=(const Board&) = delete;
+  // `directory` must outlive the registry. `user`: whose registry; another user's can be read by root.
+  constexpr explicit Registry(const char* directory = "/dev/shm") : file_(directory) {}
+  constexpr Registry(const char* directory, uint32_t user) : file_(directory, user) {}
+  Registry(const Registry&) = delete;
+  Registry& operator=(const Registry&) = delete;
 
-  // Creates or joins the board. False: there is none, or not one that can be used; may be called again later.
-  // The first refusal is logged, then the first one after each success: callers try again and again.
+  // Creates or joins the registry. False: there is none, or not one that can be used; may be called again
+  // later. The first refusal is logged, then the first one after each success: callers try again and again.
   bool open();
-  // Joins only a board that exists already.
+  // Joins only a registry that exists already.
   bool join();
   bool is_open();
   // Why the last open() or join() failed; a constant text.
   const char* refusal() const { return file_.refusal(); }
 
-  // Replaces this process's entries. False: not all of them are on the board now.
+  // Replaces this process's entries. False: not all of them are in the registry now.
   bool publish(const Figures* figures, size_t count);
   // Removes this process's entries.
   void leave();
 
   // The present value of the bell, for wait().
   uint32_t bell();
-  // Sleeps until the bell is no longer at `seen`. False: the time is over, or the board was lost, as
-  // is_open() says; without a board the time is slept through, or a minute if there is no end to it. However
-  // often the bell is rung, a caller gets through 20 times a second at most, after a burst of a few.
+  // Sleeps until the bell is no longer at `seen`. False: the time is over, or the registry was lost, as
+  // is_open() says; without a registry the time is slept through, or a minute if there is no end to it.
+  // However often the bell is rung, a caller gets through 20 times a second at most, after a burst of a few.
   bool wait(uint32_t seen, int64_t timeout_ns);
 
   // The requests of other processes to this one that are newer than *serial, newest first, and moves *serial
@@ -91,11 +91,11 @@ class Board {
   bool ask(const Ask& ask);
 
   // How many entries other living processes have on a device, null: on any, that they have not renewed since
-  // a moment of board_time(). What those show may be old: they may have freed everything just now.
+  // a moment of registry_time(). What those show may be old: they may have freed everything just now.
   size_t count_others(const DeviceId* device, uint64_t since);
 
   // Calls f(const Entry&) for the entries of all living processes, this one too, in no order. f must not call
-  // the board.
+  // the registry.
   template <typename F>
   void for_each(F&& f) {
     visit([](const Entry& entry, void* argument) { (*static_cast<F*>(argument))(entry); }, &f);
@@ -116,7 +116,7 @@ class Board {
   void spend_turn();
 
   Lock lock_;
-  BoardFile file_;
+  RegistryFile file_;
   Identity self_ CUPOOL_GUARDED_BY(lock_){};  // token 0: not known yet
   uint32_t slots_[kMostDevices] CUPOOL_GUARDED_BY(lock_){};
   size_t held_ CUPOOL_GUARDED_BY(lock_) = 0;  // of slots_

@@ -1,5 +1,5 @@
-// Tickets, and the exchange of a ticket for descriptors, over real sockets. Chunks are files in memory that
-// hold their number.
+// Export tokens, and the exchange of an export token for descriptors, over real sockets. Chunks are files in
+// memory that hold their number.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -50,9 +50,9 @@ class Chunks : public Source {
   ~Chunks() {
     for (const int file : files_) close(file);
   }
-  bool lend(const Ticket& ticket, uint32_t first, uint32_t most, Loan* out) override {
+  bool lend(const ExportToken& token, uint32_t first, uint32_t most, Loan* out) override {
     ++asked;
-    if (ticket.life != life || first >= files_.size()) return false;
+    if (token.life != life || first >= files_.size()) return false;
     const auto total = static_cast<uint32_t>(files_.size());
     out->reply = {0, total, std::min(most, total - first), kOffset, {}};
     for (uint32_t i = 0; i < out->reply.count; ++i) {
@@ -89,13 +89,13 @@ struct Exporter {
   explicit Exporter(uint32_t count, const Server::Settings& settings = {})
       : chunks(count), server(chunks, settings) {}
   ~Exporter() {
-    Ticket ticket = this->ticket();
+    ExportToken token = this->token();
     server.stop();
     Collector none;
     // Once nobody answers under its name, the thread is past its last use of this object but one store.
-    while (fetch(ticket, none) != Fetched::kRefused) std::this_thread::yield();
+    while (fetch(token, none) != Fetched::kRefused) std::this_thread::yield();
     int socket = -1;
-    while (connect_to(ticket.pid, ticket.instance, &socket) == Connected::kYes) {
+    while (connect_to(token.pid, token.instance, &socket) == Connected::kYes) {
       close(socket);
       std::this_thread::yield();
     }
@@ -105,13 +105,13 @@ struct Exporter {
     REQUIRE(server.offer(kStart, 4096, 77, &handle));
     return handle;
   }
-  Ticket ticket() {
-    Ticket ticket;
-    REQUIRE(from_handle(handle(), &ticket));
-    return ticket;
+  ExportToken token() {
+    ExportToken token;
+    REQUIRE(from_handle(handle(), &token));
+    return token;
   }
   int connect() {
-    const Ticket name = ticket();
+    const ExportToken name = token();
     int socket = -1;
     Connected how;
     while ((how = connect_to(name.pid, name.instance, &socket)) == Connected::kBusy)
@@ -154,9 +154,9 @@ bool is_hung_up(int socket) {
   }
 }
 
-bool can_fetch(const Ticket& ticket, uint32_t count) {
+bool can_fetch(const ExportToken& token, uint32_t count) {
   Collector collector;
-  return fetch(ticket, collector) == Fetched::kAll && collector.good && collector.taken == count;
+  return fetch(token, collector) == Fetched::kAll && collector.good && collector.taken == count;
 }
 
 // Runs `work` in a fork child; true if it returned true.
@@ -171,10 +171,10 @@ bool in_child(F&& work) {
 
 }  // namespace
 
-TEST_CASE("a ticket says what was written into it and ends as the driver's handles do") {
-  const Ticket before{0x1234'5678'9abc'def1, 4711, kStart, 5, 1ull << 62, 99};
+TEST_CASE("an export token says what was written into it and ends as the driver's handles do") {
+  const ExportToken before{0x1234'5678'9abc'def1, 4711, kStart, 5, 1ull << 62, 99};
   const Handle handle = to_handle(before);
-  Ticket after;
+  ExportToken after;
   REQUIRE(from_handle(handle, &after));
   CHECK(after == before);
   for (size_t i = 56; i < 64; ++i) CHECK(handle[i] == 0);
@@ -182,14 +182,14 @@ TEST_CASE("a ticket says what was written into it and ends as the driver's handl
   CHECK(std::count(handle.begin(), handle.begin() + 56, 0) < 5);
 }
 
-TEST_CASE("every change of a ticket is noticed by the process that wrote it") {
+TEST_CASE("every change of an export token is noticed by the process that wrote it") {
   Exporter& exporter = make(1);
   const Handle handle = exporter.handle();
   std::mt19937_64 random(1);
   int believed = 0;
   const auto attempt = [&](const Handle& altered) {
-    Ticket ticket;
-    if (altered != handle && from_handle(altered, &ticket)) believed += exporter.server.is_own(ticket);
+    ExportToken token;
+    if (altered != handle && from_handle(altered, &token)) believed += exporter.server.is_own(token);
   };
   for (size_t bit = 0; bit < handle.size() * 8; ++bit) {
     Handle altered = handle;
@@ -203,98 +203,98 @@ TEST_CASE("every change of a ticket is noticed by the process that wrote it") {
     attempt(altered);
   }
   CHECK(believed == 0);
-  CHECK(exporter.server.is_own(exporter.ticket()));
+  CHECK(exporter.server.is_own(exporter.token()));
 }
 
 TEST_CASE("a check is not that of another block or of another process") {
   const Key key{1, 2};
-  Ticket ticket{3, 4, kStart, 4096, 77};
-  const uint64_t check = check_of(ticket, key);
-  CHECK(check != check_of(ticket, {2, 1}));
-  for (uint64_t* field : {&ticket.instance, &ticket.start, &ticket.bytes, &ticket.life}) {
+  ExportToken token{3, 4, kStart, 4096, 77};
+  const uint64_t check = check_of(token, key);
+  CHECK(check != check_of(token, {2, 1}));
+  for (uint64_t* field : {&token.instance, &token.start, &token.bytes, &token.life}) {
     ++*field;
-    CHECK(check != check_of(ticket, key));
+    CHECK(check != check_of(token, key));
     --*field;
   }
-  CHECK(check == check_of(ticket, key));
+  CHECK(check == check_of(token, key));
 }
 
-TEST_CASE("a block has the same ticket again, and no two processes write the same") {
+TEST_CASE("a block has the same export token again, and no two processes write the same") {
   Exporter& one = make(1);
   Exporter& other = make(1);
   CHECK(one.handle() == one.handle());
   CHECK(one.handle() != other.handle());
-  CHECK_FALSE(one.server.is_own(other.ticket()));
+  CHECK_FALSE(one.server.is_own(other.token()));
 }
 
-TEST_CASE("a ticket is exchanged for all descriptors of its block in their order") {
+TEST_CASE("an export token is exchanged for all descriptors of its block in their order") {
   for (const uint32_t count : {1u, 31u, 32u, 33u, 100u}) {
     Exporter& exporter = make(count);
-    const Ticket ticket = exporter.ticket();
+    const ExportToken token = exporter.token();
     const size_t before = open_files();
-    CHECK(can_fetch(ticket, count));
-    CHECK(can_fetch(ticket, count));
+    CHECK(can_fetch(token, count));
+    CHECK(can_fetch(token, count));
     CHECK(falls_to(before));
   }
 }
 
 TEST_CASE("a block that is gone is refused") {
   Exporter& exporter = make(40);
-  const Ticket ticket = exporter.ticket();
+  const ExportToken token = exporter.token();
   exporter.chunks.life = 78;
   Collector collector;
-  CHECK(fetch(ticket, collector) == Fetched::kRefused);
+  CHECK(fetch(token, collector) == Fetched::kRefused);
   CHECK(collector.taken == 0);
 }
 
 TEST_CASE("a taker that stops gets no more and leaves nothing open") {
   Exporter& exporter = make(40);
-  const Ticket ticket = exporter.ticket();
+  const ExportToken token = exporter.token();
   const size_t before = open_files();
   Collector collector;
   collector.stop_after = 35;
-  CHECK(fetch(ticket, collector) == Fetched::kStopped);
+  CHECK(fetch(token, collector) == Fetched::kStopped);
   CHECK(collector.taken == 35);
   CHECK(falls_to(before));
 }
 
-TEST_CASE("a changed ticket gets nothing, and its exporter asks nobody about it") {
+TEST_CASE("a changed export token gets nothing, and its exporter asks nobody about it") {
   Exporter& exporter = make(1);
-  Ticket ticket = exporter.ticket();
-  ++ticket.start;
+  ExportToken token = exporter.token();
+  ++token.start;
   Collector collector;
-  CHECK(fetch(ticket, collector) == Fetched::kRefused);
+  CHECK(fetch(token, collector) == Fetched::kRefused);
   CHECK(exporter.chunks.asked == 0);
 }
 
 TEST_CASE("another user gets nothing") {
   Exporter& exporter = make(1, Server::Settings{.user = geteuid() + 1});
   Collector collector;
-  CHECK(fetch(exporter.ticket(), collector) == Fetched::kRefused);
+  CHECK(fetch(exporter.token(), collector) == Fetched::kRefused);
   CHECK(exporter.chunks.asked == 0);
 }
 
 TEST_CASE("a process of another user gets nothing where users can be changed") {
   if (geteuid() != 0) return;
   Exporter& exporter = make(1);
-  const Ticket ticket = exporter.ticket();
+  const ExportToken token = exporter.token();
   CHECK(in_child([&] {
     Collector collector;
-    return setuid(65534) == 0 && fetch(ticket, collector) == Fetched::kRefused && collector.taken == 0;
+    return setuid(65534) == 0 && fetch(token, collector) == Fetched::kRefused && collector.taken == 0;
   }));
   // As far as its own check goes, it would have taken it.
   CHECK(in_child([&] {
     Collector collector;
-    return setuid(65534) == 0 && fetch(ticket, collector, {.user = 0}) == Fetched::kRefused;
+    return setuid(65534) == 0 && fetch(token, collector, {.user = 0}) == Fetched::kRefused;
   }));
   CHECK(exporter.chunks.asked == 0);
-  CHECK(can_fetch(ticket, 1));
+  CHECK(can_fetch(token, 1));
 }
 
 TEST_CASE("memory of another user is not taken") {
   Exporter& exporter = make(1);
   Collector collector;
-  CHECK(fetch(exporter.ticket(), collector, {.user = geteuid() + 1}) == Fetched::kRefused);
+  CHECK(fetch(exporter.token(), collector, {.user = geteuid() + 1}) == Fetched::kRefused);
   CHECK(exporter.chunks.asked == 0);
   CHECK(collector.taken == 0);
 }
@@ -321,7 +321,7 @@ TEST_CASE("noise costs only the connection that it comes from") {
     CHECK(is_hung_up(socket));
     close(socket);
   }
-  CHECK(can_fetch(exporter.ticket(), 3));
+  CHECK(can_fetch(exporter.token(), 3));
 }
 
 TEST_CASE("a thousand silent connections keep nobody away") {
@@ -330,10 +330,10 @@ TEST_CASE("a thousand silent connections keep nobody away") {
   rlimit files;
   REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
   const size_t many = std::min<size_t>(1000, files.rlim_cur / 2);
-  const Ticket ticket = exporter.ticket();
+  const ExportToken token = exporter.token();
   const size_t before = open_files();
   for (size_t i = 0; i < many; ++i) silent.push_back(exporter.connect());
-  CHECK(can_fetch(ticket, 3));
+  CHECK(can_fetch(token, 3));
   for (const int socket : silent) close(socket);
   CHECK(falls_to(before));
 }
@@ -356,27 +356,27 @@ TEST_CASE("a client that asks without reading has one answer on its way at most"
   CHECK(poll(&hang_up, 1, 10'000) == 1);
   CHECK(exporter.chunks.asked == 1);
   close(socket);
-  CHECK(can_fetch(exporter.ticket(), 32));
+  CHECK(can_fetch(exporter.token(), 32));
 }
 
 TEST_CASE("a process that has ended is refused at once") {
   Exporter& exporter = make(1);
-  const Ticket ticket = exporter.ticket();
+  const ExportToken token = exporter.token();
   exporter.~Exporter();
   Collector collector;
-  CHECK(fetch(ticket, collector) == Fetched::kRefused);
-  Ticket never{12345, 1, kStart, 1, 1, 1};
+  CHECK(fetch(token, collector) == Fetched::kRefused);
+  ExportToken never{12345, 1, kStart, 1, 1, 1};
   CHECK(fetch(never, collector) == Fetched::kRefused);
 }
 
-TEST_CASE("after the end of the driver no ticket is written and none is served") {
+TEST_CASE("after the end of the driver no export token is written and none is served") {
   Exporter& exporter = make(1);
-  const Ticket ticket = exporter.ticket();
+  const ExportToken token = exporter.token();
   exporter.server.stop();
   Handle handle;
   CHECK_FALSE(exporter.server.offer(kStart, 4096, 77, &handle));
   Collector collector;
-  CHECK(fetch(ticket, collector) == Fetched::kRefused);
+  CHECK(fetch(token, collector) == Fetched::kRefused);
   CHECK(exporter.chunks.asked == 0);
 }
 
@@ -389,16 +389,16 @@ TEST_CASE("a fork child neither serves nor holds what its parent serves with") {
   const pid_t parent = fork();
   if (parent == 0) {
     Exporter& exporter = make(2);
-    const Ticket ticket = exporter.ticket();
-    const bool good = can_fetch(ticket, 2);
+    const ExportToken token = exporter.token();
+    const bool good = can_fetch(token, 2);
     const int connected = exporter.connect();
     if (fork() == 0) {
       exporter.server.forget_after_fork();
-      const bool none = !exporter.server.is_own(ticket);
+      const bool none = !exporter.server.is_own(token);
       char byte = none;
       close(connected);
       close(held[1]);
-      if (write(told[1], &ticket, sizeof ticket) < 0 || write(told[1], &byte, 1) < 0) _exit(1);
+      if (write(told[1], &token, sizeof token) < 0 || write(told[1], &byte, 1) < 0) _exit(1);
       while (::read(held[0], &byte, 1) > 0) {
       }
       _exit(0);
@@ -407,31 +407,31 @@ TEST_CASE("a fork child neither serves nor holds what its parent serves with") {
     _exit(good ? 0 : 1);
   }
   close(held[0]);
-  Ticket ticket;
+  ExportToken token;
   char is_none = 0;
-  REQUIRE(::read(told[0], &ticket, sizeof ticket) == sizeof ticket);
+  REQUIRE(::read(told[0], &token, sizeof token) == sizeof token);
   REQUIRE(::read(told[0], &is_none, 1) == 1);
   CHECK(is_none == 1);
-  CHECK(can_fetch(ticket, 2));
+  CHECK(can_fetch(token, 2));
   kill(parent, SIGKILL);
   REQUIRE(waitpid(parent, nullptr, 0) == parent);
   int socket = -1;
-  CHECK(connect_to(ticket.pid, ticket.instance, &socket) == Connected::kNo);
+  CHECK(connect_to(token.pid, token.instance, &socket) == Connected::kNo);
   for (const int one : {told[0], told[1], held[1]}) close(one);
 }
 
-TEST_CASE("a fork child that uses the library again has tickets of its own") {
+TEST_CASE("a fork child that uses the library again has export tokens of its own") {
   if (!kForksStartThreads) return;
   Exporter& exporter = make(2);
-  const Ticket ticket = exporter.ticket();
+  const ExportToken token = exporter.token();
   CHECK(in_child([&] {
     exporter.server.forget_after_fork();
     Handle handle;
-    Ticket own;
+    ExportToken own;
     return exporter.server.offer(kStart, 4096, 77, &handle) && from_handle(handle, &own) &&
-           own.pid == static_cast<uint32_t>(getpid()) && own.instance != ticket.instance && can_fetch(own, 2);
+           own.pid == static_cast<uint32_t>(getpid()) && own.instance != token.instance && can_fetch(own, 2);
   }));
-  CHECK(can_fetch(ticket, 2));
+  CHECK(can_fetch(token, 2));
 }
 
 TEST_CASE("a program that closes every descriptor keeps the numbers, and its next export is served") {
@@ -452,9 +452,9 @@ TEST_CASE("a program that closes every descriptor keeps the numbers, and its nex
       taken.emplace_back(number, about.st_ino);
     }
     Handle again;
-    Ticket ticket;
+    ExportToken token;
     if (taken.empty() || !exporter.server.offer(kStart, 4096, 77, &again) || again != first) return false;
-    if (!from_handle(again, &ticket) || !can_fetch(ticket, 2)) return false;
+    if (!from_handle(again, &token) || !can_fetch(token, 2)) return false;
     return std::all_of(taken.begin(), taken.end(), [](const auto& one) {
       struct stat about;
       return fstat(one.first, &about) == 0 && about.st_ino == one.second;
@@ -464,12 +464,12 @@ TEST_CASE("a program that closes every descriptor keeps the numbers, and its nex
 
 TEST_CASE("a process with few descriptors left takes them one at a time") {
   Exporter& exporter = make(40);
-  const Ticket ticket = exporter.ticket();
+  const ExportToken token = exporter.token();
   CHECK(in_child([&] {
     exporter.server.forget_after_fork();
     const auto next = static_cast<rlim_t>(fcntl(0, F_DUPFD, 3));
     const rlimit few{next + 3, next + 3};
-    return setrlimit(RLIMIT_NOFILE, &few) == 0 && can_fetch(ticket, 40);
+    return setrlimit(RLIMIT_NOFILE, &few) == 0 && can_fetch(token, 40);
   }));
   CHECK(in_child([&] {
     exporter.server.forget_after_fork();
@@ -477,7 +477,7 @@ TEST_CASE("a process with few descriptors left takes them one at a time") {
     while (fcntl(0, F_DUPFD, 0) >= 0) {
     }
     Collector collector;
-    return fetch(ticket, collector) == Fetched::kNoDescriptors;
+    return fetch(token, collector) == Fetched::kNoDescriptors;
   }));
 }
 
@@ -486,7 +486,7 @@ TEST_CASE("an exporter that answers nonsense is refused and leaves nothing open"
   const auto pid = static_cast<uint32_t>(getpid());
   const int listener = listen_as(pid, kInstance);
   REQUIRE(listener >= 0);
-  const Ticket ticket{kInstance, pid, kStart, 4096, 77, 1};
+  const ExportToken token{kInstance, pid, kStart, 4096, 77, 1};
   const int own = memfd_create("chunk", MFD_CLOEXEC);
   std::vector<std::pair<Reply, size_t>> nonsense;
   const Reply good = {kReplyMagic, 2, 1, kOffset, {kChunk}};
@@ -518,21 +518,21 @@ TEST_CASE("an exporter that answers nonsense is refused and leaves nothing open"
       close(socket);
     });
     Collector collector;
-    CHECK(fetch(ticket, collector) == Fetched::kRefused);
+    CHECK(fetch(token, collector) == Fetched::kRefused);
     CHECK(collector.taken == 0);
     fake.join();
     CHECK(open_files() == before);
   }
   SECTION("one that never answers is waited for a bounded time") {
     Collector collector;
-    CHECK(fetch(ticket, collector, {.patience_ns = 1'000'000}) == Fetched::kRefused);
+    CHECK(fetch(token, collector, {.patience_ns = 1'000'000}) == Fetched::kRefused);
   }
   SECTION("one that accepts nobody is waited for a bounded time") {
     std::vector<int> waiting;
     int socket = -1;
     while (connect_to(pid, kInstance, &socket) == Connected::kYes) waiting.push_back(socket);
     Collector collector;
-    CHECK(fetch(ticket, collector, {.patience_ns = 1'000'000}) == Fetched::kRefused);
+    CHECK(fetch(token, collector, {.patience_ns = 1'000'000}) == Fetched::kRefused);
     for (const int one : waiting) close(one);
   }
   close(listener);

@@ -1,4 +1,4 @@
-"""Real processes on one board: what cupool top and cupool trim say of them, kills at random moments, a damaged board."""
+"""Real processes on one registry: what cupool top and cupool trim say of them, kills at random moments, a damaged registry."""
 
 import json
 import os
@@ -15,13 +15,13 @@ NEIGHBOUR = harness.BUILD / "tests" / "neighbours" / "neighbour"
 MIB = 1 << 20
 
 
-class BoardTest(harness.TestCase):
+class RegistryTest(harness.TestCase):
     def setUp(self):
         super().setUp()
         self.need_native()
         self.children = []
         self.addCleanup(self.end_all)
-        self.board = self.scratch / f"cupool-{os.geteuid()}-1"
+        self.registry = self.scratch / f"cupool-{os.geteuid()}-1"
 
     def end_all(self):
         for child in self.children:
@@ -30,7 +30,7 @@ class BoardTest(harness.TestCase):
             child.stdout.close()
 
     def start(self, *words, ready=True):
-        """A process on the board of this test."""
+        """A process in the registry of this test."""
         child = subprocess.Popen([NEIGHBOUR, self.scratch, *map(str, words)], stdout=subprocess.PIPE, text=True)
         self.children.append(child)
         if ready:
@@ -90,7 +90,7 @@ class BoardTest(harness.TestCase):
         watcher.send_signal(signal.SIGINT)
         self.assertEqual(-signal.SIGINT, watcher.wait())
 
-    def test_top_without_a_board_says_what_to_do(self):
+    def test_top_without_a_registry_says_what_to_do(self):
         for words, code, out in ((["top"], 1, ""), (["top", "--json"], 0, '{"processes":[]}\n'), (["trim", "all"], 1, "")):
             done = self.cupool(*words)
             self.assertEqual((code, out), (done.code, done.out))
@@ -109,7 +109,7 @@ class BoardTest(harness.TestCase):
         self.assertEqual(2, done.out.count("given back"), done.out)
         self.assertEqual([0, 0], [one["cached_bytes"] for one in self.shown()])
 
-    def test_trim_refuses_what_is_no_process_on_the_board(self):
+    def test_trim_refuses_what_is_no_process_in_the_registry(self):
         child = self.start(1)
         for words, code in (([], 2), (["x"], 2), (["0"], 2), (["-1"], 2), ([str(child.pid), "2"], 2), ([str(os.getpid())], 1)):
             done = self.cupool("trim", *words)
@@ -140,51 +140,51 @@ class BoardTest(harness.TestCase):
         children = {self.start(MIB).pid for _ in range(100)}
         self.assertEqual(children, {one["pid"] for one in self.shown()})
 
-    def test_a_board_of_noise_shows_nothing_and_stops_nobody(self):
+    def test_a_registry_of_noise_shows_nothing_and_stops_nobody(self):
         for seed in range(sanitizer.fewer(30)):
-            noise = random.Random(seed).randbytes(self.start(MIB) and self.board.stat().st_size)
-            with self.board.open("r+b") as board:
+            noise = random.Random(seed).randbytes(self.start(MIB) and self.registry.stat().st_size)
+            with self.registry.open("r+b") as registry:
                 # In two of three worlds the mark at the beginning stays, so that the rest is read.
-                board.seek(0 if seed % 3 == 0 else 12)
-                board.write(noise[board.tell():])
+                registry.seek(0 if seed % 3 == 0 else 12)
+                registry.write(noise[registry.tell():])
             done = self.cupool("top", "--json")
             self.assertEqual(0, done.code)
             self.assertLessEqual(len(json.loads(done.out)["processes"]), 1)
             self.assertIn(self.cupool("trim", "all").code, (0, 1))
             self.assertIsNone(self.children[-1].poll())
             self.kill(*self.children)
-            self.board.unlink()
+            self.registry.unlink()
 
-    def test_a_board_that_is_truncated_kills_nobody(self):
+    def test_a_registry_that_is_truncated_kills_nobody(self):
         waiting = [self.start(MIB, "lost") for _ in range(5)]
-        with self.board.open("r+b") as board:
-            board.truncate(0)
+        with self.registry.open("r+b") as registry:
+            registry.truncate(0)
         for child in waiting:
             self.assertEqual(0, child.wait(timeout=60))
 
-    def test_what_stands_in_the_place_of_the_board_is_left_alone(self):
+    def test_what_stands_in_the_place_of_the_registry_is_left_alone(self):
         victim = self.scratch / "victim"
         victim.write_text("precious")
-        for put in (lambda: self.board.symlink_to(victim), lambda: os.link(victim, self.board), lambda: os.mkfifo(self.board, 0o600)):
+        for put in (lambda: self.registry.symlink_to(victim), lambda: os.link(victim, self.registry), lambda: os.mkfifo(self.registry, 0o600)):
             put()
             child = self.start(MIB, ready=False)
             self.assertEqual(2, child.wait(timeout=60))
             self.assertEqual(1, self.cupool("top").code)
-            self.board.unlink()
-        self.board.mkdir()
+            self.registry.unlink()
+        self.registry.mkdir()
         self.assertEqual(2, self.start(MIB, ready=False).wait(timeout=60))
         self.assertEqual("precious", victim.read_text())
 
-    def test_a_board_that_belongs_to_another_user_is_not_used(self):
+    def test_a_registry_that_belongs_to_another_user_is_not_used(self):
         if os.geteuid() != 0:
             self.skipTest("only root can make one")
         self.kill(self.start(MIB))
-        os.chown(self.board, 12345, 0)
+        os.chown(self.registry, 12345, 0)
         child = self.start(MIB, ready=False)
         self.assertEqual(2, child.wait(timeout=60))
         self.assertIn("belongs to another user", child.stdout.read())
 
-    def test_root_sees_the_boards_of_all_users(self):
+    def test_root_sees_the_registries_of_all_users(self):
         if os.geteuid() != 0:
             self.skipTest("only root can")
         os.chmod(self.scratch, 0o777)
@@ -194,9 +194,9 @@ class BoardTest(harness.TestCase):
         own = self.start(2)
         self.assertEqual({child.pid: "12345", own.pid: "root"}, {one["pid"]: one["user"] for one in self.shown()})
 
-    def test_programs_of_other_tests_do_not_meet_at_the_board(self):
+    def test_programs_of_other_tests_do_not_meet_in_the_registry(self):
         self.assertIn("CUPOOL_NEIGHBOURS=no\n", harness.run(["env"], driver="sim").out)
-        alone = harness.run(["env"], env=self.own_board(), driver="sim").out
+        alone = harness.run(["env"], env=self.own_registry(), driver="sim").out
         self.assertNotIn("CUPOOL_NEIGHBOURS=", alone)
         on_a_gpu = [harness.run(["env"], driver="gpu").out for _ in range(2)]
         places = {re.search(r"^CUPOOL_NEIGHBOURS_DIR=(.+)$", out, re.MULTILINE).group(1) for out in on_a_gpu}
