@@ -66,9 +66,9 @@ void take_entry(Options& options, const Reader& reader, std::string_view name, c
 #include "config/options.def"
   const char* const near = nearest_name(name);
   if (near != nullptr) {
-    reader.say("{} is not an option, {} is; ignoring it", first(name, kMaxName), near);
+    reader.say("unknown option {} (did you mean {}?); ignoring it", first(name, kMaxName), near);
   } else {
-    reader.say("{} is not an option; ignoring it (CUPOOL_HELP=1 lists them)", first(name, kMaxName));
+    reader.say("unknown option {}; ignoring it (CUPOOL_HELP=1 lists all)", first(name, kMaxName));
   }
 }
 

@@ -30,7 +30,7 @@ bool write_at(int file, const void* from, size_t size, uint64_t at) {
   return pwrite(file, from, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size);
 }
 
-// Of the open file, not of the process: closing the file elsewhere must not release it.
+// A lock of the open file, not of the process: closing the file elsewhere must not release it.
 bool set_lock(int file, short type) {
   struct flock lock = {};
   lock.l_type = type;
@@ -60,7 +60,7 @@ int RegistryFile::open_checked(bool create) {
   const uint32_t user = user_ == kOwn ? geteuid() : user_;
   char path[PATH_MAX];
   if (!make_path(directory_, user, path, sizeof path)) return refuse(-1, "the name is too long");
-  // O_NONBLOCK: a pipe in its place must not stop us.
+  // O_NONBLOCK: open() must not block on a pipe in its place.
   const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   const int file = move_up(::open(path, create ? flags | O_CREAT : flags, 0600));
   if (file < 0) return refuse(-1, errno == ENOENT ? "there is none" : "it cannot be opened");
@@ -103,7 +103,7 @@ bool RegistryFile::map(int file, uint64_t device, uint64_t inode) {
   uint32_t* const old = bell_.load(std::memory_order_relaxed);
   if (is_connected() && device == device_ && inode == inode_.load(std::memory_order_relaxed)) return true;
   void* const place = old == nullptr ? nullptr : reinterpret_cast<char*>(old) - kBellAt;
-  // In place, so that a thread that sleeps meanwhile never names an address that is not ours.
+  // Mapped in place, because a sleeping thread must never name an address that is not ours.
   void* const page =
       mmap(place, kPageBytes, PROT_READ, MAP_SHARED | (place == nullptr ? 0 : MAP_FIXED), file, 0);
   if (page == MAP_FAILED) {

@@ -24,7 +24,7 @@ class RegistryFile {
   // Opens and checks the file, creates or repairs it if `create`, and maps the bell of this very file.
   // False: refusal() says why.
   bool connect(bool create);
-  // There is a mapping of the bell, at least until somebody removes the file.
+  // The bell is mapped; the file may have been removed since.
   bool is_connected() const { return inode_.load(std::memory_order_relaxed) != 0; }
   void disconnect() { inode_.store(0, std::memory_order_relaxed); }
   const char* refusal() const { return refusal_; }
@@ -50,7 +50,7 @@ class RegistryFile {
   std::atomic<int> open_number_{-1};
 };
 
-// The file, open for one operation. A file that is gone, or is another one than the bell's, is not open.
+// The file, open for one operation; not open if the file is gone or was replaced since the bell was mapped.
 class OpenFile {
  public:
   explicit OpenFile(RegistryFile& file);
@@ -61,8 +61,8 @@ class OpenFile {
   explicit operator bool() const { return number_ >= 0; }
   bool read(uint64_t at, void* out, size_t size) const;
   bool write(uint64_t at, const void* from, size_t size) const;
-  // Keeps other processes that ask for it out until this file is closed. False: not free for some time; the
-  // holder may have been stopped, so nobody waits for it.
+  // Takes the lock of the file until it is closed here. False: another process held it during all tries; that
+  // process may be stopped, so nobody waits for it.
   bool try_exclusive() const;
 
  private:

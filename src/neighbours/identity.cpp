@@ -59,7 +59,7 @@ bool read_status(int64_t pid, Status* out) {
     if (at == nullptr) break;
     ++at;
   }
-  // The kernel shows 1 or 0 to readers that may not know.
+  // The kernel shows 1 or 0 to readers without permission.
   if (out->stack == 1) out->stack = 0;
   return field > kStart;
 }
@@ -103,7 +103,7 @@ Life life_of(const Identity& other, const Identity& self) {
   if (other.pid <= 0 || other.pid > std::numeric_limits<pid_t>::max()) return Life::kGone;
   Status status;
   if (!read_status(other.pid, &status)) {
-    // Without /proc the pid is all there is.
+    // Without /proc only the pid can be checked.
     if (self.start != 0) return Life::kGone;
     return kill(static_cast<pid_t>(other.pid), 0) == 0 || errno == EPERM ? Life::kLives : Life::kGone;
   }

@@ -64,7 +64,8 @@ void seal(SlotRecord* record, uint64_t at);
 bool is_whole(const AskRecord& record, uint64_t at);
 bool is_whole(const SlotRecord& record, uint64_t at);
 
-// The record with every number within its bounds and a printable name; false: it makes no sense.
+// The record with every number within its bounds and a printable name; false: its pid or device is
+// impossible.
 bool to_entry(const SlotRecord& record, const Identity& self, Entry* out);
 
 }  // namespace cupool::neighbours

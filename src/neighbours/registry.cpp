@@ -20,12 +20,13 @@ namespace cupool::neighbours {
 namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
-// Processes of other pid namespaces cannot be looked up; their stamps have to do. Shown while fresh (whoever
-// shows entries asks for fresh ones first); asked for memory much longer, because they sleep; then free.
+// A process of another pid namespace cannot be looked up, so the age of its stamp decides. Its entry is shown
+// while fresh (a reader requests fresh figures first), counted as one to ask for memory much longer, because
+// an idle process publishes nothing, and free to overwrite after that.
 constexpr uint64_t kShownFor = 5 * kSecond;
 constexpr uint64_t kAskedFor = 600 * kSecond;
 constexpr uint64_t kAskIsOld = 10 * kSecond;
-// A file that was replaced is noticed at latest after this long.
+// The longest time until a waiter notices that the file was replaced.
 constexpr uint64_t kLongestSleep = 60 * kSecond;
 constexpr uint64_t kTurn = kSecond / 20;
 constexpr uint64_t kBurst = 8;
@@ -33,7 +34,7 @@ constexpr uint32_t kSlotsAtOnce = 16;  // read on the stack
 
 uint64_t age(uint64_t stamp) {
   const uint64_t now = registry_time();
-  // A time to come is none that a process of this machine wrote.
+  // No process of this machine writes a stamp in the future.
   return stamp > now ? UINT64_MAX : now - stamp;
 }
 
@@ -218,7 +219,7 @@ size_t Registry::asks_since(uint64_t* serial, Ask* out, size_t most) {
   Header header;
   AskRecord records[kAsks];
   if (!file.read(0, &header, sizeof header) || !file.read(kAsksAt, records, sizeof records)) return 0;
-  // The registry began anew, or its number is damaged.
+  // The registry was created anew, or its serial is damaged.
   if (header.serial < *serial) *serial = 0;
   size_t found = 0;
   for (uint64_t i = 0; i < kAsks; ++i) {
@@ -228,7 +229,7 @@ size_t Registry::asks_since(uint64_t* serial, Ask* out, size_t most) {
     const bool named = one.pid == self_.pid && one.pid_namespace == self_.pid_namespace;
     if (one.from == self_.token || !(one.pid == -1 || named) || age(one.stamp) > kAskIsOld) continue;
     const Ask ask = {one.device, one.every_device != 0, one.pid, one.bytes, one.serial};
-    // Sorted, and without the oldest if there are too many.
+    // Keeps the newest requests, sorted; the oldest are dropped if there are too many.
     size_t place = found;
     while (place > 0 && out[place - 1].serial < ask.serial) --place;
     if (place >= most) continue;
@@ -246,11 +247,11 @@ bool Registry::ask(const Ask& ask) {
   const OpenFile file(file_);
   if (!file) return false;
   learn_identity();
-  // Without the lock two requests may get one place, and one of them is lost: better than none.
+  // Posts even without the lock: at worst two requests share a place and one of them is lost.
   file.try_exclusive();
   Header header;
   if (!file.read(0, &header, sizeof header)) return false;
-  // A damaged number must not be the last one there is.
+  // A damaged serial must not block all later requests.
   if (header.serial >= UINT64_MAX / 2) header.serial = 0;
   ++header.serial;
   ++header.bell;

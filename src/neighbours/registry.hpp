@@ -2,7 +2,7 @@
 // and ask each other for idle memory. Nothing that is read there is trusted, and nothing there is reached by
 // a load or store: a file that is truncated meanwhile would raise SIGBUS in the program. Contents go through
 // pread and pwrite; one page is mapped, only as the address of the bell that waiters sleep on in the kernel.
-// One lock, held for microseconds; nothing sleeps but wait(). errno is preserved. Not async-signal-safe.
+// One lock, held for microseconds; only wait() sleeps. errno is preserved. Not async-signal-safe.
 //
 // How the processes use it: a publisher calls publish() after its figures changed and after every ask it
 // answered, then sleeps in wait(). The process that asks sees from the stamps which entries have answered.
@@ -63,7 +63,7 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // Creates or joins the registry. False: there is none, or not one that can be used; may be called again
+  // Creates or joins the registry. False: it is missing or unusable, as refusal() says; may be called again
   // later. The first refusal is logged, then the first one after each success: callers try again and again.
   bool open();
   // Joins only a registry that exists already.
@@ -80,18 +80,18 @@ class Registry {
   // The present value of the bell, for wait().
   uint32_t bell();
   // Sleeps until the bell is no longer at `seen`. False: the time is over, or the registry was lost, as
-  // is_open() says; without a registry the time is slept through, or a minute if there is no end to it.
-  // However often the bell is rung, a caller gets through 20 times a second at most, after a burst of a few.
+  // is_open() says. Without a registry it sleeps for the whole time, for a minute if the time is unlimited.
+  // However often the bell is rung, it returns at most 20 times a second, after a burst of a few.
   bool wait(uint32_t seen, int64_t timeout_ns);
 
   // The requests of other processes to this one that are newer than *serial, newest first, and moves *serial
-  // on. Start with 0. The caller looks at the device. Requests older than some seconds are left out.
+  // on. Start with 0. The caller compares the device. Requests older than some seconds are left out.
   size_t asks_since(uint64_t* serial, Ask* out, size_t most);
   // Posts a request and rings the bell. False: it was not posted.
   bool ask(const Ask& ask);
 
   // How many entries other living processes have on a device, null: on any, that they have not renewed since
-  // a moment of registry_time(). What those show may be old: they may have freed everything just now.
+  // a moment of registry_time(). The figures of those may be stale: they may have just freed everything.
   size_t count_others(const DeviceId* device, uint64_t since);
 
   // Calls f(const Entry&) for the entries of all living processes, this one too, in no order. f must not call

@@ -19,7 +19,7 @@ namespace cupool::report {
 // truncated; any other letter after a percent sign stays as it is. Slashes in inserted names are replaced.
 void expand(const char* pattern, const Facts& facts, char* out, size_t room);
 
-// Which file of a kind this process wrote last, and who may read such files.
+// The file of a kind that this process wrote last, and the mode of such files.
 struct Written {
   mode_t mode = 0600;  // within the umask
   std::atomic<uint64_t> device{0};

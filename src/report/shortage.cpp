@@ -100,7 +100,7 @@ int write_advice(const Shortage& s, Advice& out) {
       line("{} does so for blocks of 2 MiB and more alone", "CUPOOL_SEGMENT_EXACT=2M");
       break;
     case Cause::kOthers:
-      line("no setting of this process helps: nvidia-smi shows who holds it");
+      line("no setting of this process helps: nvidia-smi shows which processes hold it");
       line("in other programs under cupool {} or CUPOOL_LIMIT returns idle memory", "CUPOOL_MAX_CACHED=0");
       break;
     case Cause::kProgram:

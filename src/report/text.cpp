@@ -133,7 +133,7 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   if (all.out_of_memory == 0) return;
   out.text("cupool: ");
   write_count(out, all.out_of_memory, "allocation");
-  out.text(" failed for want of memory\n");
+  out.text(" failed: out of memory\n");
 }
 
 void write_text(Writer& out, const Facts& facts, stats::Reading reading) {

@@ -95,7 +95,7 @@ Fetched fetch(const ExportToken& token, Taker& taker, const FetchSettings& setti
   const PreserveErrno preserve;
   const Socket socket(token, settings.patience_ns);
   if (!socket) return socket.has_no_room() ? Fetched::kNoDescriptors : Fetched::kRefused;
-  // Anybody may have taken the name of a process that is gone.
+  // Any user may have bound the name of a process that has ended.
   if (!is_user(socket.number(), settings.user)) return Fetched::kRefused;
   Request request = {kRequestMagic, to_handle(token), 0, kMostAtOnce};
   uint64_t offset = 0;

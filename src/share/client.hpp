@@ -7,11 +7,11 @@
 
 namespace cupool::share {
 
-// Who makes memory of the descriptors.
+// Maps the chunks as their descriptors arrive.
 class Taker {
  public:
   // The next chunk of the block, in the order of their addresses; the block begins `offset` bytes into the
-  // first. False: it is of no use, stop. The caller closes the descriptor.
+  // first. False: the chunk cannot be used, and the fetch stops. The caller closes the descriptor.
   virtual bool take(uint64_t bytes, uint64_t offset, int descriptor) = 0;
 
  protected:

@@ -14,7 +14,7 @@ constexpr size_t kLast = 7;
 constexpr uint64_t kMagic = 0x7431'6c6f'6f70'7563;  // "cupool1t": another layout takes another number
 constexpr Key kMask = {0x6d61736b'74686973, 0x63757030'306c3032};
 
-// SipHash-2-4 of whole words: short, and nobody makes a check without the key.
+// SipHash-2-4 of whole words: short, and a check cannot be forged without the key.
 uint64_t digest(const Key& key, const uint64_t* words, size_t count) {
   uint64_t a = key.low ^ 0x736f6d6570736575, b = key.high ^ 0x646f72616e646f6d;
   uint64_t c = key.low ^ 0x6c7967656e657261, d = key.high ^ 0x7465646279746573;

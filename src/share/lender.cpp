@@ -22,7 +22,7 @@ void drop(Loan* loan) {
 
 bool Lender::lend(const ExportToken& token, uint32_t first, uint32_t most, Loan* out) {
   if (!is_live(token) || !fill(token, first, most, out)) return false;
-  // Lives are not numbered twice: if it is the same one still, all chunks were its own.
+  // Life numbers are never reused: if the block still has the same one, all chunks were its own.
   if (is_live(token)) return true;
   drop(out);
   return false;

@@ -85,7 +85,7 @@ void Server::stop() {
     if (runs_.load(std::memory_order_acquire) && listener_.is_ours()) shutdown(listener_.number(), SHUT_RDWR);
     lock_.unlock();
   }
-  // If it is held for longer, the driver does not answer, and there is nothing to be done about it here.
+  // If a request holds it for longer, the driver hangs; the exit does not wait for that.
   if (working_.try_lock_for_a_moment()) working_.unlock();
 }
 
@@ -121,20 +121,21 @@ void Server::serve(KeptDescriptor listener) {
         one.socket.close();
       }
     }
-    // After those that are connected, so that a storm of new ones displaces nobody who has just asked.
+    // After the connected clients, so that a burst of new connections displaces none that has just sent a
+    // request.
     accept_one(listener);
   }
   for (Connection& one : connections_) one.socket.close();
   if (listener.is_ours()) {
-    // Not while stop() uses it. (A thread that waits for this one with the lock has seen that it is not
-    // ours.)
+    // Under the lock, because stop() may be using it. (A thread that holds the lock and waits for this one
+    // has seen that the listener is not ours.)
     Guard hold(lock_);
     listener.close();
   }
   runs_.store(false, std::memory_order_release);
 }
 
-// Sleeps until there is something to do; false: the end.
+// Sleeps until a socket is ready; false: the server is to end.
 bool Server::wait(const KeptDescriptor& listener) {
   std::array<pollfd, kMostConnections + 1> watched;
   size_t count = 0;
@@ -169,14 +170,14 @@ Server::Connection& Server::place() {
 void Server::accept_one(const KeptDescriptor& listener) {
   const int made = accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (made < 0) {
-    // The process has no descriptor left, and the client still knocks.
+    // The process has no descriptor left, and the waiting client would wake poll() again at once.
     if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) sleep_for(10 * kMillisecond);
     return;
   }
   KeptDescriptor socket(move_up(made));
   if (!is_user(socket.number(), settings_.user)) {
     socket.close();
-    // Another user's process that connects in a loop gets no processor of ours.
+    // Another user's process that connects in a loop must not keep this thread busy.
     sleep_for(kMillisecond);
     return;
   }

@@ -20,7 +20,7 @@ struct Loan {
   int descriptors[kMostAtOnce] = {};
 };
 
-// Who knows the blocks.
+// The owner of the blocks, which the server asks for their chunks.
 class Source {
  public:
   // Descriptors of the chunks from `first` on, at most `most`; false: there is no such block any more. The
@@ -34,7 +34,7 @@ class Source {
 class Server {
  public:
   struct Settings {
-    uint32_t user = kOwnUser;  // who is served
+    uint32_t user = kOwnUser;  // the one user who is served
     // How long a connection may be silent.
     uint64_t patience_ns = 2'000'000'000;
   };
@@ -42,8 +42,8 @@ class Server {
   constexpr explicit Server(Source& source) : source_(source) {}
   constexpr Server(Source& source, const Settings& settings) : source_(source), settings_(settings) {}
 
-  // The export token of a block, the same for the same block; starts the thread. False: there is no thread,
-  // socket or random number to be had.
+  // The export token of a block, the same for the same block; starts the thread. False: no thread, socket or
+  // random number is available.
   bool offer(uint64_t start, uint64_t bytes, uint64_t life, Handle* out);
   // Whether this process wrote the export token.
   bool is_own(const ExportToken& token);

@@ -136,7 +136,7 @@ int64_t receive_packet(int socket, void* packet, size_t room, int* descriptors, 
       }
     }
   }
-  // A longer packet than was asked for is not what we speak.
+  // A packet that is longer than requested violates the protocol.
   return (message.msg_flags & MSG_TRUNC) != 0 ? static_cast<int64_t>(room) + 1 : got;
 }
 

@@ -38,7 +38,7 @@ inline constexpr uint32_t kOwnUser = UINT32_MAX;
 
 // New sockets, closed on exec, that never block; -1: errno says why.
 int listen_as(uint32_t pid, uint64_t instance);
-// kBusy: later perhaps.
+// kBusy: try again later.
 enum class Connected { kYes, kBusy, kNo };
 Connected connect_to(uint32_t pid, uint64_t instance, int* out);
 

@@ -91,10 +91,10 @@ std::vector<std::string> advise(const Report& report) {
         "CUPOOL_MAX_CACHED keeps less, and CUPOOL_SEGMENTS=mapped gives holes back.");
   }
   if (!report.text("shortage").empty()) {
-    out.push_back("An allocation failed for want of memory, because " + report.text("shortage") + ".");
+    out.push_back("An allocation ran out of memory, because " + report.text("shortage") + ".");
     for (const std::string& setting : report.shortage_advice()) out.push_back(setting + ".");
   } else if (count("out_of_memory") > 0) {
-    out.push_back("Allocations failed for want of memory: the report on stderr says why and who holds what.");
+    out.push_back("Allocations ran out of memory: the report on stderr says why, and what holds the memory.");
   }
   if (count("unknown_entry_points") > 0) {
     out.push_back(

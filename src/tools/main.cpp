@@ -15,7 +15,7 @@ using cupool::say;
 
 int act(int count, char** words) {
   if (count < 2) {
-    say(stderr, "cupool: say what to do; cupool help lists the commands\n");
+    say(stderr, "cupool: no command given; see `cupool help`\n");
     return kMisuse;
   }
   const Verb* const verb = find_verb(words[1]);

@@ -41,10 +41,8 @@ void print_row(const config::OptionInfo& info) {
 void print_markdown() {
   say("# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written "
       "as `512`, "
-      "`64K`, `1.5GiB`, `20%` (of the device's memory) or `unlimited`. A value that makes no sense, a name "
-      "that is none, "
-      "and two options that contradict each other are each told in one line on stderr, and the program runs "
-      "on.\n\n");
+      "`64K`, `1.5GiB`, `20%` (of the device's memory) or `unlimited`. Invalid values, unknown names and "
+      "conflicting options each print one warning on stderr; the program continues.\n\n");
   for (const bool expert : {false, true}) {
     if (expert) say("\n## For experts\n\nRarely needed, and more likely to change.\n\n");
     say("| variable | value | default | meaning |\n|---|---|---|---|\n");
@@ -90,7 +88,7 @@ int print_one(const std::string& word) {
   const char* const near = config::nearest_name(name);
   const std::string hint =
       near == nullptr ? "cupool options --all lists them" : std::string("did you mean ") + near + "?";
-  say(stderr, "cupool: {} is not an option; {}\n", name, hint);
+  say(stderr, "cupool: unknown option {}; {}\n", name, hint);
   return kMisuse;
 }
 

@@ -97,9 +97,8 @@ const std::vector<Verb>& verbs() {
       {"run",
        "[--] app [argument]...",
        "run a program with the pool",
-       "Puts libcupool.so in front of LD_PRELOAD and becomes the program. An option or a value that makes no "
-       "sense is "
-       "refused, and the program is not started.",
+       "Puts libcupool.so in front of LD_PRELOAD and becomes the program. An unknown option or an invalid "
+       "value is refused, and the program is not started.",
        {{"--set", "name=value",
          "set an option, as CUPOOL_NAME=value in the environment would; may be repeated"},
         {"--stats", "form",
@@ -112,9 +111,8 @@ const std::vector<Verb>& verbs() {
        "say whether the pool serves here, and what to change",
        "Looks at the driver, the library and the settings; with a program it runs that under the pool, says "
        "which of its "
-       "memory the pool served, and ends with a verdict. The exit code is the program's; without one it is 0 "
-       "if nothing "
-       "stands in the way.",
+       "memory the pool served, and ends with a verdict. The exit code is the program's; without a program "
+       "it is 0 if the pool can serve.",
        {{"--json", "", "one JSON object on stdout; what the program prints goes to stderr"}},
        doctor,
        true},
@@ -143,7 +141,7 @@ const std::vector<Verb>& verbs() {
       {"options",
        "[name]...",
        "list the options, or explain some",
-       "Without a name those that people need. A name may be written with or without CUPOOL_, in any "
+       "Without a name it lists the common options. A name may be written with or without CUPOOL_, in any "
        "case.",
        {{"--all", "", "every option, those for experts last"},
         {"--json", "", "every option as JSON"},

@@ -40,7 +40,7 @@ class FirstUsesTest(harness.TestCase):
         self.assertRegex(lines[0], r"^cupool: script\[\d+\]: out of memory on device 0: 60 MiB asked$")
         self.assertEqual("cupool:   because CUPOOL_LIMIT is 100 MiB, of which 60 MiB are in use: 60 MiB more is 20 MiB too much", lines[1])
         self.assertIn("cupool:   CUPOOL_LIMIT=120M lets it pass", lines)
-        self.assertTrue(any(line.endswith("1 allocation failed for want of memory") for line in lines), done.err)
+        self.assertTrue(any(line.endswith("1 allocation failed: out of memory") for line in lines), done.err)
         done = harness.run([COMMAND, "run", "--set", "limit=120M", "--", lab.PROGRAM, *steps], driver="sim")
         self.assertEqual((0, ""), (done.code, done.out))
         self.assertNotIn("out of memory", done.err)

@@ -136,8 +136,8 @@ class SummaryTest(harness.TestCase):
 
     def test_failures_are_counted_in_words(self):
         steps = [f"a:x:{3 << 30}", f"a:y:{3 << 30}"]
-        self.assertIn("1 allocation failed for want of memory\n", self.summary(*steps, oom_reports=0).err)
-        self.assertIn("2 allocations failed for want of memory\n", self.summary(*steps, steps[1], oom_reports=0).err)
+        self.assertIn("1 allocation failed: out of memory\n", self.summary(*steps, oom_reports=0).err)
+        self.assertIn("2 allocations failed: out of memory\n", self.summary(*steps, steps[1], oom_reports=0).err)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ TEST_CASE("a value outside its range gives one sentence and leaves the default")
 TEST_CASE("an unknown name is reported with the nearest known one") {
   read({"CUPOOL_BACKENDS=off"});
   REQUIRE(sentences.size() == 1);
-  CHECK(sentences[0].find("CUPOOL_BACKEND ") != std::string::npos);
+  CHECK(sentences[0].find("did you mean CUPOOL_BACKEND?") != std::string::npos);
   read({"CUPOOL_SOMETHING_ELSE_ENTIRELY=1"});
   CHECK(sentences.size() == 1);
 }
