@@ -1,9 +1,13 @@
 // How a hang is proven. Nothing can run on the device, so only the host can change anything: if every thread
 // of the process either waits here, or sleeps in a futex without a timeout, none is left to wake another.
 // Threads are looked at twice: one that did not run in between (its count of switches stands still) slept all
-// the while, so at one moment all of them slept. A thread on its way in is counted by the state mutex before
-// it sleeps on it. What cannot be proven so (a thread in a system call, a word that another process may
-// write) is given CUPOOL_SIM_HANG_MS. Under the state mutex.
+// the while, so at one moment all of them slept. Between the looks the judge tries once more whether anything
+// runs: a thread may write a word after the last try, and then sleep. A thread on its way in is counted by
+// the state mutex before it sleeps on it. A thread that waits here may still have to notice that its wait is
+// over: on a busy machine it can be kept from the processor for longer than the judge needs. What it waits
+// for changes with state().progress only, so it stands if it has looked since that last changed. What cannot
+// be proven so (a thread in a system call, a word that another process may write) is given
+// CUPOOL_SIM_HANG_MS. Under the state mutex.
 #include "sim/hangs.hpp"
 
 #include <dirent.h>
@@ -16,6 +20,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,11 +80,12 @@ std::string switches_if_asleep(const std::string& task) {
   return !is_asleep || at == std::string::npos ? std::string() : text.substr(at);
 }
 
-// The sleeping threads with their counts of switches; false: one of them does not sleep.
-bool look_at_threads(std::map<int, std::string>& seen) {
+// The threads that do not wait here, with their counts of switches; nothing: one of them does not sleep.
+std::optional<std::map<int, std::string>> sleeping_threads() {
   DIR* const tasks = opendir("/proc/self/task");
-  if (tasks == nullptr) return false;
+  if (tasks == nullptr) return std::nullopt;
   bool all = true;
+  std::map<int, std::string> seen;
   while (const dirent* const entry = readdir(tasks)) {  // NOLINT(concurrency-mt-unsafe): a stream of our own
     const int tid = std::atoi(entry->d_name);
     if (tid == 0 || waits_here(tid)) continue;
@@ -89,13 +95,20 @@ bool look_at_threads(std::map<int, std::string>& seen) {
     seen[tid] = before;
   }
   closedir(tasks);
-  return all;
+  if (!all) return std::nullopt;
+  return seen;
 }
 
-bool nobody_can_move() {
-  if (state().shared_with_processes) return false;
-  std::map<int, std::string> first, second;
-  return look_at_threads(first) && look_at_threads(second) && first == second &&
+// Whether no thread that waits here has still to notice a change.
+bool all_have_looked() {
+  const auto& all = state().waiting;
+  return std::all_of(all.begin(), all.end(),
+                     [](const WaitingThread* one) { return one->progress == state().progress; });
+}
+
+// `before`: the threads that slept before the last try to run anything.
+bool nobody_can_move(const std::map<int, std::string>& before) {
+  return !state().shared_with_processes && sleeping_threads() == before && all_have_looked() &&
          !state().mutex.has_callers() && !is_starting_host_function();
 }
 
@@ -225,11 +238,14 @@ void Waiting::for_others() {
     self_.progress = s.progress;
     self_.idle = 0;
     self_.since_ns = now_ns();
+    asleep_.reset();
   }
   ++self_.idle;
+  if (asleep_ && nobody_can_move(*asleep_)) end_hung("no thread can go on", now_ns());
+  asleep_.reset();
   if (options().hang_ms != 0 && (self_.idle == kFirstLook || self_.idle % kNextLook == 0)) {
-    if (nobody_can_move()) end_hung("no thread can go on", now_ns());
     if (too_long(self_.since_ns)) end_hung(for_so_long(), self_.since_ns);
+    asleep_ = sleeping_threads();
   }
   s.mutex.unlock();
   usleep(20);

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
 
 #include "sim/clock.hpp"
 #include "sim/origin.hpp"
@@ -36,6 +39,8 @@ class Waiting {
 
  private:
   WaitingThread self_;
+  // Since the last round, if all others slept then: each with its count of switches.
+  std::optional<std::map<int, std::string>> asleep_;
 };
 
 // The same for a thread that asks again and again whether something is done, and finds that nothing moves.

@@ -6,10 +6,17 @@
 //   threads   two threads wait, one for the other, which waits for a stream
 //   polls     the program asks again and again whether a stream is done
 //   late      no hang: another thread writes the word, long after this one began to wait
+//   kept      no hang: the thread that will write what this one waits for is done waiting itself, but is kept
+//             from the processor
 #include <cuda.h>
+#include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +32,50 @@ void must(CUresult result, int line) {
 }
 #define MUST(call) must((call), __LINE__)
 
+// Whether the thread has gone to sleep between two looks of its wait in the driver.
+bool rests_in_its_wait(int tid) {
+  const std::string path = "/proc/self/task/" + std::to_string(tid) + "/syscall";
+  std::FILE* const file = std::fopen(path.c_str(), "r");
+  if (file == nullptr) return false;
+  long number = -1;
+  const bool known = std::fscanf(file, "%ld", &number) == 1;
+  std::fclose(file);
+  return known && (number == SYS_clock_nanosleep || number == SYS_nanosleep);
+}
+
+std::atomic<bool> is_kept{false};
+
+// As a busy machine would: for far longer than the driver needs to call two threads hung.
+void keep_from_the_processor(int) {
+  is_kept = true;
+  usleep(100'000);
+}
+
+// One word for each: the second thread waits for the first word, and then writes the second.
+void keep_the_second_thread(CUcontext context, CUstream stream, CUdeviceptr word, CUdeviceptr other) {
+  std::atomic<int> tid{0};
+  signal(SIGUSR1, keep_from_the_processor);
+  CUstream writer = nullptr;
+  MUST(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING));
+  std::thread second([&] {
+    MUST(cuCtxSetCurrent(context));
+    CUstream answers = nullptr;
+    MUST(cuStreamCreate(&answers, CU_STREAM_NON_BLOCKING));
+    tid = static_cast<int>(syscall(SYS_gettid));
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuStreamWriteValue32(answers, other, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+  });
+  while (tid == 0 || !rests_in_its_wait(tid)) sched_yield();
+  pthread_kill(second.native_handle(), SIGUSR1);
+  while (!is_kept) sched_yield();
+  MUST(cuStreamWriteValue32(writer, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+  while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+  }
+  MUST(cuStreamWaitValue32(writer, other, 1, CU_STREAM_WAIT_VALUE_EQ));
+  MUST(cuStreamSynchronize(writer));
+  second.join();
+}
+
 }  // namespace
 
 int main(int, char** words) {
@@ -39,6 +90,7 @@ int main(int, char** words) {
   MUST(cuMemAlloc(&word, 4));
   MUST(cuMemAlloc(&other, 4));
   MUST(cuMemsetD32(word, 0, 1));
+  MUST(cuMemsetD32(other, 0, 1));
   MUST(cuCtxSynchronize());
   static sem_t never;
   sem_init(&never, 0, 0);
@@ -56,6 +108,7 @@ int main(int, char** words) {
     });
     second.join();
   }
+  if (how == "kept") keep_the_second_thread(context, stream, word, other);
   while (how == "polls" && cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
   }
   if (how == "late") {

@@ -45,6 +45,9 @@ class HangsTest(harness.TestCase):
         self.assert_ends(0, [PROGRAM, "late"])
         self.assert_ends(0, [PROGRAM, "late"], "fence")
 
+    def test_a_thread_whose_wait_is_over_but_which_has_not_run_since_is_waited_for(self):
+        self.assert_ends(0, [PROGRAM, "kept"])
+
     def test_a_library_that_waits_for_later_work_on_the_device_is_told_to_cause_the_hang(self):
         for case in ("reused-waiting-65536", "reused-both-1M", "threads-other"):
             self.assert_ends(HANG, [harness.victim("waits"), case], "late-event",
