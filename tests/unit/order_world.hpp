@@ -159,6 +159,19 @@ struct OrderWorld {
   }
 };
 
+// Several contexts, as hooks see them.
+struct Process {
+  OrderDriver driver;
+  order::Timelines all{&driver};
+
+  Process() {
+    driver.done_at_once = false;
+    all.join(kFirst);
+    all.of(kFirst);
+  }
+  OrderSteps of(driver::Context context) { return {driver, *all.of(context)}; }
+};
+
 // Work ends after so many questions: somebody waits for it.
 inline void finish_after(OrderDriver& driver, uint64_t questions) {
   driver.on_query = [&driver, questions, asked = uint64_t{0}]() mutable {

@@ -1,10 +1,11 @@
 // Memory that is never cut: managed memory, and all of it with CUPOOL_SPLIT=0.
-#include <chrono>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "order/submission_gate.hpp"
+#include "other_thread.hpp"
 #include "pool_world.hpp"
 
 using namespace cupool;
@@ -334,12 +335,11 @@ struct EndingDriver final : FakeDriver {
   std::function<void()> meanwhile;
   driver::Status release_in(driver::Context context, driver::Address start) override {
     if (!meanwhile) return FakeDriver::release_in(context, start);
-    std::thread other(std::exchange(meanwhile, nullptr));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    others.push_back(std::move(other));
+    other.emplace(std::exchange(meanwhile, nullptr));
+    other->stands();
     return driver::kInvalidContext;
   }
-  std::vector<std::thread> others;
+  std::optional<OtherThread> other;
 };
 
 }  // namespace
@@ -350,8 +350,8 @@ TEST_CASE_METHOD(BasicPoolWorld<EndingDriver>,
   free(allocate(64 * kMiB));
   driver.meanwhile = [this] { memory.close(context); };
   CHECK(memory.release_everything() == 0);
-  driver.others.front().join();
-  driver.others.clear();
+  REQUIRE(driver.other);
+  driver.other->join();
   CHECK(memory.releasable_bytes(0) == 0);
   allocate(64 * kMiB);
   CHECK(driver.allocations == 2);

@@ -2,9 +2,11 @@
 // or keeps dies with the context, and is never handed out in the next one, which has the same handle.
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "other_thread.hpp"
 #include "pool_world.hpp"
 
 using namespace cupool;
@@ -41,15 +43,16 @@ struct EndingWorld : BasicPoolWorld<WatchedDriver> {
   }
 
   void expect_nothing_kept_of_what_is_under_way() {
-    std::thread other;
+    std::optional<OtherThread> other;
     driver.on_allocate = [&] {
-      if (other.joinable()) return;
-      other = std::thread([&] { memory.close(context); });
+      if (other) return;
       // It drops everything now, if it does not wait for us.
-      for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+      other.emplace([&] { memory.close(context); });
+      other->stands();
     };
     const auto lost = allocate(5000);
-    other.join();
+    REQUIRE(other);
+    other->join();
     driver.on_allocate = [] {};
     CHECK_FALSE(memory.owns(lost));
     const uint64_t before = driver.allocations;
@@ -65,7 +68,7 @@ struct EndingWorld : BasicPoolWorld<WatchedDriver> {
       std::atomic<bool> ready{false};
       std::atomic<bool> go{false};
       allocate(5000);
-      std::thread leaver([&] {
+      OtherThread leaver([&] {
         std::vector<driver::Address> blocks;
         for (uint64_t bytes = 512; bytes <= 4 << 20; bytes += bytes / 2)
           for (int i = 0; i < count; ++i) blocks.push_back(allocate(bytes));
@@ -75,16 +78,16 @@ struct EndingWorld : BasicPoolWorld<WatchedDriver> {
         leave(blocks);
       });
       while (!ready.load()) std::this_thread::yield();
-      std::thread closer;
+      std::optional<OtherThread> closer;
       {
         Guard hold(pool().ranges().lock());
         go.store(true);
-        for (int i = 0; i < 500; ++i) std::this_thread::yield();
-        closer = std::thread([&] { memory.close(context); });
-        for (int i = 0; i < 500; ++i) std::this_thread::yield();
+        CHECK(leaver.stands());
+        closer.emplace([&] { memory.close(context); });
+        CHECK(closer->stands());
       }
       leaver.join();
-      closer.join();
+      closer->join();
       free(allocate(5000));
       check_records();
     }
@@ -165,19 +168,14 @@ TEST_CASE_METHOD(EndingWorld, "a context ends after the word about what it could
   memory.use_dedicated_allocations();
   allocate(5000);
   driver.capacity = driver.reserved;
-  std::atomic<bool> ended{false};
-  std::thread other;
+  std::optional<OtherThread> other;
   driver.on_memory = [&] {
-    if (other.joinable()) return;
-    other = std::thread([&] {
-      memory.close(context);
-      ended = true;
-    });
-    for (int i = 0; i < 2000; ++i) std::this_thread::yield();
-    CHECK_FALSE(ended);
+    if (other) return;
+    other.emplace([&] { memory.close(context); });
+    CHECK(other->stands());
   };
   driver::Address address = 0;
   CHECK(memory.allocate(context, 10 * kMiB, &address) == driver::kOutOfMemory);
-  REQUIRE(other.joinable());
-  other.join();
+  REQUIRE(other);
+  other->join();
 }

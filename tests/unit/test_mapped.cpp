@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "base/clock.hpp"
 #include "mapped_world.hpp"
 #include "order/graph_launches.hpp"
+#include "other_thread.hpp"
 
 using namespace cupool;
 using namespace cupool::test;
@@ -503,24 +505,21 @@ TEST_CASE_METHOD(MappedWorld, "an allocation that fits is not refused because an
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(allocate(8 * kMiB));
   for (const size_t i : {0u, 2u, 4u}) free(blocks[i]);
-  std::atomic<bool> is_over = false;
   driver::Status answer = driver::kOutOfMemory;
-  std::thread other;
+  std::optional<OtherThread> other;
   mapping.on_create = [&, first = std::this_thread::get_id()] {
-    if (std::this_thread::get_id() != first || other.joinable()) return;
-    other = std::thread([&] {
+    if (std::this_thread::get_id() != first || other) return;
+    // It gives up now, if it does not wait for us.
+    other.emplace([&] {
       driver::Address fits = 0;
       answer = memory.allocate(context, 16 * kMiB, &fits);
-      is_over = true;
     });
-    // As long as it takes the other to give up.
-    const uint64_t begin = now_ns();
-    while (!is_over && now_ns() - begin < 20'000'000) sched_yield();
+    other->stands();
   };
   driver::Address none = 0;
   CHECK(memory.allocate(context, 40 * kMiB, &none) == driver::kOutOfMemory);
-  REQUIRE(other.joinable());
-  other.join();
+  REQUIRE(other);
+  other->join();
   CHECK(answer == driver::kSuccess);
 }
 

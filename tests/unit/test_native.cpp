@@ -1,15 +1,16 @@
 // The native pool over a scripted driver: what becomes of memory when its context ends.
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "fake_driver.hpp"
 #include "fake_native_driver.hpp"
 #include "native/native_pool.hpp"
+#include "other_thread.hpp"
 #include "upstream/limit.hpp"
 
 using namespace cupool;
@@ -99,23 +100,18 @@ TEST_CASE_METHOD(NativeWorld, "a context ends after the frees that another threa
   order.gate().end_capture();
   CHECK(native.blocks.count(block) == 1);
 
-  std::atomic<bool> closed{false};
-  std::thread closing;
+  std::optional<OtherThread> closing;
   native.on_free = [&] {
-    if (closing.joinable()) return;
-    closing = std::thread([&] {
-      close(first);
-      closed = true;
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    CHECK_FALSE(closed);
+    if (closing) return;
+    closing.emplace([&] { close(first); });
+    CHECK(closing->stands());
   };
   // An allocation would have to wait for work, where the driver's does not.
   allocate(second);
   CHECK(native.blocks.count(block) == 1);
   CHECK(free(other));  // makes the free that had to wait
-  closing.join();
-  CHECK(closed);
+  REQUIRE(closing);
+  closing->join();
   CHECK(native.blocks.count(block) == 0);
 }
 

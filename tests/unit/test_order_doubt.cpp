@@ -1,9 +1,7 @@
 // What makes us stop trusting lanes, or stop leaning on seals at all; a driver without context events;
 // contexts that come and go, and a fork.
-#include <atomic>
-#include <chrono>
 #include <cstring>
-#include <future>
+#include <functional>
 #include <thread>
 
 #include "order_world.hpp"
@@ -15,19 +13,6 @@ using order::Lane;
 using order::Reuse;
 
 namespace {
-
-// Several contexts, as hooks see them.
-struct Process {
-  OrderDriver driver;
-  order::Timelines all{&driver};
-
-  Process() {
-    driver.done_at_once = false;
-    all.join(kFirst);
-    all.of(kFirst);
-  }
-  OrderSteps of(driver::Context context) { return {driver, *all.of(context)}; }
-};
 
 void in_another_thread(const std::function<void()>& steps) { std::thread(steps).join(); }
 
@@ -653,77 +638,6 @@ TEST_CASE_METHOD(Process, "a fork child knows of no context, no work and no capt
   child.work(kT);
   child.work(kU);
   CHECK(driver.calls() == before);
-}
-
-// ---- Nothing is held across a call that makes a context wait: it may stand as long as a launch stands.
-
-namespace {
-
-// Runs `steps` in another thread while the first wait of the driver's is being made; they must end meanwhile.
-struct Meanwhile {
-  Meanwhile(OrderDriver& driver, std::function<void()> steps) {
-    driver.on_wait = [this, steps = std::move(steps)] {
-      if (!std::exchange(is_first, false)) return;
-      other = std::async(std::launch::async, steps);
-      has_ended = other.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
-    };
-  }
-  std::future<void> other;
-  bool is_first = true;
-  bool has_ended = false;
-};
-
-}  // namespace
-
-TEST_CASE_METHOD(Process, "while one context is made to wait, so can be another") {
-  all.join(kSecond);
-  all.distrust("a test");
-  const OrderSteps first = of(kFirst), second = of(kSecond);
-  first.use_and_free(kS);
-  second.use_and_free(kT);
-  const Meanwhile meanwhile(driver, [&] { second.time.reach(); });
-  REQUIRE(first.time.reach());
-  CHECK(meanwhile.has_ended);
-}
-
-TEST_CASE_METHOD(Process, "while a context is made to wait, a capture can begin in another one") {
-  all.join(kSecond);
-  of(kSecond);
-  all.distrust("a test");
-  const OrderSteps first = of(kFirst);
-  first.use_and_free(kS);
-  const Meanwhile meanwhile(driver, [&] { all.gate().begin_capture(kSecond); });
-  REQUIRE(first.time.reach());
-  CHECK(meanwhile.has_ended);
-}
-
-TEST_CASE_METHOD(Process, "a capture begins in a context only when no wait of it is being made") {
-  all.distrust("a test");
-  const OrderSteps first = of(kFirst);
-  first.use_and_free(kS);
-  std::atomic<bool> has_begun{false};
-  std::thread beginner;
-  driver.on_wait = [&] {
-    beginner = std::thread([&] {
-      all.gate().begin_capture(kFirst);
-      has_begun = true;
-    });
-    while (!all.is_capturing()) std::this_thread::yield();
-    CHECK_FALSE(has_begun);
-  };
-  REQUIRE(first.time.reach());
-  beginner.join();
-  CHECK(has_begun);
-}
-
-TEST_CASE_METHOD(Process, "while doubt makes a context wait, another context can get its timeline") {
-  const OrderSteps first = of(kFirst);
-  first.work(kT);
-  REQUIRE(first.hand_out(first.use_and_free(kS)));
-  const Meanwhile meanwhile(driver, [&] { all.of(kSecond); });
-  all.distrust("a test");
-  CHECK(driver.context_waits.size() == 1);
-  CHECK(meanwhile.has_ended);
 }
 
 TEST_CASE_METHOD(OrderWorld, "doubt that comes during a capture orders what leant when the capture is over") {

@@ -1,9 +1,11 @@
 // What the application does to the timeline: its own waits, captures, streams it destroys; and what of ours
 // waits on the host.
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include "order_world.hpp"
+#include "other_thread.hpp"
 
 using namespace cupool;
 using namespace cupool::test;
@@ -267,14 +269,14 @@ TEST_CASE_METHOD(
   REQUIRE(gate.enter(kFirst));
   std::atomic<bool> ended{false};
   std::atomic<bool> was_early{false};
-  std::thread capture([&] {
+  OtherThread capture([&] {
     gate.begin_capture(kFirst);
     was_early = !ended;
   });
+  CHECK(capture.stands());
   // From here on no call of ours begins, though the capture still waits for the first.
-  while (!gate.is_capturing()) std::this_thread::yield();
   CHECK_FALSE(gate.enter(kFirst));
-  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  CHECK(capture.stands());
   ended = true;
   gate.leave(kFirst);
   capture.join();
@@ -286,17 +288,11 @@ TEST_CASE_METHOD(
 }
 
 TEST_CASE_METHOD(OrderWorld, "every call of ours about a context holds off a capture that it would break") {
-  std::atomic<bool> began{false};
-  std::thread capture;
+  std::optional<OtherThread> capture;
   const auto begin = [&] {
-    if (capture.joinable()) return;
-    capture = std::thread([&] {
-      gate.begin_capture(kFirst);
-      began = true;
-    });
-    while (!gate.is_capturing()) std::this_thread::yield();
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
-    CHECK_FALSE(began);
+    if (capture) return;
+    capture.emplace([&] { gate.begin_capture(kFirst); });
+    CHECK(capture->stands());
   };
   app.work(kS);
   SECTION("a record") {
@@ -313,9 +309,9 @@ TEST_CASE_METHOD(OrderWorld, "every call of ours about a context holds off a cap
     driver.on_synchronize = begin;
     REQUIRE(time.wait_for_all());
   }
-  REQUIRE(capture.joinable());
-  capture.join();
-  CHECK(began);
+  REQUIRE(capture);
+  capture->join();
+  CHECK(gate.is_capturing());
 }
 
 TEST_CASE("a capture that begins while a submission waits for the device does not get it refused") {

@@ -3,9 +3,11 @@
 // refuses, or in the middle of a release.
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "other_thread.hpp"
 #include "pool_world.hpp"
 #include "stats/counters.hpp"
 
@@ -36,28 +38,26 @@ struct CrowdedDriver : FakeDriver {
 };
 
 struct CrowdedWorld : BasicPoolWorld<CrowdedDriver> {
-  // Allocates in another thread, which is under way when this returns.
-  std::thread allocate_elsewhere(driver::Status* result) {
-    std::thread other([this, result] {
+  // Allocates in another thread, which was refused when this returns, and waits for us or has failed.
+  void allocate_elsewhere(std::optional<OtherThread>& other, driver::Status* result) {
+    other.emplace([this, result] {
       driver::Address address = 0;
       *result = memory.allocate(context, kBlock, &address);
-      done = true;
     });
-    // It fails now, if it does not wait for us.
     while (driver.refusals < 1) std::this_thread::yield();
-    for (int i = 0; i < 2000 && !done; ++i) std::this_thread::yield();
-    return other;
+    other->stands();
   }
 
   void expect_room_during_a_release() {
     free(allocate(kBlock));
     driver::Status result = driver::kUnknown;
-    std::thread other;
+    std::optional<OtherThread> other;
     driver.on_release = [&] {
-      if (!other.joinable()) other = allocate_elsewhere(&result);
+      if (!other) allocate_elsewhere(other, &result);
     };
     memory.release_everything();
-    other.join();
+    REQUIRE(other);
+    other->join();
     driver.on_release = [] {};
     CHECK(result == driver::kSuccess);
   }
@@ -79,8 +79,6 @@ struct CrowdedWorld : BasicPoolWorld<CrowdedDriver> {
     while (memory.allocate(context, bytes, &address) == driver::kSuccess) last = address;
     return last;
   }
-
-  std::atomic<bool> done{false};
 };
 
 }  // namespace
@@ -336,8 +334,6 @@ TEST_CASE_METHOD(CrowdedWorld, "after a refusal the work before the last free is
 // of many is enough.
 TEST_CASE_METHOD(CrowdedWorld, "the seal of a large free is not lost to a thread that only looks") {
   constexpr int kRounds = 20;
-  // Long enough for a free to meet the lock, and far less than it waits.
-  constexpr int kStay = 500'000;
   bool is_sealed = false;
   for (int round = 0; round < kRounds && !is_sealed; ++round) {
     const auto block = allocate(10 * kMiB);
@@ -348,16 +344,20 @@ TEST_CASE_METHOD(CrowdedWorld, "the seal of a large free is not lost to a thread
     std::atomic<bool> is_looking{false};
     std::atomic<bool> is_freeing{false};
     std::atomic<bool> has_freed{false};
+    std::atomic<unsigned> turns{0};  // of the free, at the lock
     driver.on_query = [&] {
       is_looking = true;
       while (!is_freeing) std::this_thread::yield();
-      for (int i = 0; i < kStay && !has_freed; ++i) continue;
+      while (!has_freed && turns < 3) std::this_thread::yield();
     };
     std::thread looks([&] { time().advance(); });
     while (!is_looking) std::this_thread::yield();
     const uint64_t records = driver.records;
-    is_freeing = true;
-    free(other);
+    {
+      const CountYields counts(&turns);
+      is_freeing = true;
+      free(other);
+    }
     has_freed = true;
     is_sealed = driver.records == records + 1;
     looks.join();

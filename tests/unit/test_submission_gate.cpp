@@ -1,14 +1,16 @@
 // The gate that holds submissions back while memory goes back to the driver.
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <optional>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "base/all_threads.hpp"
 #include "order/submission_gate.hpp"
+#include "other_thread.hpp"
 
 using cupool::order::SubmissionGate;
+using cupool::test::OtherThread;
 
 namespace {
 
@@ -45,14 +47,15 @@ TEST_CASE("nothing goes back while a submission is under way, and nobody waits f
 
 TEST_CASE("a submission begins when the memory has gone back, not before") {
   prepare();
-  std::optional<SubmissionGate::Closing> closing(std::in_place);
+  auto closing = std::make_unique<SubmissionGate::Closing>();
   REQUIRE(closing->is_closed());
   std::atomic<bool> is_open{false};
   std::atomic<bool> was_open{false};
-  std::thread submits([&] {
+  OtherThread submits([&] {
     const SubmissionGate::Pass pass;
     was_open.store(is_open.load());
   });
+  CHECK(submits.stands());
   is_open.store(true);
   closing.reset();
   submits.join();
