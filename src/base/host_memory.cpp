@@ -15,7 +15,7 @@ constexpr size_t kReserveBytes = 512 * 1024;
 // What the host must be able to give before it no longer counts as short: more than a call needs.
 constexpr size_t kProbeBytes = 64 * 1024;
 
-constinit Lock lock;
+constinit Lock lock{Rank::kHostMemory};
 alignas(64) constinit char reserve[kReserveBytes] = {};
 constinit size_t used CUPOOL_GUARDED_BY(lock) = 0;
 constinit size_t held CUPOOL_GUARDED_BY(lock) = 0;

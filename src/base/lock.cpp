@@ -53,6 +53,7 @@ bool Lock::try_lock_for_a_moment() {
     wait_a_little(i);
     taken = take_if_free();
   }
+  if (taken) note_tried();
   return taken;
 }
 

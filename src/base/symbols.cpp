@@ -77,7 +77,7 @@ class Dwarf {
 
 // libdw reads lazily and is not thread-safe; a thread that cannot get the lock in time prints no lines.
 void look_up_line(uintptr_t address, Symbol* out) {
-  static constinit Lock lock;
+  static constinit Lock lock{Rank::kSymbols};
   static constinit const Dwarf* session = nullptr;
   if (!lock.try_lock_for_a_moment()) return;
   if (session == nullptr) session = new Dwarf;

@@ -16,6 +16,7 @@
 #define CUPOOL_TRY_ACQUIRE(...) CUPOOL_ANNOTATE(try_acquire_capability(__VA_ARGS__))
 #define CUPOOL_RELEASE(...) CUPOOL_ANNOTATE(release_capability(__VA_ARGS__))
 #define CUPOOL_REQUIRES(...) CUPOOL_ANNOTATE(requires_capability(__VA_ARGS__))
+#define CUPOOL_ACQUIRED_BEFORE(...) CUPOOL_ANNOTATE(acquired_before(__VA_ARGS__))
 #define CUPOOL_RETURN_CAPABILITY(lock) CUPOOL_ANNOTATE(lock_returned(lock))
 #define CUPOOL_EXCLUDES(...) CUPOOL_ANNOTATE(locks_excluded(__VA_ARGS__))
 #define CUPOOL_NO_THREAD_SAFETY_ANALYSIS CUPOOL_ANNOTATE(no_thread_safety_analysis)

@@ -42,7 +42,7 @@ class Live {
     CUcontext context;
   };
 
-  Lock lock_;
+  Lock lock_{Rank::kLive};
   NoDestroy<std::vector<CUcontext>> contexts_ CUPOOL_GUARDED_BY(lock_);
   NoDestroy<std::vector<Stream>> streams_ CUPOOL_GUARDED_BY(lock_);
   std::atomic<bool> distrusted_{false};

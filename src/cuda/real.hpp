@@ -7,6 +7,7 @@
 #include <atomic>
 #include <string_view>
 
+#include "base/held_locks.hpp"
 #include "cuda/cuda_api.hpp"
 
 namespace cupool::cuda {
@@ -52,7 +53,10 @@ class Entry<CUresult (*)(Args...)> {
 
   constexpr Entry(Function initial, int room) : function_(initial), room_(room) {}
 
-  CUresult operator()(Args... args) const { return get()(args...); }
+  CUresult operator()(Args... args) const {
+    check_driver_call();
+    return get()(args...);
+  }
   Function get() const { return function_.load(std::memory_order_relaxed); }
   void* address() const { return reinterpret_cast<void*>(get()); }
 

@@ -194,7 +194,7 @@ class DedicatedBlocks final : public allocator::Allocator {
   driver::Driver& source_;
   order::Timelines& order_;
   upstream::InFlight& in_flight_;
-  Lock lock_;
+  Lock lock_{Rank::kDedicated};
   Table table_ CUPOOL_GUARDED_BY(lock_);
   std::map<int, stats::ThreadTally*> tally_ CUPOOL_GUARDED_BY(lock_);
   std::map<driver::Context, Account> accounts_ CUPOOL_GUARDED_BY(lock_);  // until the context ends

@@ -133,7 +133,7 @@ class Space {
   upstream::Upstream& upstream_;
   const uint64_t device_bytes_;
   std::atomic<bool> serves_;
-  Lock lock_;
+  Lock lock_{Rank::kSpace};
   Addresses addresses_ CUPOOL_GUARDED_BY(lock_);
   std::vector<int> devices_ CUPOOL_GUARDED_BY(lock_);  // that have access; the context's own first
   std::array<Left, kMostLeft> left_ CUPOOL_GUARDED_BY(lock_);

@@ -91,7 +91,7 @@ class Spill final : public driver::Driver {
   driver::Mapping& mapping_;
   const Size most_;
   std::atomic<uint64_t> taken_{0};
-  Lock lock_;
+  Lock lock_{Rank::kSpill};
   Chunks chunks_ CUPOOL_GUARDED_BY(lock_);
   std::map<Kind, std::set<Address>> open_ CUPOOL_GUARDED_BY(lock_);  // chunks with a slot to give
   std::map<int, uint64_t> most_of_ CUPOOL_GUARDED_BY(lock_);

@@ -202,7 +202,7 @@ class Memory {
   order::Timelines order_;
   upstream::InFlight in_flight_;
   pool::Pools pools_;
-  Lock lock_;
+  Lock lock_{Rank::kMemory};
   std::atomic<bool> dedicated_only_{false};
   std::atomic<bool> native_first_{false};
   std::atomic<NativePool*> native_{nullptr};

@@ -146,7 +146,7 @@ class NativePool final : public allocator::Allocator {
   driver::NativeDriver& native_;
   order::Timelines& order_;
   upstream::InFlight& in_flight_;
-  Lock lock_;
+  Lock lock_{Rank::kNativePool};
   std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
   std::map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Orphans> orphans_ CUPOOL_GUARDED_BY(lock_);

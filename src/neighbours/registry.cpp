@@ -151,14 +151,19 @@ bool Registry::publish(const Figures* figures, size_t count) {
   return true;
 }
 
+// The process may end in a signal handler that has interrupted a holder of the lock; then the others find out
+// that this process is gone.
 void Registry::leave() {
   const PreserveErrno preserve;
-  Guard hold(lock_);
-  const OpenFile file(file_);
-  if (file) {
-    for (; held_ > 0; --held_) drop_slot(file, held_ - 1);
+  if (!lock_.try_lock_for_a_moment()) return;
+  {
+    const OpenFile file(file_);
+    if (file) {
+      for (; held_ > 0; --held_) drop_slot(file, held_ - 1);
+    }
   }
   held_ = 0;
+  lock_.unlock();
 }
 
 uint32_t Registry::bell() {

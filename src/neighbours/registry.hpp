@@ -115,7 +115,7 @@ class Registry {
   bool is_own_slot(const OpenFile& file, uint32_t slot) CUPOOL_REQUIRES(lock_);
   void spend_turn();
 
-  Lock lock_;
+  Lock lock_{Rank::kRegistry};
   RegistryFile file_;
   Identity self_ CUPOOL_GUARDED_BY(lock_){};  // token 0: not known yet
   uint32_t slots_[kMostDevices] CUPOOL_GUARDED_BY(lock_){};

@@ -71,7 +71,7 @@ class Contexts {
     return nullptr;
   }
 
-  Lock lock_;
+  Lock lock_{Rank::kContexts};
   std::array<Known, kMost> all_ CUPOOL_GUARDED_BY(lock_){};
   size_t count_ CUPOOL_GUARDED_BY(lock_) = 0;
   std::atomic<bool> has_gates_{false};

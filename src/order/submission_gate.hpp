@@ -76,8 +76,8 @@ class SubmissionGate {
   static inline constinit std::atomic<bool> is_closed_{false};
   static inline constinit std::atomic<bool> is_overfull_{false};
   static inline constinit std::atomic<size_t> used_{0};
-  static inline constinit Lock enrolling_{};
-  static inline constinit Lock closing_{};  // held while the gate is closed
+  static inline constinit Lock enrolling_{Rank::kGateSlots};
+  static inline constinit Lock closing_{Rank::kGateClosed};  // held while the gate is closed
   static Slot slots_[kMostThreads];
   static Slot rest_;  // of all threads that found no slot
 };

@@ -304,7 +304,7 @@ class Timeline {
   std::atomic<bool> is_visited_{false};  // another context's streams may copy from and to blocks of this one
   Epoch looked_at_ = 0;                  // the open epoch at the last look
 
-  alignas(64) Lock lock_;
+  alignas(64) Lock lock_{Rank::kTimeline};
   bool blind_ CUPOOL_GUARDED_BY(lock_) = false;            // work may be submitted unseen
   bool failed_ CUPOOL_GUARDED_BY(lock_) = false;           // the driver no longer answers for its events
   const void* thread_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // identifies the thread noted first

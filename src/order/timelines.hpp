@@ -76,7 +76,7 @@ class Timelines {
   std::atomic<bool> completed_only_{false};
   std::atomic<bool> direct_{false};
   std::atomic<bool> has_early_work_{false};
-  Lock lock_;
+  Lock lock_{Rank::kTimelines};
   std::array<std::atomic<Timeline*>, Contexts::kMost> all_{};
 };
 

@@ -48,7 +48,7 @@ class BlockMarks {
   Inventory& inventory_;
   Segments& segments_;
   ThreadCaches& caches_;
-  Lock lock_;
+  Lock lock_{Rank::kMarks};
   std::map<Address, Mark> marks_ CUPOOL_GUARDED_BY(lock_);  // small nodes: the host may be short of memory
 };
 

@@ -136,7 +136,7 @@ class OrderedFrees {
     count_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  Lock lock_;
+  Lock lock_{Rank::kOrderedFrees};
   std::atomic<size_t> count_{0};  // changes under the lock
   // In the order of the frees. (Two streams that had one handle after the other share a line: the later one's
   // blocks wait longer.)

@@ -98,7 +98,7 @@ class PageMap {
   bool enter_page(Address address) CUPOOL_REQUIRES(lock_);
 
   std::array<std::atomic<Leaf*>, size_t{1} << kTopBits> top_{};
-  Lock lock_;
+  Lock lock_{Rank::kPageMap};
   ObjectStore<Page, &Page::next_idle> pages_ CUPOOL_GUARDED_BY(lock_);
 };
 

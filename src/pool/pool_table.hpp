@@ -68,7 +68,7 @@ class PoolTable {
   std::atomic<driver::Mapping*> mapping_{nullptr};
   order::Timelines& order_;
   InFlight& in_flight_;
-  Lock lock_;
+  Lock lock_{Rank::kPools};
   std::array<std::atomic<Pool*>, kMostPools> pools_{};
   std::atomic<uint64_t> max_cached_{kFromOptions};
   Peers peers_ CUPOOL_GUARDED_BY(lock_);

@@ -156,7 +156,7 @@ class Ranges {
   std::atomic<uint64_t> peak_taken_{0};
   std::atomic<uint64_t> gives_{0};
   RangeTable::Counts counts_;
-  Lock lock_;
+  Lock lock_{Rank::kRanges};
   RangeTable table_ CUPOOL_GUARDED_BY(lock_);
 };
 

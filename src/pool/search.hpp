@@ -25,7 +25,7 @@ class SearchMemory {
 
  private:
   std::atomic<bool> waits_to_grow_{true};
-  Lock lock_;
+  Lock lock_{Rank::kLaneGuess};
   order::LaneGuess guess_ CUPOOL_GUARDED_BY(lock_);
 };
 

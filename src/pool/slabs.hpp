@@ -71,13 +71,13 @@ class Slabs {
 
  private:
   struct Class {
-    Lock lock;
+    Lock lock{Rank::kSlabClass};
     Slab* first CUPOOL_GUARDED_BY(lock) = nullptr;  // slabs with room, by address
     std::atomic<uint64_t> bytes{0};                 // of all slabs of the class
   };
   // Idle records, bucketed by how many blocks they have room for; never used for anything else.
   struct Store {
-    Lock lock;
+    Lock lock{Rank::kSlabStore};
     std::array<Slab*, 16> idle CUPOOL_GUARDED_BY(lock) = {};
     char* chunk CUPOOL_GUARDED_BY(lock) = nullptr;
     size_t left CUPOOL_GUARDED_BY(lock) = 0;

@@ -70,7 +70,7 @@ class ThreadCaches {
   const GrowthHistory& growth_;
   std::atomic<unsigned> threads_{0};           // with a cache here
   std::atomic<uint32_t> collects_to_skip_{0};  // see collects_skipped_
-  Lock lock_;
+  Lock lock_{Rank::kCaches};
   ThreadCache* caches_ CUPOOL_GUARDED_BY(lock_) = nullptr;
   // How many requests do not look for large blocks that other threads keep after one did; in
   // collects_to_skip_ those that are still to come.

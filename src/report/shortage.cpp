@@ -178,7 +178,7 @@ void write_shortage(const Shortage& s) {
   // Not on the stack, which may be as small as 16 KiB.
   static constinit char buffer[8192];
   static constinit Advice advice;
-  static constinit Lock one_at_a_time;
+  static constinit Lock one_at_a_time{Rank::kShortage};
   if (!one_at_a_time.try_lock_for_a_moment()) return;
   Writer out(STDERR_FILENO, buffer, sizeof buffer);
   const Facts who = facts();

@@ -72,8 +72,8 @@ class Server {
 
   Source& source_;
   const Settings settings_{};
-  Lock lock_;
-  Lock working_;
+  Lock lock_{Rank::kExportTokens};
+  Lock working_{Rank::kExportTokenWork};
   // The identity is drawn once, before the thread starts, and is the same for all export tokens.
   std::atomic<uint64_t> instance_{0};  // 0: none yet
   Key key_;

@@ -118,7 +118,7 @@ class Registry {
     return block;
   }
 
-  Lock lock_;
+  Lock lock_{Rank::kCounters};
   Block* first_ CUPOOL_GUARDED_BY(lock_) = nullptr;
   std::array<uint64_t, kCounters> retired_ CUPOOL_GUARDED_BY(lock_) = {};
   char* arena_ CUPOOL_GUARDED_BY(lock_) = nullptr;

@@ -90,7 +90,7 @@ class InFlight {
   bool has_calls(driver::Context context);
   bool has_releases(int device, driver::Context context, uint64_t newest);
 
-  Lock lock_;
+  Lock lock_{Rank::kInFlight};
   Call* first_ CUPOOL_GUARDED_BY(lock_) = nullptr;
   uint64_t calls_ CUPOOL_GUARDED_BY(lock_) = 0;  // ever begun
   std::vector<driver::Context> ending_ CUPOOL_GUARDED_BY(lock_);

@@ -11,9 +11,17 @@ TIDY = harness.SOURCE / "scripts/tidy"
 
 UNLOCKED = """
 #include "base/lock.hpp"
-cupool::Lock lock;
+cupool::Lock lock{cupool::Rank::kRegistry};
 int guarded CUPOOL_GUARDED_BY(lock) = 0;
 int read() { return guarded; }
+"""
+UNORDERED = """
+#include "base/lock.hpp"
+struct Two {
+  cupool::Lock inner{cupool::Rank::kImports};
+  cupool::Lock outer CUPOOL_ACQUIRED_BEFORE(inner){cupool::Rank::kImportsChanging};
+  void take() { cupool::Guard first(inner); cupool::Guard second(outer); }
+};
 """
 MOVED = """
 #include <string>
@@ -37,7 +45,8 @@ class TidyTest(harness.TestCase):
 
     def sample(self, text):
         """A tree with the script and one source of this text, and its build directory."""
-        for name in ("scripts/tidy", ".clang-tidy", "src/base/lock.hpp", "src/base/thread_annotations.hpp"):
+        for name in ("scripts/tidy", ".clang-tidy", "src/base/lock.hpp", "src/base/held_locks.hpp", "src/base/lock_ranks.def",
+                     "src/base/thread_annotations.hpp"):
             (self.scratch / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(harness.SOURCE / name, self.scratch / name)
         source = self.scratch / "src/sample.cpp"
@@ -67,6 +76,11 @@ class TidyTest(harness.TestCase):
         code, said = self.tidy("--locks", script=self.sample(UNLOCKED), build=self.scratch)
         self.assertEqual(1, code, said)
         self.assertIn("requires holding mutex 'lock'", said)
+
+    def test_the_lock_check_sees_a_lock_taken_under_one_that_is_taken_after_it(self):
+        code, said = self.tidy("--locks", script=self.sample(UNORDERED), build=self.scratch)
+        self.assertEqual(1, code, said)
+        self.assertIn("must be acquired", said)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // A driver for unit tests, scripted by the test: memory is only numbers, events are done when the test says
 // so. It keeps account of what it was asked, so that tests can say what a promise costs. Its memory may be
-// asked for by several threads at once, as a driver's may.
+// asked for by several threads at once, as a driver's may. Builds that check locks see a call under one that
+// forbids it.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/held_locks.hpp"
 #include "driver/driver.hpp"
 
 namespace cupool::test {
@@ -42,6 +44,7 @@ class FakeDriver : public driver::Driver {
   uint64_t reserved = 0, peak = 0;
 
   driver::Status allocate(size_t bytes, driver::Address* out) override {
+    check_driver_call();
     const std::lock_guard<std::mutex> hold(memory_lock_);
     const uint64_t taken = (bytes + kStep - 1) / kStep * kStep;
     if (bytes > capacity || reserved + taken > capacity) return driver::kOutOfMemory;
@@ -59,6 +62,7 @@ class FakeDriver : public driver::Driver {
     return driver::kSuccess;
   }
   driver::Status release(driver::Address start) override {
+    check_driver_call();
     const std::lock_guard<std::mutex> hold(memory_lock_);
     const auto found = memory_.find(start);
     if (found == memory_.end()) return driver::kInvalidValue;
@@ -83,6 +87,7 @@ class FakeDriver : public driver::Driver {
     return driver::kSuccess;
   }
   driver::Status memory(size_t* free, size_t* total) override {
+    check_driver_call();
     const std::lock_guard<std::mutex> hold(memory_lock_);
     *free = capacity - reserved - std::min(unreported, capacity - reserved);
     *total = capacity;
@@ -97,17 +102,20 @@ class FakeDriver : public driver::Driver {
   uint64_t events_made() const { return events_; }
   bool has_context_events() const override { return context_events; }
   driver::Status create_event(driver::Context, driver::Event* out) override {
+    check_driver_call();
     on_create_event();
     *out = reinterpret_cast<driver::Event>(++events_);
     return driver::kSuccess;
   }
   driver::Status record(driver::Context, driver::Event event) override {
+    check_driver_call();
     if (fail_record != driver::kSuccess) return fail_record;
     ++records;
     if (!done_at_once) pending_.push_back(event);
     return driver::kSuccess;
   }
   driver::Status record_on(driver::Stream stream, driver::Event event) override {
+    check_driver_call();
     if (fail_record != driver::kSuccess) return fail_record;
     ++stream_records;
     if (done_at_once) return driver::kSuccess;
@@ -116,17 +124,20 @@ class FakeDriver : public driver::Driver {
     return driver::kSuccess;
   }
   driver::Status query(driver::Event event) override {
+    check_driver_call();
     on_query();
     ++queries;
     return std::count(pending_.begin(), pending_.end(), event) != 0 ? driver::kNotReady : driver::kSuccess;
   }
   driver::Status order_after(driver::Context, driver::Event) override {
+    check_driver_call();
     on_order();
     if (fail_order != driver::kSuccess) return fail_order;
     ++orders;
     return driver::kSuccess;
   }
   driver::Status wait_on(driver::Stream, driver::Event event) override {
+    check_driver_call();
     if (fail_wait != driver::kSuccess) return fail_wait;
     ++waits;
     waited_for = event;
@@ -134,6 +145,7 @@ class FakeDriver : public driver::Driver {
   }
   bool is_capturing(driver::Stream) override { return captures; }
   driver::Status synchronize(driver::Context) override {
+    check_driver_call();
     const std::lock_guard<std::mutex> hold(memory_lock_);
     if (fail_synchronize != driver::kSuccess) return fail_synchronize;
     ++synchronisations;

@@ -321,6 +321,24 @@ TEST_CASE("a registry that cannot be used is logged once until it is open again"
   CHECK(log_of(false) == "cupool: the neighbours' registry cannot be used: it has another size\n");
 }
 
+#if defined(CUPOOL_CHECK_LOCKS)
+// The check of ranks ends the process where a lock is waited for under this one.
+TEST_CASE("a process that ends in a signal handler, over a lock of ours, does not wait for the board's") {
+  const Place place;
+  Board board(place.directory());
+  REQUIRE(board.open());
+  const Figures mine = figures(1);
+  board.publish(&mine, 1);
+  REQUIRE(entries(board).size() == 1);
+  {
+    Lock interrupted{Rank::kHostMemory};
+    const Guard hold(interrupted);
+    board.leave();
+  }
+  CHECK(entries(board).empty());
+}
+#endif
+
 TEST_CASE("a fork child leaves its parent's entries alone") {
   const Place place;
   Registry registry(place.directory());

@@ -33,7 +33,7 @@ namespace {
 // and an ended primary context must be dropped before any thread retains it again. Not taken for calls from
 // inside the driver, nor in a fork child. It is held across the driver's call, which may wait for the
 // program's own work and host functions, so waiting for it is bounded.
-constinit Lock primaries;
+constinit Lock primaries{Rank::kPrimaries};
 CUPOOL_AFTER_FORK(primaries_after_fork, [] { primaries.reset_after_fork(); });
 constexpr uint64_t kLongestWaitNs = 2'000'000'000;
 
@@ -144,7 +144,7 @@ class Attached {
   }
 
  private:
-  Lock lock_;
+  Lock lock_{Rank::kAttached};
   NoDestroy<std::vector<CUcontext>> all_ CUPOOL_GUARDED_BY(lock_);
 };
 constinit Attached attached;

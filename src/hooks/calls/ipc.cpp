@@ -54,7 +54,7 @@ class SegmentHandles {
     uint64_t number = 0;
     CUipcMemHandle handle = {};
   };
-  Lock lock_;
+  Lock lock_{Rank::kSealedHandles};
   std::map<CUdeviceptr, Known> handles_ CUPOOL_GUARDED_BY(lock_);
 };
 

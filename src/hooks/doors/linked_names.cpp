@@ -19,7 +19,7 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-constinit Lock lock;
+constinit Lock lock{Rank::kLinkedNames};
 constinit NoDestroy<Names> unknown CUPOOL_GUARDED_BY(lock);
 constinit bool has_read_driver CUPOOL_GUARDED_BY(lock) = false;
 constinit NoDestroy<std::vector<uintptr_t>> looked_at CUPOOL_GUARDED_BY(lock);

@@ -16,7 +16,7 @@ namespace {
 // A thread that loads a library and then never allocates must not keep the others off the fast path for ever.
 constexpr uint64_t kLongestLoadNs = 1'000'000'000;
 
-constinit Lock lock;
+constinit Lock lock{Rank::kLoads};
 constinit unsigned loading CUPOOL_GUARDED_BY(lock) = 0;  // threads that have not checked since their load
 constinit uint64_t round CUPOOL_GUARDED_BY(lock) = 1;    // advances when those threads are given up
 constinit uint64_t last_load_ns CUPOOL_GUARDED_BY(lock) = 0;

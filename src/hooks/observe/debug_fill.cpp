@@ -97,7 +97,7 @@ class FillStreams {
     return made;
   }
 
-  Lock lock_;
+  Lock lock_{Rank::kFillStreams};
   NoDestroy<std::vector<Known>> all_ CUPOOL_GUARDED_BY(lock_);
 };
 constinit FillStreams fill_streams;

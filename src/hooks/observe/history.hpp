@@ -34,7 +34,7 @@ class History {
 
  private:
   static constexpr size_t kMostFreed = 1 << 16;
-  Lock lock_;
+  Lock lock_{Rank::kHistory};
   std::map<uint64_t, Life> lives_ CUPOOL_GUARDED_BY(lock_);
   std::map<uint64_t, uint64_t> freed_ CUPOOL_GUARDED_BY(lock_);  // age to address
   uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;

@@ -21,8 +21,8 @@ constinit std::atomic<bool> has_background_thread{false};
 
 namespace {
 
-constinit Lock starting;
-constinit Lock working;
+constinit Lock starting{Rank::kBackgroundStart};
+constinit Lock working{Rank::kBackgroundWork};
 constinit std::atomic<bool> is_stopped{false};
 
 void forget_background_thread() {

@@ -32,7 +32,7 @@ namespace {
 
 enum class Life { kUnused, kServing, kForked };
 constinit std::atomic<Life> life{Life::kUnused};
-constinit Lock start_lock;  // for a fork child whose threads create their first contexts concurrently
+constinit Lock start_lock{Rank::kStart};  // for a fork child with several first contexts at once
 
 void forget_everything() {
   start_lock.reset_after_fork();

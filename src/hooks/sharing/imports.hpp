@@ -100,8 +100,8 @@ class Imports {
   CUcontext last_user(CUdeviceptr pointer, CUcontext context);
 
   std::atomic<size_t> count_{0};  // of mappings; programs without any pay one load
-  Lock changing_;
-  Lock lock_;
+  Lock changing_ CUPOOL_ACQUIRED_BEFORE(lock_){Rank::kImportsChanging};
+  Lock lock_{Rank::kImports};
   std::vector<Mapping> mappings_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Block> blocks_ CUPOOL_GUARDED_BY(lock_);
 };

@@ -17,7 +17,7 @@ struct Capture {
   driver::Context context;
 };
 
-constinit Lock lock;
+constinit Lock lock{Rank::kCapturingStreams};
 constinit NoDestroy<std::vector<Capture>> list CUPOOL_GUARDED_BY(lock);
 
 template <typename Ended>

@@ -39,7 +39,7 @@ class GreenContexts {
     CUcontext primary = nullptr;
   };
 
-  Lock lock_;
+  Lock lock_{Rank::kGreenContexts};
   // Libraries whose destructors run after ours still ask.
   NoDestroy<std::vector<Green>> all_ CUPOOL_GUARDED_BY(lock_);
   std::atomic<bool> any_{false};
