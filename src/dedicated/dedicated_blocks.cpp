@@ -64,7 +64,9 @@ Status DedicatedBlocks::allocate(driver::Context context, uint64_t bytes, Addres
   if (take(key, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out)) return kSuccess;
   if (has_idle(key) && !order_.is_capturing() && take_after_wait(*account, key, bytes, out)) return kSuccess;
   uint64_t seen = gone_.load(std::memory_order_acquire);
-  const Status status = allocate_from_driver(*account, key, out);
+  uint64_t refusals = upstream::Limit::refusals();
+  bool is_asked = false;
+  const Status status = allocate_from_driver(*account, key, out, &is_asked);
   if (status != kOutOfMemory || when_short == allocator::Short::kLeave) return status;
   stats::device(account->upstream.device()).count(DeviceCounter::out_of_memory_retries);
   if (has_idle(key) && !order_.is_capturing() && take_when_short(*account, key, bytes, out)) return kSuccess;
@@ -73,13 +75,17 @@ Status DedicatedBlocks::allocate(driver::Context context, uint64_t bytes, Addres
     // What another thread is giving back counts as taken until it is gone.
     const bool may_help =
         is_host_visible() || ((!is_on_device() || may_take(context, bytes)) && may_have(*account, bytes));
-    if (may_help) return release_enough(*account, bytes, seen);
-    return in_flight_.wait_for_releases(account->upstream.device()) ||
-           gone_.load(std::memory_order_acquire) != seen;
+    const bool has_changed = may_help ? release_enough(*account, bytes, seen)
+                                      : in_flight_.wait_for_releases(account->upstream.device()) ||
+                                            gone_.load(std::memory_order_acquire) != seen;
+    // Or the limit refused because of another thread's request, which the driver has refused by now.
+    return has_changed || (!is_asked && upstream::Limit::refusals() != refusals);
   };
   return upstream::ask_again(may_ask_again, [&] {
     seen = gone_.load(std::memory_order_acquire);
-    return allocate_from_driver(*account, key, out);
+    refusals = upstream::Limit::refusals();
+    is_asked = false;
+    return allocate_from_driver(*account, key, out, &is_asked);
   });
 }
 
@@ -111,10 +117,10 @@ bool DedicatedBlocks::take_when_short(const Account& account, const Key& key, ui
   return account.order.wait_for_frees() && take_within(order::Reach::kCheap);
 }
 
-Status DedicatedBlocks::allocate_from_driver(Account& account, const Key& key, Address* out) {
+Status DedicatedBlocks::allocate_from_driver(Account& account, const Key& key, Address* out, bool* is_asked) {
   const auto [context, bytes] = key;
   if (!is_host_visible()) account.order.keep_events();
-  const Status status = account.upstream.allocate(bytes, out);
+  const Status status = account.upstream.allocate(bytes, out, is_asked);
   if (status != kSuccess) return status;
   Guard hold(lock_);
   forget_range(*out, bytes);

@@ -155,7 +155,7 @@ class DedicatedBlocks final : public allocator::Allocator {
   bool take(const Key& key, uint64_t bytes, order::Reach reach, stats::DeviceCounter how, Address* out);
   bool take_when_short(const Account& account, const Key& key, uint64_t bytes, Address* out);
   bool take_after_wait(const Account& account, const Key& key, uint64_t bytes, Address* out);
-  Status allocate_from_driver(Account& account, const Key& key, Address* out);
+  Status allocate_from_driver(Account& account, const Key& key, Address* out, bool* is_asked);
   bool has_idle(const Key& key) CUPOOL_EXCLUDES(lock_);
   Epoch limit(const Account& account, order::Reach reach) const;
   void add_idle(Address start, const Block& block) CUPOOL_REQUIRES(lock_);

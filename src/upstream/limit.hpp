@@ -30,8 +30,11 @@ class Limit {
   static void asked(int device) { asking_[index(device)].fetch_sub(1, std::memory_order_release); }
   static void refused(int device, uint64_t bytes) {
     taken_[index(device)].fetch_sub(bytes, std::memory_order_relaxed);
+    refusals_.fetch_add(1, std::memory_order_release);
     asked(device);
   }
+  // How often a booked request was refused by the driver: the bookings of others may fit then.
+  static uint64_t refusals() { return refusals_.load(std::memory_order_acquire); }
   // The driver has the memory again.
   static void give_back(int device, uint64_t bytes) {
     taken_[index(device)].fetch_sub(bytes, std::memory_order_relaxed);
@@ -59,6 +62,7 @@ class Limit {
   static inline constinit Words taken_{};
   static inline constinit Words asking_{};
   static inline constinit std::atomic<uint64_t> returns_{0};
+  static inline constinit std::atomic<uint64_t> refusals_{0};
 };
 
 }  // namespace cupool::upstream

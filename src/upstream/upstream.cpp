@@ -7,11 +7,14 @@ using driver::kSuccess;
 using driver::Status;
 using stats::DeviceCounter;
 
-Status Upstream::allocate(uint64_t bytes, driver::Address* out) {
-  if (!is_counted()) return driver_.allocate(bytes, out);
+Status Upstream::allocate(uint64_t bytes, driver::Address* out, bool* is_asked) {
+  const auto ask = [&] {
+    if (is_asked != nullptr) *is_asked = true;
+    return driver_.allocate(bytes, out);
+  };
+  if (!is_counted()) return ask();
   uint64_t took = 0;
-  const Status status = take(
-      bytes, [&] { return driver_.allocate(bytes, out); }, &took);
+  const Status status = take(bytes, ask, &took);
   if (status == kSuccess) stats_.allocated_in(bytes, took);
   return status;
 }

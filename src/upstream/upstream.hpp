@@ -16,8 +16,8 @@ class Upstream {
   Upstream(driver::Driver& driver, int device, uint64_t limit)
       : driver_(driver), device_(device), stats_(stats::device(device)), limit_(limit) {}
 
-  // In the current context. kOutOfMemory: the driver has none, or the limit is reached.
-  driver::Status allocate(uint64_t bytes, driver::Address* out);
+  // In the current context. kOutOfMemory: the driver has none, or the limit is reached; then it is not asked.
+  driver::Status allocate(uint64_t bytes, driver::Address* out, bool* is_asked = nullptr);
   // Waits for all work of the context, as the driver's free does. False: the driver refused.
   bool release(order::Timeline& order, driver::Address start, uint64_t bytes);
   // The same for memory on which no work is pending: waits for none. False: the driver refused, or cannot.

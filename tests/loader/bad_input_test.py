@@ -65,7 +65,7 @@ class BadInputTest(harness.TestCase):
 
     def test_an_unknown_option_costs_one_line_and_nothing_else(self):
         result = self.assert_runs_on([harness.victim("dlsym")], env={"CUPOOL_BACKENDS": "off"})
-        self.assertIn("CUPOOL_BACKEND ", result.err)
+        self.assertIn("did you mean CUPOOL_BACKEND?", result.err)
 
     def test_an_unreadable_proc_changes_nothing(self):
         shim = fakes.without_proc(self.scratch)
