@@ -39,12 +39,12 @@ MODES = {
 #   context (docs/native.md).
 # - Mapped memory has no legacy handle or tokens, and SYNC_MEMOPS cannot be set on it (docs/mapped.md).
 # On a GPU besides: while one thread's free waits, the other's submissions do (docs/order.md), so that these programs
-# hang bare; and the native pool's two streams share the device's queues with the program's, and its memory takes no
+# hang bare, as does `copies-contexts` on one device; and the native pool's two streams share the device's queues with the program's, and its memory takes no
 # values (docs/native.md).
 NOT_IN = {
     "threads-free-kernel": ["lanes", "fences", "whole segments", "mapped", "old driver"],
-    **({"threads-free": [*MODES], "threads-free-kernel": [*MODES], "destroy": ["native"], "destroy-reused": ["native"],
-        "two-contexts-word": ["native"]}
+    **({"threads-free": [*MODES], "threads-free-kernel": [*MODES], "copies-contexts": [*MODES], "destroy": ["native"],
+        "destroy-reused": ["native"], "two-contexts-word": ["native"]}
        if harness.DRIVER == "gpu" else {}),
     "dma-buf": ["native"],
     **{case: ["native"] for case in ("peers-late-64K", "peers-late-4M", "peers-one-way", "peers-anew")},
