@@ -60,13 +60,15 @@ class CaptureGate {
   }
 
  private:
-  // Kept when a context ends: its handle may come back. Contexts that find no place share one count.
+  // Kept when a context ends: its handle may come back. Contexts that find no place share one count, with
+  // calls for a context that has ended.
   struct Calls {
     std::atomic<driver::Context> context{nullptr};
     std::atomic<uint32_t> count{0};
   };
 
   std::atomic<uint32_t>& calls_of(driver::Context context) {
+    if (context == nullptr) return other_calls_;
     for (Calls& one : calls_) {
       driver::Context known = one.context.load(std::memory_order_acquire);
       if (known == nullptr && one.context.compare_exchange_strong(known, context)) return one.count;

@@ -287,6 +287,16 @@ TEST_CASE_METHOD(
   CHECK(gate.enter(kFirst));
 }
 
+TEST_CASE_METHOD(OrderWorld, "a call for a context that has ended holds off no capture of another one") {
+  REQUIRE(gate.enter(nullptr));
+  REQUIRE(gate.enter(kFirst));
+  gate.leave(kFirst);
+  gate.leave(nullptr);
+  // Were the two counted in one place, this would not end.
+  gate.begin_capture(kFirst);
+  CHECK(gate.is_capturing());
+}
+
 TEST_CASE_METHOD(OrderWorld, "every call of ours about a context holds off a capture that it would break") {
   std::optional<OtherThread> capture;
   const auto begin = [&] {

@@ -349,7 +349,11 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
   if (result == CUDA_SUCCESS) let_in(peer, true);
   // Also if another thread has just enabled it: that one may not have come here yet.
   const bool is_open = result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-  if (is_open && is_serving()) memory.order().expect_peers(ours(peer), "peer access was enabled");
+  if (is_open && is_serving()) {
+    // The memory of a green context is its primary one's.
+    const CUcontext owner = green_contexts.any() ? green_contexts.owner(peer) : peer;
+    memory.order().expect_peers(ours(owner), "peer access was enabled");
+  }
   return result;
 }
 
