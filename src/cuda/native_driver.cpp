@@ -114,6 +114,7 @@ Status CudaNativeDriver::allocate_on(driver::MemoryPool pool, driver::Stream str
 
 Status CudaNativeDriver::free_on(driver::Stream stream, driver::Address start) {
   const OwnCall guard;
+  const RelaxedCapture relaxed;
   return real.cuMemFreeAsync(start, native(stream));
 }
 

@@ -23,10 +23,13 @@ class CaptureGate {
   // nothing captures.
   class Relaxed {
    public:
-    Relaxed() { is_relaxed_ = true; }
-    ~Relaxed() { is_relaxed_ = false; }
+    Relaxed() : before_(is_relaxed_) { is_relaxed_ = true; }
+    ~Relaxed() { is_relaxed_ = before_; }
     Relaxed(const Relaxed&) = delete;
     Relaxed& operator=(const Relaxed&) = delete;
+
+   private:
+    const bool before_;
   };
 
   static bool is_relaxed() { return is_relaxed_; }

@@ -19,35 +19,45 @@ class LeantBlocks {
   // `completed`: the highest epoch whose work is done. Entries up to there give way without a trace.
   void add(driver::Address block, Epoch stamp, Epoch completed) {
     Set& set = sets_[index_of(block)];
-    Leant* place = &set[0];
-    for (Leant& one : set) {
+    Leant* place = &set.ways[0];
+    for (Leant& one : set.ways) {
       if (one.block == block) {
         one.stamp = std::max(one.stamp, stamp);
         return;
       }
       if (one.stamp < place->stamp) place = &one;
     }
-    if (place->stamp > completed) raise_floor(place->stamp);
+    if (place->stamp > completed) set.floor = std::max(set.floor, place->stamp);
     *place = {block, stamp};
   }
   // Of an unknown block: the highest stamp that it may lean on.
   Epoch of(driver::Address block) const {
-    for (const Leant& one : sets_[index_of(block)]) {
+    const Set& set = sets_[index_of(block)];
+    for (const Leant& one : set.ways) {
       if (one.block == block) return one.stamp;
     }
-    return floor_;
+    return set.floor;
   }
   // Blocks that were not noted may lean on this.
-  void raise_floor(Epoch stamp) { floor_ = std::max(floor_, stamp); }
+  void raise_floor(Epoch stamp) {
+    for (Set& set : sets_) set.floor = std::max(set.floor, stamp);
+  }
+  // In place: some threads have little stack.
+  void clear() {
+    for (Set& set : sets_) set = {};
+  }
 
  private:
   struct Leant {
     driver::Address block = 0;
     Epoch stamp = 0;
   };
-  static constexpr size_t kSets = 128;
+  static constexpr size_t kSets = 256;
   static constexpr size_t kWays = 4;
-  using Set = std::array<Leant, kWays>;
+  struct Set {
+    std::array<Leant, kWays> ways{};
+    Epoch floor = 0;
+  };
 
   // Blocks begin at multiples of 256 bytes, most of them at powers of two.
   static size_t index_of(driver::Address block) {
@@ -55,7 +65,6 @@ class LeantBlocks {
   }
 
   std::array<Set, kSets> sets_{};
-  Epoch floor_ = 0;
 };
 
 }  // namespace cupool::order

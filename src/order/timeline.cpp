@@ -317,7 +317,7 @@ void Timeline::lean_on_seal(Epoch stamp, driver::Address block, LaneName sole) {
     if (reuse() == Reuse::kOrder) {
       order(stamp);
     } else if (is_touched_directly()) {
-      wait_for(stamp);
+      wait_for_old_work(stamp);
     }
   }
   if (!is_visited_.load(std::memory_order_seq_cst)) return;
@@ -453,7 +453,7 @@ bool Timeline::before_visit(Lane lane, driver::Stream stream, driver::Context co
     Guard hold(lock_);
     end_device_wait_locked(wait);
   }
-  return made == Made::kYes || (made == Made::kLost && wait_for(asked));
+  return made == Made::kYes || (made == Made::kLost && wait_for_old_work(asked));
 }
 
 // All later work of the context waits for the seal that covers `epoch`. It was recorded inside a free, so the
@@ -508,11 +508,16 @@ bool Timeline::reach() {
 
 bool Timeline::wait_for(Epoch epoch) { return wait_for(epoch, Kind::kInFree, ~uint64_t{0}); }
 
+bool Timeline::wait_for_old_work(Epoch epoch) {
+  const CaptureGate::Relaxed relaxed;
+  return wait_for(epoch);
+}
+
 bool Timeline::wait_for(Epoch epoch, Kind kind, uint64_t most_ns) {
   const uint64_t before = now_ns();
   const int saved_errno = errno;
   bool over = false;
-  for (bool may_wait = !driver_.may_be_capturing(); may_wait && !over;) {
+  for (bool may_wait = CaptureGate::is_relaxed() || !driver_.may_be_capturing(); may_wait && !over;) {
     {
       Guard hold(lock_);
       poll_locked();
@@ -642,6 +647,7 @@ void Timeline::use_completed_only() {
 void Timeline::expect_direct_access() {
   direct_.store(true, std::memory_order_seq_cst);
   use_completed_only();
+  const CaptureGate::Relaxed relaxed;
   settle();
 }
 
@@ -684,7 +690,7 @@ void Timeline::end() {
   reuse_.store(Reuse::kLean, std::memory_order_seq_cst);
   direct_.store(false, std::memory_order_seq_cst);
   is_visited_.store(false, std::memory_order_seq_cst);
-  leant_blocks_ = {};
+  leant_blocks_.clear();
   owed_.store(0, std::memory_order_release);
   context_.store(nullptr, std::memory_order_release);
   refresh_locked();

@@ -258,6 +258,9 @@ class Timeline {
   void note(Lane lane);
   void note_thread_locked() CUPOOL_REQUIRES(lock_);
   void note_turn_locked() CUPOOL_REQUIRES(lock_);
+  // The same as wait_for() for a block that is handed out or about to be: also during a capture, which a
+  // question does not break.
+  bool wait_for_old_work(Epoch epoch);
   enum class Kind { kInFree, kForCompletion };
   bool wait_for(Epoch epoch, Kind kind, uint64_t most_ns);
   bool seal_if_event(bool matters);

@@ -20,6 +20,11 @@ struct Capture {
 constinit Lock lock{Rank::kCapturingStreams};
 constinit NoDestroy<std::vector<Capture>> list CUPOOL_GUARDED_BY(lock);
 
+// Makes contexts wait, which may stand, so not under the lock.
+void order_what_is_owed() {
+  memory.order().for_each([](order::Timeline& timeline) { timeline.order_owed(); });
+}
+
 template <typename Ended>
 void remove(Ended&& ended) {
   {
@@ -27,15 +32,14 @@ void remove(Ended&& ended) {
     const size_t gone = std::erase_if(list.value, ended);
     for (size_t i = 0; i < gone; ++i) memory.order().gate().end_capture();
   }
-  memory.order().for_each([](order::Timeline& timeline) { timeline.order_owed(); });
+  order_what_is_owed();
 }
 
 }  // namespace
 
 // The gate may let this thread wait for a call of ours, so not under the lock.
 void capture_begins(CUstream stream) {
-  const order::Timeline* const order = timeline_of(stream);
-  const driver::Context context = order != nullptr ? order->context() : current_context();
+  const driver::Context context = owner_of(stream);
   {
     Guard hold(lock);
     list.value.push_back({lane_of(stream), context});
@@ -45,12 +49,15 @@ void capture_begins(CUstream stream) {
 
 void capture_was_refused(CUstream stream) {
   const order::Lane lane = lane_of(stream);
-  Guard hold(lock);
-  const auto found = std::find_if(list.value.rbegin(), list.value.rend(),
-                                  [&](const Capture& capture) { return capture.lane == lane; });
-  if (found == list.value.rend()) return;
-  list.value.erase(std::next(found).base());
-  memory.order().gate().end_capture();
+  {
+    Guard hold(lock);
+    const auto found = std::find_if(list.value.rbegin(), list.value.rend(),
+                                    [&](const Capture& capture) { return capture.lane == lane; });
+    if (found == list.value.rend()) return;
+    list.value.erase(std::next(found).base());
+    memory.order().gate().end_capture();
+  }
+  order_what_is_owed();
 }
 
 void capture_ended(CUstream stream) {
