@@ -183,42 +183,6 @@ void Timeline::wait_in_free() {
   wait_for(sealed_.load(std::memory_order_acquire));
 }
 
-// Made when memory is short for the first time: a device has few queues, and every stream takes a place in
-// one. A driver that cannot is not asked again; one that has no memory for a stream is. Without the lock: the
-// driver may let the caller wait for a launch of another thread's, which may wait for a third. Of two streams
-// made at once one stays unused.
-driver::Stream Timeline::spare_stream() {
-  const driver::Context here = context();
-  {
-    Guard hold(lock_);
-    if (has_no_spare_ || spare_ != nullptr || here == nullptr) return spare_;
-  }
-  driver::Stream made = nullptr;
-  const driver::Status status = driver_.create_stream(here, &made);
-  Guard hold(lock_);
-  if (context() != here) return nullptr;
-  if (status == kSuccess && spare_ == nullptr) spare_ = made;
-  has_no_spare_ = status != kSuccess && status != driver::kOutOfMemory;
-  return spare_;
-}
-
-// Without the lock, like the spare stream: the driver makes no event while a launch stands in a full queue.
-void Timeline::keep_events() {
-  constexpr int kAtATime = 8;
-  const driver::Context here = context();
-  uint64_t life = 0;
-  {
-    Guard hold(lock_);
-    if (seals_.has_event() || failed_ || here == nullptr || !driver_.has_context_events()) return;
-    life = life_.load(std::memory_order_relaxed);
-  }
-  driver::Event made = nullptr;
-  for (int i = 0; i < kAtATime && driver_.create_event(here, &made) == kSuccess; ++i) {
-    Guard hold(lock_);
-    if (context() == here && life_.load(std::memory_order_relaxed) == life) seals_.give_event(made);
-  }
-}
-
 void Timeline::seal_for_completion() {
   if (driver_.may_be_capturing() || !lock_.try_lock()) return;
   seal_locked(Kind::kForCompletion);
