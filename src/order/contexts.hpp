@@ -31,14 +31,10 @@ class Contexts {
     return count_;
   }
 
-  // From now on work of other contexts may touch memory of this one. False: the table is full.
+  // From now on work of other contexts may touch memory of this one. False: it is not known.
   bool note_peers(driver::Context owner) {
     Guard hold(lock_);
-    Known* known = find_locked(owner);
-    if (known == nullptr && count_ < kMost) {
-      known = &all_[count_++];
-      known->context = owner;
-    }
+    Known* const known = find_locked(owner);
     if (known != nullptr) known->has_peers = true;
     return known != nullptr;
   }

@@ -68,6 +68,7 @@ void Timelines::leave(driver::Context context) {
 void Timelines::expect_peers(driver::Context owner, const char* reason) {
   const char* none = nullptr;
   reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
+  join(owner);
   Timeline* timeline = nullptr;
   {
     Guard hold(lock_);
