@@ -23,6 +23,12 @@ bool Space::claim(uint64_t bytes, Address* out) {
     Guard hold(lock_);
     if (addresses_.claim(bytes, out)) return true;
   }
+  // One at a time: threads that come together would reserve several times what one of them needs.
+  Guard reserving(reserving_);
+  {
+    Guard hold(lock_);
+    if (addresses_.claim(bytes, out)) return true;
+  }
   if (!reserve(bytes)) return false;
   Guard hold(lock_);
   return addresses_.claim(bytes, out);

@@ -91,7 +91,7 @@ class Space {
   using Page = Addresses::Page;
   using Reservation = Addresses::Reservation;
 
-  bool claim(uint64_t bytes, Address* out);
+  bool claim(uint64_t bytes, Address* out) CUPOOL_EXCLUDES(lock_, reserving_);
   bool reserve(uint64_t bytes);
   void mark(Address at, uint64_t bytes, Page page);
   Page page_at(Address at);
@@ -133,6 +133,7 @@ class Space {
   upstream::Upstream& upstream_;
   const uint64_t device_bytes_;
   std::atomic<bool> serves_;
+  Lock reserving_{Rank::kSpaceReserving};  // held across the driver's call, which waits for no work
   Lock lock_{Rank::kSpace};
   Addresses addresses_ CUPOOL_GUARDED_BY(lock_);
   std::vector<int> devices_ CUPOOL_GUARDED_BY(lock_);  // that have access; the context's own first

@@ -172,13 +172,12 @@ bool Memory::taint(Address address, Taint reason, uint64_t bytes) {
 }
 
 bool Memory::may_be_gone(Address address) {
-  const driver::Context ending = ContextEnding::which();
-  if (ending == nullptr) return false;
+  if (!ContextEnding::is_under_way()) return false;
   const pool::Pool* const pool = pool::page_map.pool_of(address);
-  if (pool != nullptr) return pool->context() == ending;
+  if (pool != nullptr) return ContextEnding::is_of(pool->context());
   for (auto& slot : dedicated_) {
     DedicatedBlocks* const blocks = slot.load(std::memory_order_acquire);
-    if (blocks != nullptr && blocks->context_at(address) == ending) return true;
+    if (blocks != nullptr && ContextEnding::is_of(blocks->context_at(address))) return true;
   }
   return false;
 }

@@ -7,6 +7,7 @@
 
 #include <sched.h>
 
+#include <array>
 #include <atomic>
 #include <vector>
 
@@ -16,22 +17,47 @@
 namespace cupool::upstream {
 
 // While one of these exists, a context may have ended without its allocators knowing yet, so addresses in the
-// page map may already have been reused by the driver.
+// page map may already have been reused by the driver. Contexts of several devices may end at once; each has
+// a slot. No lock.
 class ContextEnding {
  public:
-  // Of two at once, which waiting for each other makes rare, one is known.
-  explicit ContextEnding(driver::Context context) { which_.store(context, std::memory_order_release); }
-  ~ContextEnding() { which_.store(nullptr, std::memory_order_release); }
+  explicit ContextEnding(driver::Context context) {
+    for (;; sched_yield()) {
+      for (auto& slot : slots_) {
+        driver::Context none = nullptr;
+        if (slot.load(std::memory_order_relaxed) == nullptr &&
+            slot.compare_exchange_strong(none, context, std::memory_order_acq_rel)) {
+          slot_ = &slot;
+          return;
+        }
+      }
+    }
+  }
+  ~ContextEnding() { slot_->store(nullptr, std::memory_order_release); }
   ContextEnding(const ContextEnding&) = delete;
   ContextEnding& operator=(const ContextEnding&) = delete;
 
-  // Null: none does.
-  static driver::Context which() { return which_.load(std::memory_order_acquire); }
-  static bool is_under_way() { return which() != nullptr; }
-  static void forget_after_fork() { which_.store(nullptr, std::memory_order_relaxed); }
+  static bool is_under_way() {
+    for (const auto& slot : slots_) {
+      if (slot.load(std::memory_order_acquire) != nullptr) return true;
+    }
+    return false;
+  }
+  static bool is_of(driver::Context context) {
+    for (const auto& slot : slots_) {
+      if (context != nullptr && slot.load(std::memory_order_acquire) == context) return true;
+    }
+    return false;
+  }
+  static void forget_after_fork() {
+    for (auto& slot : slots_) slot.store(nullptr, std::memory_order_relaxed);
+  }
 
  private:
-  static inline constinit std::atomic<driver::Context> which_{nullptr};
+  // One of each device at a time: see hooks/calls/contexts.cpp. A thread that finds none free waits.
+  static constexpr size_t kMost = 16;
+  static inline constinit std::array<std::atomic<driver::Context>, kMost> slots_{};
+  std::atomic<driver::Context>* slot_ = nullptr;
 };
 
 class InFlight {

@@ -35,6 +35,7 @@ class FakeMapping final : public driver::Mapping {
   driver::Status fail_unmap = driver::kSuccess;
   driver::Status fail_allow = driver::kSuccess;
   std::function<void(driver::Address, uint64_t)> on_unmap = [](driver::Address, uint64_t) {};
+  std::function<void()> on_reserve = [] {};
   std::function<void()> on_create = [] {};
   std::function<void(Access)> on_allow = [](Access) {};
   std::function<void()> on_retain = [] {};
@@ -50,6 +51,7 @@ class FakeMapping final : public driver::Mapping {
     return able;
   }
   driver::Status reserve(uint64_t bytes, driver::Address* out) override {
+    on_reserve();
     const std::lock_guard<std::mutex> hold(lock_);
     if (bytes > most_reserved || bytes % driver::kMappingStep != 0) return driver::kOutOfMemory;
     driver::Address at = kBase;

@@ -600,3 +600,19 @@ TEST_CASE_METHOD(MappedWorld,
   CHECK(memory.closed(context, memory.begin_end(context), false).empty());
   CHECK(mapping.has_access(allocate(8 * kMiB), 8 * kMiB, 1));
 }
+
+TEST_CASE_METHOD(MappedWorld, "threads that ask for the first mapped memory together share one reservation") {
+  std::optional<OtherThread> other;
+  driver::Address second = 0;
+  mapping.on_reserve = [&] {
+    if (other) return;
+    other.emplace([&] { second = allocate(3 * kMiB); });
+    CHECK(other->stands());
+  };
+  const driver::Address first = allocate(3 * kMiB);
+  other->join();
+  CHECK(mapping.reservations == 1);
+  CHECK(first != second);
+  free(first);
+  free(second);
+}

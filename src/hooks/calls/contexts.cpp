@@ -29,31 +29,45 @@ using stats::Event;
 
 namespace {
 
-// Serialises retain, release and queries of primary contexts: a reference of ours must never be the last one,
-// and an ended primary context must be dropped before any thread retains it again. Not taken for calls from
-// inside the driver, nor in a fork child. It is held across the driver's call, which may wait for the
-// program's own work and host functions, so waiting for it is bounded.
-constinit Lock primaries{Rank::kPrimaries};
-CUPOOL_AFTER_FORK(primaries_after_fork, [] { primaries.reset_after_fork(); });
-constexpr uint64_t kLongestWaitNs = 2'000'000'000;
+struct PrimaryLock {
+  Lock lock{Rank::kPrimaries};
+};
 
+// Serialises retain, release and queries of one device's primary context: a reference of ours must never be
+// the last one, and an ended primary context must be dropped before any thread retains it again. Not taken
+// for calls from inside the driver, nor in a fork child. It is held across the driver's call, which may wait
+// for the program's own work and host functions, so waiting for it is bounded.
 class Primaries {
  public:
-  Primaries() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  explicit Primaries(CUdevice device) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     if (!may_have_blocks()) return;
+    Lock& lock = locks_[static_cast<size_t>(std::clamp(device, 0, stats::kMostDevices - 1))].lock;
     const uint64_t begin = now_ns();
-    while (!(held_ = primaries.try_lock()) && now_ns() - begin < kLongestWaitNs) usleep(50);
+    bool is_held = lock.try_lock();
+    while (!is_held && now_ns() - begin < kLongestWaitNs) {
+      usleep(50);
+      is_held = lock.try_lock();
+    }
+    if (is_held) held_ = &lock;
   }
   ~Primaries() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
-    if (held_) primaries.unlock();
+    if (held_ != nullptr) held_->unlock();
   }
   Primaries(const Primaries&) = delete;
   Primaries& operator=(const Primaries&) = delete;
 
+  static void forget_after_fork() {
+    for (PrimaryLock& one : locks_) one.lock.reset_after_fork();
+  }
+
  private:
+  static constexpr uint64_t kLongestWaitNs = 2'000'000'000;
+  static inline constinit std::array<PrimaryLock, stats::kMostDevices> locks_{};
+
   CancelShield shield_;
-  bool held_ = false;
+  Lock* held_ = nullptr;
 };
+CUPOOL_AFTER_FORK(primaries_after_fork, Primaries::forget_after_fork);
 
 Context ours(CUcontext context) { return reinterpret_cast<Context>(context); }
 
@@ -190,7 +204,7 @@ CUcontext primary(CUdevice device) {
 template <typename Call>
 CUresult releases(CUdevice device, Call&& call) {
   if (!may_have_blocks()) return call();
-  const Primaries one_at_a_time;
+  const Primaries one_at_a_time(device);
   CUcontext const context = primary(device);
   // Read now: after the release the driver may have dropped its pool.
   if (native::NativePool* const native = memory.native()) native->usage(device);
@@ -209,7 +223,7 @@ CUresult releases(CUdevice device, Call&& call) {
 }
 
 bool is_primary(CUcontext context, CUdevice device) {
-  const Primaries one_at_a_time;
+  const Primaries one_at_a_time(device);
   return primary(device) == context;
 }
 
@@ -233,7 +247,7 @@ CUresult destroys(CUcontext context, Call&& call) {
 
 template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
-  const Primaries one_at_a_time;
+  const Primaries one_at_a_time(device);
   CUcontext const context = may_have_blocks() ? primary(device) : nullptr;
   for (CUcontext part : green_contexts.remove_all(device)) {
     live.take(part);
@@ -279,7 +293,7 @@ CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned 
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  const Primaries one_at_a_time;
+  const Primaries one_at_a_time(device);
   const CUresult result =
       gets(context, [&] { return forward(real.cuDevicePrimaryCtxRetain, context, device); });
   if (result == CUDA_SUCCESS && context != nullptr) found_primaries.note(device, *context);
@@ -365,7 +379,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer) {
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {
   if (is_serving()) memory.order().distrust("a green context was created");
-  const Primaries one_at_a_time;
+  const Primaries one_at_a_time(device);
   const CUresult result = forward(real.cuGreenCtxCreate, context, resources, device, flags);
   if (result == CUDA_SUCCESS && context != nullptr && is_serving()) green_contexts.created(*context, device);
   return result;
@@ -389,7 +403,7 @@ CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   const CUresult result = gets(context, [&] { return forward(real.cuCtxFromGreenCtx, context, green); });
   CUdevice device = 0;
   if (result == CUDA_SUCCESS && context != nullptr && green_contexts.device_of(green, &device)) {
-    const Primaries one_at_a_time;
+    const Primaries one_at_a_time(device);
     green_contexts.named(green, *context, primary(device));
   }
   return result;

@@ -24,11 +24,15 @@ namespace {
 constinit Lock starting{Rank::kBackgroundStart};
 constinit Lock working{Rank::kBackgroundWork};
 constinit std::atomic<bool> is_stopped{false};
+// Threads in which a context ends. Of several devices they stand side by side for as long as the driver's
+// call takes, so they are counted, and none holds the lock.
+constinit std::atomic<int> pauses{0};
 
 void forget_background_thread() {
   starting.reset_after_fork();
   working.reset_after_fork();
   is_stopped.store(false, std::memory_order_relaxed);
+  pauses.store(0, std::memory_order_relaxed);
   detail::has_background_thread.store(false, std::memory_order_relaxed);
 }
 CUPOOL_AFTER_FORK(forget_background_thread_after_fork, &forget_background_thread);
@@ -49,17 +53,20 @@ void* work(void*) {
     {
       Guard hold(working);
       if (is_stopped.load(std::memory_order_acquire)) return nullptr;
-      const uint64_t now = now_ns();
-      meet_neighbours();
-      answer_neighbours();
-      if (decay_ms != 0 && now - looked >= period && is_serving()) {
-        looked = now;
-        memory.decay_quiet();
-      }
-      show_to_neighbours();
-      if (now - measured >= kBetweenMetrics) {
-        measured = now;
-        report::write_metrics_now();
+      // Read under the lock, which a pause takes after it is counted: one of the two sees the other.
+      if (pauses.load(std::memory_order_acquire) == 0) {
+        const uint64_t now = now_ns();
+        meet_neighbours();
+        answer_neighbours();
+        if (decay_ms != 0 && now - looked >= period && is_serving()) {
+          looked = now;
+          memory.decay_quiet();
+        }
+        show_to_neighbours();
+        if (now - measured >= kBetweenMetrics) {
+          measured = now;
+          report::write_metrics_now();
+        }
       }
     }
     // The figures are to be fresh however rarely memory goes back.
@@ -82,11 +89,12 @@ void stop_background_thread() {
   working.unlock();
 }
 
-BackgroundThreadPause::BackgroundThreadPause() CUPOOL_NO_THREAD_SAFETY_ANALYSIS
-    : is_held_(working.try_lock_for_a_moment()) {}
-
-BackgroundThreadPause::~BackgroundThreadPause() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
-  if (is_held_) working.unlock();
+BackgroundThreadPause::BackgroundThreadPause() {
+  pauses.fetch_add(1, std::memory_order_acq_rel);
+  if (!working.try_lock_for_a_moment()) return;
+  working.unlock();
 }
+
+BackgroundThreadPause::~BackgroundThreadPause() { pauses.fetch_sub(1, std::memory_order_release); }
 
 }  // namespace cupool::hooks

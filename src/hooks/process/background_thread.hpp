@@ -29,9 +29,6 @@ class BackgroundThreadPause {
   ~BackgroundThreadPause();
   BackgroundThreadPause(const BackgroundThreadPause&) = delete;
   BackgroundThreadPause& operator=(const BackgroundThreadPause&) = delete;
-
- private:
-  const bool is_held_;
 };
 
 }  // namespace cupool::hooks
