@@ -32,6 +32,11 @@ class SmokeTest(harness.TestCase):
         names = self.measured("launch")
         self.assertIn("1 thread, 1 MiB: cuMemAlloc / alone", names)
 
+    def test_the_benchmark_of_what_grows_runs_bare_and_under_cupool(self):
+        names = self.measured("growth")
+        self.assertIn("blocks live: pair, dearest / cheapest", names)
+        self.assertIn("threads asleep: more of 24 MiB, dearest / cheapest", names)
+
 
 if __name__ == "__main__":
     harness.main()
