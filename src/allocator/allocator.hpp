@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "allocator/marks.hpp"
-#include "driver/driver.hpp"
+#include "driver/types.hpp"
 
 namespace cupool::allocator {
 

@@ -6,15 +6,10 @@
 
 namespace cupool::cuda {
 
-class CudaDriver : public driver::Driver {
+class CudaDriver final : public driver::Driver {
  public:
-  driver::Status allocate(size_t bytes, driver::Address* out) override;
-  driver::Status release(driver::Address start) override;
-  driver::Status release_in(driver::Context context, driver::Address start) override;
   driver::Status create_stream(driver::Context context, driver::Stream* out) override;
-  driver::Status release_on(driver::Context context, driver::Stream stream, driver::Address start) override;
   driver::Status memory(size_t* free, size_t* total) override;
-  bool might_give(int device, uint64_t bytes) override;
   driver::Status device(int* number) override;
   bool has_context_events() const override;
   driver::Status create_event(driver::Context context, driver::Event* out) override;
@@ -26,18 +21,6 @@ class CudaDriver : public driver::Driver {
   bool is_capturing(driver::Stream stream) override;
   bool may_be_capturing() override;
   driver::Status synchronize(driver::Context context) override;
-};
-
-// The same for managed memory, with one attach flag.
-class ManagedDriver final : public CudaDriver {
- public:
-  constexpr explicit ManagedDriver(unsigned flags) : flags_(flags) {}
-
-  driver::Status allocate(size_t bytes, driver::Address* out) override;
-  bool is_host_visible() const override { return true; }
-
- private:
-  unsigned flags_;
 };
 
 }  // namespace cupool::cuda

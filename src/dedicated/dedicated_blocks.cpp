@@ -37,7 +37,7 @@ DedicatedBlocks::Account* DedicatedBlocks::open(driver::Context context) {
   int device = 0;
   size_t free = 0;
   size_t total = 0;
-  if (source_.device(&device) != kSuccess || source_.memory(&free, &total) != kSuccess) return nullptr;
+  if (driver_.device(&device) != kSuccess || driver_.memory(&free, &total) != kSuccess) return nullptr;
   order::Timeline* const order = order_.of(context);
   if (order == nullptr) return nullptr;
   Guard hold(lock_);

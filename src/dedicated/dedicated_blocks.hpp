@@ -16,6 +16,7 @@
 #include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
+#include "driver/source.hpp"
 #include "order/timelines.hpp"
 #include "stats/device.hpp"
 #include "upstream/elsewhere.hpp"
@@ -35,10 +36,11 @@ using order::Epoch;
 
 class DedicatedBlocks final : public allocator::Allocator {
  public:
-  DedicatedBlocks(driver::Driver& source, order::Timelines& order, upstream::InFlight& in_flight)
-      : source_(source), order_(order), in_flight_(in_flight) {}
+  DedicatedBlocks(driver::Driver& driver, driver::Source& source, order::Timelines& order,
+                  upstream::InFlight& in_flight)
+      : driver_(driver), source_(source), order_(order), in_flight_(in_flight) {}
 
-  const driver::Driver& source() const { return source_; }
+  const driver::Source& source() const { return source_; }
   bool is_host_visible() const { return source_.is_host_visible(); }
   bool is_on_device() const { return source_.is_on_device(); }
 
@@ -98,7 +100,7 @@ class DedicatedBlocks final : public allocator::Allocator {
  private:
   // The memory of one context.
   struct Account {
-    Account(driver::Driver& source, int device_number, uint64_t device_total, order::Timeline& timeline)
+    Account(driver::Source& source, int device_number, uint64_t device_total, order::Timeline& timeline)
         : order(timeline),
           device_bytes(device_total),
           settings(allocator::Settings::from(config::options(), device_total)),
@@ -191,7 +193,8 @@ class DedicatedBlocks final : public allocator::Allocator {
   void forget_range(Address start, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   Table::iterator forget(Table::iterator entry) CUPOOL_REQUIRES(lock_);
 
-  driver::Driver& source_;
+  driver::Driver& driver_;
+  driver::Source& source_;
   order::Timelines& order_;
   upstream::InFlight& in_flight_;
   Lock lock_{Rank::kDedicated};

@@ -144,7 +144,7 @@ void DedicatedBlocks::note_failure(driver::Context context, uint64_t bytes) {
   shortage.capturing = order_.is_capturing();
   size_t free = 0;
   size_t total = 0;
-  if (source_.memory(&free, &total) != kSuccess) total = account.device_bytes;
+  if (driver_.memory(&free, &total) != kSuccess) total = account.device_bytes;
   shortage.device_free = free;
   shortage.device_total = total;
   {

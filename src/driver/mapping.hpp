@@ -4,7 +4,7 @@
 // lock. None of these calls waits for work or needs a current context.
 #pragma once
 
-#include "driver/driver.hpp"
+#include "driver/types.hpp"
 
 namespace cupool::driver {
 

@@ -3,7 +3,7 @@
 // pool lock.
 #pragma once
 
-#include "driver/driver.hpp"
+#include "driver/types.hpp"
 
 namespace cupool::driver {
 

@@ -38,7 +38,7 @@ uint64_t Spill::most_of(int device) {
   }
   size_t free = 0;
   size_t total = 0;
-  if (device_.memory(&free, &total) != kSuccess) return 0;
+  if (driver_.memory(&free, &total) != kSuccess) return 0;
   const uint64_t most = mapping_.can_map(device) ? most_.of(total) : 0;
   Guard hold(lock_);
   return most_of_[device] = most;
@@ -63,7 +63,7 @@ bool Spill::might_give(int device, uint64_t bytes) {
 
 Status Spill::allocate(size_t bytes, Address* out) {
   int device = 0;
-  if (device_.device(&device) != kSuccess) return kOutOfMemory;
+  if (driver_.device(&device) != kSuccess) return kOutOfMemory;
   const Kind kind{device, slot_for(bytes)};
   if (take_slot(kind, out)) return kSuccess;
   HostChunk chunk;
@@ -164,9 +164,9 @@ Status Spill::fill(HostChunk* chunk, Address* out) {
 
 // ---- Back to the driver.
 
-// Unmapping waits for nothing, but a release does (driver.hpp).
+// Unmapping waits for nothing, but a release does (source.hpp).
 Status Spill::release_in(driver::Context context, Address start) {
-  const Status status = device_.synchronize(context);
+  const Status status = driver_.synchronize(context);
   return status == kSuccess ? take_away(start) : status;
 }
 

@@ -14,20 +14,21 @@
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
 #include "driver/mapping.hpp"
+#include "driver/source.hpp"
 #include "mapped/space.hpp"
 
 namespace cupool::mapped {
 
-class Spill final : public driver::Driver {
+class Spill final : public driver::Source {
  public:
-  // `most`: host memory in all, a share is one of the device's memory. Everything but the memory is
-  // `device`'s.
-  Spill(driver::Driver& device, driver::Mapping& mapping, Size most)
-      : device_(device), mapping_(mapping), most_(most) {}
+  // `most`: host memory in all, a share is one of the device's memory.
+  Spill(driver::Driver& driver, driver::Mapping& mapping, Size most)
+      : driver_(driver), mapping_(mapping), most_(most) {}
 
   Status allocate(size_t bytes, Address* out) override;
   Status release(Address start) override;
   Status release_in(driver::Context context, Address start) override;
+  bool might_give(int device, uint64_t bytes) override;
   // The chunk at an address; no bytes: there is none.
   Part chunk_at(Address address);
   // Others than this process may keep the block at an address: no new block comes into its chunk.
@@ -38,26 +39,6 @@ class Spill final : public driver::Driver {
   void drop(Address start) override;
   bool is_on_device() const override { return false; }
   bool is_mapped() const override { return true; }
-
-  bool might_give(int device, uint64_t bytes) override;
-  Status memory(size_t* free, size_t* total) override { return device_.memory(free, total); }
-  Status device(int* number) override { return device_.device(number); }
-  bool has_context_events() const override { return device_.has_context_events(); }
-  Status create_event(driver::Context context, driver::Event* out) override {
-    return device_.create_event(context, out);
-  }
-  Status record(driver::Context context, driver::Event event) override {
-    return device_.record(context, event);
-  }
-  Status query(driver::Event event) override { return device_.query(event); }
-  Status order_after(driver::Context context, driver::Event event) override {
-    return device_.order_after(context, event);
-  }
-  Status wait_on(driver::Stream stream, driver::Event event) override {
-    return device_.wait_on(stream, event);
-  }
-  bool is_capturing(driver::Stream stream) override { return device_.is_capturing(stream); }
-  Status synchronize(driver::Context context) override { return device_.synchronize(context); }
 
  private:
   // Chunks whose slots serve the same blocks.
@@ -87,7 +68,7 @@ class Spill final : public driver::Driver {
   Chunks::iterator containing_locked(Address address) CUPOOL_REQUIRES(lock_);
   void open_locked(Address start, const HostChunk& chunk) CUPOOL_REQUIRES(lock_);
 
-  driver::Driver& device_;
+  driver::Driver& driver_;
   driver::Mapping& mapping_;
   const Size most_;
   std::atomic<uint64_t> taken_{0};

@@ -44,18 +44,21 @@ Status Memory::allocate_slow(driver::Context context, uint64_t bytes, Address* o
     return kSuccess;
   // The thread has a cache for this context, so the pool serves it.
   if (kept == Kept::kNone)
-    return finish_allocation(pools_, *driver_, context, bytes, out, pools_.allocate_missed(bytes, out));
+    return finish_allocation(pools_, *device_memory_, context, bytes, out,
+                             pools_.allocate_missed(bytes, out));
   if (native_first_.load(std::memory_order_relaxed)) {
     const Status status = native()->allocate(context, bytes, out);
-    if (status != kNotSupported) return finish_allocation(*native(), *driver_, context, bytes, out, status);
+    if (status != kNotSupported)
+      return finish_allocation(*native(), *device_memory_, context, bytes, out, status);
     native_first_.store(false, std::memory_order_relaxed);
   }
   if (dedicated_only_.load(std::memory_order_relaxed))
-    return allocate_dedicated(context, *driver_, bytes, out);
-  return finish_allocation(pools_, *driver_, context, bytes, out, pools_.allocate(context, bytes, out));
+    return allocate_dedicated(context, *device_memory_, bytes, out);
+  return finish_allocation(pools_, *device_memory_, context, bytes, out,
+                           pools_.allocate(context, bytes, out));
 }
 
-Status Memory::allocate_dedicated(driver::Context context, driver::Driver& source, uint64_t bytes,
+Status Memory::allocate_dedicated(driver::Context context, driver::Source& source, uint64_t bytes,
                                   Address* out) {
   DedicatedBlocks* const blocks = dedicated_of(source);
   if (blocks == nullptr) return allocate_from_driver(source, bytes, out);
@@ -75,19 +78,19 @@ void Memory::forget_stale(const DedicatedBlocks& owner, Address start, uint64_t 
 }
 
 // Handles the answers of `first` that are not final: it declined, or is out of memory.
-Status Memory::finish_allocation(Allocator& first, driver::Driver& source, driver::Context context,
+Status Memory::finish_allocation(Allocator& first, driver::Source& source, driver::Context context,
                                  uint64_t bytes, Address* out, Status status) {
   if (status == kDeclined) return allocate_from_driver(source, bytes, out);
   return status == kOutOfMemory ? allocate_when_short(first, source, context, bytes, out) : status;
 }
 
-Status Memory::allocate_from_driver(driver::Driver& source, uint64_t bytes, Address* out) {
+Status Memory::allocate_from_driver(driver::Source& source, uint64_t bytes, Address* out) {
   const Status status = source.allocate(bytes, out);
   if (status == kSuccess && !source.is_host_visible()) stats::count(stats::Counter::forwarded_allocations);
   return status;
 }
 
-DedicatedBlocks* Memory::find_dedicated(const driver::Driver& source) {
+DedicatedBlocks* Memory::find_dedicated(const driver::Source& source) {
   for (auto& slot : dedicated_) {
     DedicatedBlocks* const blocks = slot.load(std::memory_order_acquire);
     if (blocks != nullptr && &blocks->source() == &source) return blocks;
@@ -95,13 +98,13 @@ DedicatedBlocks* Memory::find_dedicated(const driver::Driver& source) {
   return nullptr;
 }
 
-DedicatedBlocks* Memory::dedicated_of(driver::Driver& source) {
+DedicatedBlocks* Memory::dedicated_of(driver::Source& source) {
   if (DedicatedBlocks* const blocks = find_dedicated(source)) return blocks;
   Guard hold(lock_);
   if (DedicatedBlocks* const blocks = find_dedicated(source)) return blocks;
   for (auto& slot : dedicated_) {
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
-    auto* const made = new (std::nothrow) DedicatedBlocks(source, order_, in_flight_);
+    auto* const made = new (std::nothrow) DedicatedBlocks(*driver_, source, order_, in_flight_);
     const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
     if (made != nullptr && max_cached != kFromOptions) made->set_max_cached(max_cached);
     slot.store(made, std::memory_order_release);

@@ -9,6 +9,7 @@
 #include "allocator/allocator.hpp"
 #include "dedicated/dedicated_blocks.hpp"
 #include "driver/driver.hpp"
+#include "driver/source.hpp"
 #include "mapped/spill.hpp"
 #include "native/native_pool.hpp"
 #include "order/timelines.hpp"
@@ -33,8 +34,12 @@ using upstream::ContextEnding;
 
 class Memory {
  public:
-  constexpr explicit Memory(driver::Driver* driver)
-      : driver_(driver), order_(driver), pools_(driver, order_, in_flight_) {}
+  // `device_memory`: what blocks are made of, unless another source is named.
+  constexpr Memory(driver::Driver* driver, driver::Source* device_memory)
+      : driver_(driver),
+        device_memory_(device_memory),
+        order_(driver),
+        pools_(driver, device_memory, order_, in_flight_) {}
 
   // Allocates `bytes` > 0 in `context`, which is the current one; returns the driver's status.
   Status allocate(driver::Context context, uint64_t bytes, Address* out);
@@ -44,7 +49,7 @@ class Memory {
   static Kept allocate_kept(driver::Context context, uint64_t bytes, Word* out);
   Status allocate_slow(driver::Context context, uint64_t bytes, Address* out, Kept kept = Kept::kUnknown);
   // Memory from a source other than the device's own, or device memory that is not cut.
-  Status allocate_dedicated(driver::Context context, driver::Driver& source, uint64_t bytes, Address* out);
+  Status allocate_dedicated(driver::Context context, driver::Source& source, uint64_t bytes, Address* out);
 
   Freed free(Address address);
   // A free in stream order, if free_dedicated() has declined it. `elsewhere`: the timeline of the stream's
@@ -187,18 +192,19 @@ class Memory {
   static bool catch_up_on_returns();
   bool ask_others(int device, uint64_t bytes);
   uint64_t release_idle(const allocator::Idle& which);
-  dedicated::DedicatedBlocks* find_dedicated(const driver::Driver& source);
-  dedicated::DedicatedBlocks* dedicated_of(driver::Driver& source);
-  Status allocate_from_driver(driver::Driver& source, uint64_t bytes, Address* out);
-  Status allocate_when_short(allocator::Allocator& first, driver::Driver& source, driver::Context context,
+  dedicated::DedicatedBlocks* find_dedicated(const driver::Source& source);
+  dedicated::DedicatedBlocks* dedicated_of(driver::Source& source);
+  Status allocate_from_driver(driver::Source& source, uint64_t bytes, Address* out);
+  Status allocate_when_short(allocator::Allocator& first, driver::Source& source, driver::Context context,
                              uint64_t bytes, Address* out);
   bool allocate_at_once(mapped::Spill& spill, driver::Context context, uint64_t bytes, Address* out);
   Status allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out);
   void forget_stale(const dedicated::DedicatedBlocks& owner, Address start, uint64_t bytes);
-  Status finish_allocation(allocator::Allocator& first, driver::Driver& source, driver::Context context,
+  Status finish_allocation(allocator::Allocator& first, driver::Source& source, driver::Context context,
                            uint64_t bytes, Address* out, Status status);
 
   driver::Driver* driver_;
+  driver::Source* device_memory_;
   order::Timelines order_;
   upstream::InFlight in_flight_;
   pool::Pools pools_;

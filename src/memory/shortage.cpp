@@ -43,12 +43,12 @@ using driver::kSuccess;
 
 // The last resorts: `first` has already released what it could, so all other allocators do; then the driver's
 // own pool and then host memory are tried if the user enabled that; then the failure is reported.
-Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, driver::Context context,
+Status Memory::allocate_when_short(Allocator& first, driver::Source& source, driver::Context context,
                                    uint64_t bytes, Address* out) {
   const bool may_take = first.may_take(context, bytes);
   // What lies on other devices does not help, and to give it back would wait for the work there.
   int device = kEveryDevice;
-  if (!source.is_host_visible() && !first.device_of(context, &device) && source.device(&device) != kSuccess)
+  if (!source.is_host_visible() && !first.device_of(context, &device) && driver_->device(&device) != kSuccess)
     device = kEveryDevice;
   Status status = kOutOfMemory;
   for (const Effort effort : allocator::kEfforts) {
@@ -68,7 +68,8 @@ Status Memory::allocate_when_short(Allocator& first, driver::Driver& source, dri
     if (status == kOutOfMemory) last = fallback;
     if (status == kNotSupported || status == kDeclined) status = kOutOfMemory;
   }
-  if (status == kOutOfMemory && &source == driver_) status = allocate_spilled(context, bytes, device, out);
+  if (status == kOutOfMemory && &source == device_memory_)
+    status = allocate_spilled(context, bytes, device, out);
   if (status == kOutOfMemory) last->note_failure(context, bytes);
   return status;
 }
@@ -79,7 +80,7 @@ bool Memory::allocate_at_once(mapped::Spill& spill, driver::Context context, uin
   DedicatedBlocks* const spilled = find_dedicated(spill);
   if (spilled == nullptr || !spilled->has_idle(context, bytes) || serves_native()) return false;
   DedicatedBlocks* const blocks =
-      dedicated_only_.load(std::memory_order_relaxed) ? dedicated_of(*driver_) : nullptr;
+      dedicated_only_.load(std::memory_order_relaxed) ? dedicated_of(*device_memory_) : nullptr;
   const Status status = blocks != nullptr ? blocks->allocate(context, bytes, out, Short::kLeave)
                                           : pools_.allocate(context, bytes, out, Short::kLeave);
   if (status == kSuccess && blocks != nullptr) forget_stale(*blocks, *out, bytes);
@@ -113,7 +114,7 @@ bool Memory::may_have(int device, uint64_t bytes) {
   if (bytes > kMiB) bytes = round_up(bytes, driver::kMappingStep);
   uint64_t most = 0;
   for_each([&](Allocator& one) { most += one.most_releasable(device, bytes); });
-  return most >= bytes || (most != 0 && driver_->might_give(device, bytes - most));
+  return most >= bytes || (most != 0 && device_memory_->might_give(device, bytes - most));
 }
 
 bool Memory::release_for_call(int device, Effort effort, uint64_t bytes) {
@@ -124,7 +125,7 @@ bool Memory::release_for_call(int device, Effort effort, uint64_t bytes) {
   if (effort != Effort::kAll) return false;
   if (!ask_others(device, bytes)) return catch_up_on_returns();
   // As in an allocation: what they gave back may be enough only together with ours.
-  if (bytes != 0 && device != kEveryDevice && !driver_->might_give(device, bytes))
+  if (bytes != 0 && device != kEveryDevice && !device_memory_->might_give(device, bytes))
     release_here(device, bytes);
   return true;
 }

@@ -162,7 +162,7 @@ Status NativePool::allocate(driver::Context context, uint64_t bytes, Address* ou
   Source* const source = open(context);
   if (source == nullptr) return kNotSupported;
   // During a capture the plain driver call answers.
-  if (order_.is_capturing()) return driver_.allocate(bytes, out);
+  if (order_.is_capturing()) return device_memory_.allocate(bytes, out);
   Status status = kOutOfMemory;
   // Booked first, as for the limit: two threads together must not pass the maximum.
   const uint64_t live = source->live.fetch_add(bytes, std::memory_order_relaxed) + bytes;
@@ -217,7 +217,7 @@ void NativePool::free_ordered(Source& source, Address address) {
                        driver_.wait_on(source.frees, source.freed) == kSuccess &&
                        native_.free_on(source.frees, address) == kSuccess;
   // The driver's plain free accepts such memory too, but waits.
-  if (!ordered) driver_.release_in(source.context, address);
+  if (!ordered) device_memory_.release_in(source.context, address);
   source.frees_made.fetch_add(1, std::memory_order_release);
 }
 

@@ -13,7 +13,9 @@
 #include "allocator/allocator.hpp"
 #include "base/bytes.hpp"
 #include "base/lock.hpp"
+#include "driver/driver.hpp"
 #include "driver/native_driver.hpp"
+#include "driver/source.hpp"
 #include "order/timelines.hpp"
 #include "stats/device.hpp"
 #include "upstream/in_flight.hpp"
@@ -30,9 +32,13 @@ using allocator::Waits;
 
 class NativePool final : public allocator::Allocator {
  public:
-  NativePool(driver::Driver& driver, driver::NativeDriver& native, order::Timelines& order,
-             upstream::InFlight& in_flight)
-      : driver_(driver), native_(native), order_(order), in_flight_(in_flight) {}
+  NativePool(driver::Driver& driver, driver::Source& device_memory, driver::NativeDriver& native,
+             order::Timelines& order, upstream::InFlight& in_flight)
+      : driver_(driver),
+        device_memory_(device_memory),
+        native_(native),
+        order_(order),
+        in_flight_(in_flight) {}
 
   // kNotSupported: this driver has no such pools; logged once.
   Status allocate(driver::Context context, uint64_t bytes, Address* out) override;
@@ -143,6 +149,7 @@ class NativePool final : public allocator::Allocator {
   void free_orphans(Source& source);
 
   driver::Driver& driver_;
+  driver::Source& device_memory_;  // where the pool cannot serve
   driver::NativeDriver& native_;
   order::Timelines& order_;
   upstream::InFlight& in_flight_;

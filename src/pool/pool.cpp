@@ -11,8 +11,8 @@ namespace cupool::pool {
 using driver::kSuccess;
 
 Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
-           driver::Mapping* mapping, order::Timeline& order, InFlight& in_flight)
-    : tenancy_(context, device, device_bytes, driver, order, in_flight),
+           driver::Source& source, driver::Mapping* mapping, order::Timeline& order, InFlight& in_flight)
+    : tenancy_(context, device, device_bytes, driver, source, order, in_flight),
       blocks_(this, tenancy_),
       growth_(tenancy_, blocks_.ranges()),
       frees_(tenancy_, blocks_),

@@ -9,6 +9,7 @@
 
 #include "allocator/allocator.hpp"
 #include "driver/driver.hpp"
+#include "driver/source.hpp"
 #include "pool/block_marks.hpp"
 #include "pool/free_blocks.hpp"
 #include "pool/growth_history.hpp"
@@ -28,7 +29,7 @@ class Pool {
  public:
   // `mapping`: segments are mapped; null: they are allocations of the driver.
   Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
-       driver::Mapping* mapping, order::Timeline& order, InFlight& in_flight);
+       driver::Source& source, driver::Mapping* mapping, order::Timeline& order, InFlight& in_flight);
 
   // ---- Its parts.
 

@@ -42,7 +42,8 @@ Pool* PoolTable::open(driver::Context context) {
       AllThreads::prepare();
       prepare_thread_ends();
     }
-    auto* pool = new (std::nothrow) Pool(context, device, total, *driver_, mapping, *order, in_flight_);
+    auto* pool =
+        new (std::nothrow) Pool(context, device, total, *driver_, *source_, mapping, *order, in_flight_);
     if (pool == nullptr) return nullptr;
     const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
     if (max_cached != kFromOptions) pool->tenancy().set_max_cached(max_cached);

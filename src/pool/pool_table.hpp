@@ -7,6 +7,7 @@
 
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
+#include "driver/source.hpp"
 #include "order/timelines.hpp"
 #include "pool/peers.hpp"
 #include "pool/pool.hpp"
@@ -15,8 +16,9 @@ namespace cupool::pool {
 
 class PoolTable {
  public:
-  constexpr PoolTable(driver::Driver* driver, order::Timelines& order, InFlight& in_flight)
-      : driver_(driver), order_(order), in_flight_(in_flight) {}
+  constexpr PoolTable(driver::Driver* driver, driver::Source* source, order::Timelines& order,
+                      InFlight& in_flight)
+      : driver_(driver), source_(source), order_(order), in_flight_(in_flight) {}
 
   // The pool of a context, or null.
   Pool* find(driver::Context context);
@@ -65,6 +67,7 @@ class PoolTable {
   void let_peers_in_locked(Pool& pool) CUPOOL_REQUIRES(lock_);
 
   driver::Driver* driver_;
+  driver::Source* source_;
   std::atomic<driver::Mapping*> mapping_{nullptr};
   order::Timelines& order_;
   InFlight& in_flight_;

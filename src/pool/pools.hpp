@@ -7,6 +7,7 @@
 
 #include "allocator/allocator.hpp"
 #include "driver/driver.hpp"
+#include "driver/source.hpp"
 #include "order/timelines.hpp"
 #include "pool/peers.hpp"
 #include "pool/pool_table.hpp"
@@ -19,8 +20,9 @@ using allocator::Waits;
 
 class Pools final : public allocator::Allocator {
  public:
-  constexpr Pools(driver::Driver* driver, order::Timelines& order, InFlight& in_flight)
-      : in_flight_(in_flight), table_(driver, order, in_flight) {}
+  constexpr Pools(driver::Driver* driver, driver::Source* source, order::Timelines& order,
+                  InFlight& in_flight)
+      : in_flight_(in_flight), table_(driver, source, order, in_flight) {}
 
   Status allocate(driver::Context context, uint64_t bytes, Address* out) override {
     return allocate(context, bytes, out, Short::kMakeRoom);

@@ -130,7 +130,7 @@ bool Search::may_help_to_wait() {
   if (most == 0 || !pool_.may_take(bytes_)) return false;
   // Asked first: what is refused meanwhile is booked no more.
   if (!upstream::Limit::is_asking(upstream.device()) && upstream.excess(bytes_) > most) return false;
-  return most >= exact || upstream.driver().might_give(upstream.device(), exact - most);
+  return most >= exact || upstream.source().might_give(upstream.device(), exact - most);
 }
 
 }  // namespace cupool::pool

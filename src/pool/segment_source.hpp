@@ -45,7 +45,7 @@ class SegmentSource {
 };
 
 // Scope of detaching segments and giving them back. Meanwhile the context does not end. A capture may begin:
-// a release breaks none (driver/driver.hpp).
+// a release breaks none (driver/source.hpp).
 class ReleaseScope {
  public:
   explicit ReleaseScope(const Tenancy& tenancy)

@@ -100,7 +100,7 @@ bool Segments::is_nearly_full() {
   const uint64_t share = std::min(tenancy_.device_bytes(), tenancy_.settings().limit) / 16;
   size_t free = 0;
   size_t total = 0;
-  return upstream.excess(share) != 0 || (upstream.driver().memory(&free, &total) == kSuccess && free < share);
+  return upstream.excess(share) != 0 || (tenancy_.driver().memory(&free, &total) == kSuccess && free < share);
 }
 
 void Segments::note_answer(driver::Status status) {

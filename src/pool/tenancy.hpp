@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "driver/driver.hpp"
+#include "driver/source.hpp"
 #include "order/timeline.hpp"
 #include "pool/settings.hpp"
 #include "pool/thread_cache.hpp"
@@ -21,14 +22,15 @@ using upstream::InFlight;
 class Tenancy {
  public:
   Tenancy(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
-          order::Timeline& order, InFlight& in_flight)
+          driver::Source& source, order::Timeline& order, InFlight& in_flight)
       : context_(context),
         device_(device),
         stats_(stats::device(device)),
         device_bytes_(device_bytes),
         order_(&order),
         settings_(Settings::from(config::options(), device_bytes)),
-        upstream_(driver, device, settings_.limit),
+        driver_(driver),
+        upstream_(source, device, settings_.limit),
         in_flight_(in_flight) {
     set_max_cached(settings_.max_cached);
   }
@@ -41,7 +43,7 @@ class Tenancy {
   stats::Device& stats() const { return stats_; }
   const Settings& settings() const { return settings_; }
   upstream::Upstream& upstream() { return upstream_; }
-  driver::Driver& driver() const { return upstream_.driver(); }
+  driver::Driver& driver() const { return driver_; }
   InFlight& in_flight() const { return in_flight_; }
 
   // How many free bytes the user wants kept at most.
@@ -116,6 +118,7 @@ class Tenancy {
   std::atomic<uint64_t> max_cached_{0};
   std::atomic<uint64_t> most_kept_large_{0};
   const Settings settings_;
+  driver::Driver& driver_;
   upstream::Upstream upstream_;
   InFlight& in_flight_;
   std::atomic<bool> is_ending_{false};

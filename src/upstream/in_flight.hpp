@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/lock.hpp"
-#include "driver/driver.hpp"
+#include "driver/types.hpp"
 
 namespace cupool::upstream {
 

@@ -2,7 +2,7 @@
 // does not. No state, no lock.
 #pragma once
 
-#include "driver/driver.hpp"
+#include "driver/types.hpp"
 
 namespace cupool::upstream {
 

@@ -10,7 +10,7 @@ using stats::DeviceCounter;
 Status Upstream::allocate(uint64_t bytes, driver::Address* out, bool* is_asked) {
   const auto ask = [&] {
     if (is_asked != nullptr) *is_asked = true;
-    return driver_.allocate(bytes, out);
+    return source_.allocate(bytes, out);
   };
   if (!is_counted()) return ask();
   uint64_t took = 0;
@@ -35,7 +35,7 @@ void Upstream::note_taken(uint64_t bytes, Status status, uint64_t took_ns) {
 bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t bytes) {
   const auto free = [&] {
     const order::Epoch epoch = order.begin_wait(order::Lane::kMany);
-    const bool is_taken = driver_.release_in(order.context(), start) == kSuccess;
+    const bool is_taken = source_.release_in(order.context(), start) == kSuccess;
     order.end_wait(epoch, is_taken);
     return is_taken;
   };
@@ -55,7 +55,7 @@ bool Upstream::release_done(order::Timeline& order, driver::Address start, uint6
   if (stream == nullptr) return false;
   uint64_t took = 0;
   const bool is_taken = give(
-      bytes, [&] { return driver_.release_on(order.context(), stream, start) == kSuccess; }, &took);
+      bytes, [&] { return source_.release_on(order.context(), stream, start) == kSuccess; }, &took);
   if (is_taken) stats_.released_in(bytes, took);
   return is_taken;
 }
@@ -67,7 +67,7 @@ void Upstream::note_given(uint64_t bytes, uint64_t took_ns) {
 }
 
 void Upstream::give_up(driver::Address start, uint64_t bytes) {
-  driver_.release(start);
+  source_.release(start);
   forget(bytes);
 }
 

@@ -1,10 +1,12 @@
-// How an allocator takes memory of one kind from the driver in one context, and gives it back: within the
-// limit, timed, counted. A kind is a driver::Driver: device or managed memory. Managed memory is not counted
-// as the device's: no limit, no device figures. No lock.
+// What every allocator puts between itself and a source (driver/source.hpp): memory is taken within
+// CUPOOL_LIMIT, timed and counted. One for each source and context. A new source needs nothing for that:
+// dedicated/ puts this before whatever source it is given, and an allocator with a policy of its own has one
+// as a member and asks it instead of the source. Only a source that is_on_device() is counted: from any other
+// memory is taken without limit and without figures of the device. No lock.
 #pragma once
 
 #include "base/clock.hpp"
-#include "driver/driver.hpp"
+#include "driver/source.hpp"
 #include "order/timeline.hpp"
 #include "stats/device.hpp"
 #include "upstream/limit.hpp"
@@ -13,8 +15,8 @@ namespace cupool::upstream {
 
 class Upstream {
  public:
-  Upstream(driver::Driver& driver, int device, uint64_t limit)
-      : driver_(driver), device_(device), stats_(stats::device(device)), limit_(limit) {}
+  Upstream(driver::Source& source, int device, uint64_t limit)
+      : source_(source), device_(device), stats_(stats::device(device)), limit_(limit) {}
 
   // In the current context. kOutOfMemory: the driver has none, or the limit is reached; then it is not asked.
   driver::Status allocate(uint64_t bytes, driver::Address* out, bool* is_asked = nullptr);
@@ -48,10 +50,10 @@ class Upstream {
   // The driver has taken the memory back with its context.
   void forget(uint64_t bytes);
 
-  driver::Driver& driver() const { return driver_; }
+  driver::Source& source() const { return source_; }
   int device() const { return device_; }
   uint64_t limit() const { return limit_; }
-  bool is_counted() const { return driver_.is_on_device(); }
+  bool is_counted() const { return source_.is_on_device(); }
   // By how much `bytes` more would exceed the limit.
   uint64_t excess(uint64_t bytes) const;
 
@@ -59,7 +61,7 @@ class Upstream {
   void note_taken(uint64_t bytes, driver::Status status, uint64_t took_ns);
   void note_given(uint64_t bytes, uint64_t took_ns);
 
-  driver::Driver& driver_;
+  driver::Source& source_;
   const int device_;
   stats::Device& stats_;
   const uint64_t limit_;

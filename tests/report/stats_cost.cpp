@@ -32,7 +32,7 @@ int main(int count, char** arguments) {
   const int pairs = smoke ? 100 : 2000000;
   const int rounds = smoke ? 1 : 9;
   test::FakeDriver driver;
-  memory::Memory memory{&driver};
+  memory::Memory memory{&driver, &driver};
   const auto context = reinterpret_cast<driver::Context>(0x10);
   for (const uint64_t bytes : {uint64_t{512}, uint64_t{20000}, uint64_t{500000}}) {
     double best = 1e9;

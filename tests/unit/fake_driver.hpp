@@ -1,7 +1,7 @@
-// A driver for unit tests, scripted by the test: memory is only numbers, events are done when the test says
-// so. It keeps account of what it was asked, so that tests can say what a promise costs. Its memory may be
-// asked for by several threads at once, as a driver's may. Builds that check locks see a call under one that
-// forbids it.
+// A source of memory and a driver for unit tests, scripted by the test: memory is only numbers, events are
+// done when the test says so. They keep account of what they were asked, so that tests can say what a promise
+// costs. Memory may be asked for by several threads at once, as a driver's may. Builds that check locks see a
+// call under one that forbids it.
 #pragma once
 
 #include <algorithm>
@@ -13,34 +13,18 @@
 
 #include "base/held_locks.hpp"
 #include "driver/driver.hpp"
+#include "driver/source.hpp"
 
 namespace cupool::test {
 
-class FakeDriver : public driver::Driver {
+class FakeSource : public driver::Source {
  public:
   static constexpr uint64_t kStep = 2 << 20;
 
   uint64_t capacity = uint64_t{1} << 40;
-  uint64_t unreported = 0;  // free, but kept in pools of the driver's own
-  bool context_events = true;
-  bool done_at_once = true;  // events are done as soon as they are recorded
-  driver::Status fail_record = driver::kSuccess;
-  driver::Status fail_order = driver::kSuccess;
   driver::Status fail_release = driver::kSuccess;
-  driver::Status fail_synchronize = driver::kSuccess;
-
-  driver::Status fail_wait = driver::kSuccess;
-  bool ordered_frees = false;  // memory can be freed in stream order
-  bool captures = false;       // every stream captures
-  // Before the answer to a question: where a test lets work end while somebody waits for it.
-  std::function<void()> on_query = [] {};
-  std::function<void()> on_order = [] {};
-  std::function<void()> on_create_event = [] {};
-
-  uint64_t allocations = 0, releases = 0, records = 0, stream_records = 0, orders = 0, waits = 0, queries = 0,
-           synchronisations = 0;
-  uint64_t streams = 0, ordered_releases = 0;  // asked for, and given back in stream order
-  driver::Event waited_for = nullptr;          // by the last stream that was told to
+  uint64_t allocations = 0, releases = 0;
+  uint64_t ordered_releases = 0;  // given back in stream order
   uint64_t reserved = 0, peak = 0;
 
   driver::Status allocate(size_t bytes, driver::Address* out) override {
@@ -73,17 +57,53 @@ class FakeDriver : public driver::Driver {
     return driver::kSuccess;
   }
   driver::Status release_in(driver::Context, driver::Address start) override { return release(start); }
-  driver::Status create_stream(driver::Context, driver::Stream* out) override {
-    ++streams;
-    if (!ordered_frees) return driver::kNotSupported;
-    *out = reinterpret_cast<driver::Stream>(streams);
-    return driver::kSuccess;
-  }
   driver::Status release_on(driver::Context, driver::Stream, driver::Address start) override {
     const driver::Status status = release(start);
     if (status != driver::kSuccess) return status;
     --releases;
     ++ordered_releases;
+    return driver::kSuccess;
+  }
+  bool might_give(int, uint64_t bytes) override {
+    const std::lock_guard<std::mutex> hold(memory_lock_);
+    return reserved + bytes / kStep * kStep <= capacity;
+  }
+
+ protected:
+  std::mutex memory_lock_;
+
+ private:
+  static constexpr driver::Address kBase = 0x7f0000000000;
+
+  std::map<driver::Address, uint64_t> memory_;
+};
+
+// A driver that has device memory, too.
+class FakeDriver : public driver::Driver, public FakeSource {
+ public:
+  uint64_t unreported = 0;  // free, but kept in pools of the driver's own
+  bool context_events = true;
+  bool done_at_once = true;  // events are done as soon as they are recorded
+  driver::Status fail_record = driver::kSuccess;
+  driver::Status fail_order = driver::kSuccess;
+  driver::Status fail_synchronize = driver::kSuccess;
+
+  driver::Status fail_wait = driver::kSuccess;
+  bool ordered_frees = false;  // memory can be freed in stream order
+  bool captures = false;       // every stream captures
+  // Before the answer to a question: where a test lets work end while somebody waits for it.
+  std::function<void()> on_query = [] {};
+  std::function<void()> on_order = [] {};
+  std::function<void()> on_create_event = [] {};
+
+  uint64_t records = 0, stream_records = 0, orders = 0, waits = 0, queries = 0, synchronisations = 0;
+  uint64_t streams = 0;                // asked for
+  driver::Event waited_for = nullptr;  // by the last stream that was told to
+
+  driver::Status create_stream(driver::Context, driver::Stream* out) override {
+    ++streams;
+    if (!ordered_frees) return driver::kNotSupported;
+    *out = reinterpret_cast<driver::Stream>(streams);
     return driver::kSuccess;
   }
   driver::Status memory(size_t* free, size_t* total) override {
@@ -92,11 +112,6 @@ class FakeDriver : public driver::Driver {
     *free = capacity - reserved - std::min(unreported, capacity - reserved);
     *total = capacity;
     return driver::kSuccess;
-  }
-
-  bool might_give(int, uint64_t bytes) override {
-    const std::lock_guard<std::mutex> hold(memory_lock_);
-    return reserved + bytes / kStep * kStep <= capacity;
   }
 
   uint64_t events_made() const { return events_; }
@@ -177,10 +192,6 @@ class FakeDriver : public driver::Driver {
   }
 
  private:
-  static constexpr driver::Address kBase = 0x7f0000000000;
-
-  std::mutex memory_lock_;
-  std::map<driver::Address, uint64_t> memory_;
   std::vector<driver::Event> pending_;  // in the order of their records
   std::map<driver::Event, driver::Stream> stream_of_;
   uintptr_t events_ = 0;

@@ -19,7 +19,7 @@ template <typename Driver>
 struct BasicPoolWorld {
   Driver driver;
   FakeMapping mapping{driver};
-  memory::Memory memory{&driver};
+  memory::Memory memory{&driver, &driver};
   driver::Context context = reinterpret_cast<driver::Context>(0x10);
 
   BasicPoolWorld() { driver.done_at_once = false; }

@@ -22,7 +22,7 @@ const bool environment_is_set = setenv("CUPOOL_LIMIT", "512M", 1) == 0 &&
                                 setenv("CUPOOL_DECAY_MS", "2", 1) == 0 &&
                                 setenv("CUPOOL_LOG", "quiet", 1) == 0;
 
-struct HostVisible final : FakeDriver {
+struct HostVisible final : FakeSource {
   bool is_host_visible() const override { return true; }
 };
 
@@ -45,7 +45,8 @@ struct World : Drivers, PoolWorld {
   }
   uint64_t booked() const { return upstream::Limit::booked(0) - booked_before; }
   void use_native(memory::Memory::NativeUse use) {
-    memory.use_native(new native::NativePool(driver, native_driver, memory.order(), memory.in_flight()), use);
+    memory.use_native(
+        new native::NativePool(driver, driver, native_driver, memory.order(), memory.in_flight()), use);
   }
 };
 

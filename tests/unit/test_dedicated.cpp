@@ -14,16 +14,16 @@ using memory::Freed;
 
 namespace {
 
-struct HostVisible final : FakeDriver {
+struct HostVisible final : FakeSource {
   bool is_host_visible() const override { return true; }
 };
 
 // A base before the world: the world's end still asks it about the blocks it gave.
-struct ManagedDriver {
+struct ManagedSource {
   HostVisible managed;
 };
 
-struct DedicatedWorld : ManagedDriver, PoolWorld {
+struct DedicatedWorld : ManagedSource, PoolWorld {
   DedicatedWorld() { memory.use_dedicated_allocations(); }
   driver::Address allocate_managed(uint64_t bytes) {
     driver::Address address = 0;

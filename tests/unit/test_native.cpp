@@ -23,7 +23,7 @@ struct NativeWorld {
   FakeNativeDriver native;
   order::Timelines order{&driver};
   upstream::InFlight in_flight;
-  native::NativePool pool{driver, native, order, in_flight};
+  native::NativePool pool{driver, driver, native, order, in_flight};
   const uint64_t booked_before = upstream::Limit::booked(0);
   uint64_t endings = 0;
   driver::Context first = reinterpret_cast<driver::Context>(0x10);

@@ -10,13 +10,13 @@ using namespace cupool::test;
 namespace {
 const bool environment_is_set = setenv("CUPOOL_FREE", "sync", 1) == 0;
 
-struct HostVisible final : FakeDriver {
+struct HostVisible final : FakeSource {
   bool is_host_visible() const override { return true; }
 };
-struct ManagedDriver {
+struct ManagedSource {
   HostVisible managed;
 };
-struct DedicatedWorld : ManagedDriver, PoolWorld {
+struct DedicatedWorld : ManagedSource, PoolWorld {
   DedicatedWorld() { memory.use_dedicated_allocations(); }
 
   void expect_wait(driver::Address address) {

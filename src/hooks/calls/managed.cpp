@@ -2,7 +2,7 @@
 // The effect of such a call must not reach the block's next owner: a block that was advised, attached or
 // moved goes back to the driver when it is freed.
 #include "config/options.hpp"
-#include "cuda/cuda_driver.hpp"
+#include "cuda/sources.hpp"
 #include "hooks/observe/debug_fill.hpp"
 #include "hooks/state/entry_points.hpp"
 #include "hooks/state/permission.hpp"
@@ -17,15 +17,15 @@ using stats::Counter;
 
 namespace {
 
-constinit cuda::ManagedDriver global_memory{CU_MEM_ATTACH_GLOBAL};
-constinit cuda::ManagedDriver host_memory{CU_MEM_ATTACH_HOST};
+constinit cuda::ManagedMemory global_memory{CU_MEM_ATTACH_GLOBAL};
+constinit cuda::ManagedMemory host_memory{CU_MEM_ATTACH_HOST};
 
-driver::Driver* source_of(unsigned flags) {
+driver::Source* source_of(unsigned flags) {
   if (flags == CU_MEM_ATTACH_GLOBAL) return &global_memory;
   return flags == CU_MEM_ATTACH_HOST ? &host_memory : nullptr;
 }
 
-CUresult allocate(CUdeviceptr* pointer, size_t bytes, driver::Driver& source, driver::Context context) {
+CUresult allocate(CUdeviceptr* pointer, size_t bytes, driver::Source& source, driver::Context context) {
   driver::Address address = 0;
   const auto result = to_result(memory.allocate_dedicated(context, source, bytes, &address));
   *pointer = address;  // 0 if it fails, as the driver does
@@ -84,7 +84,7 @@ CUresult attach(CUstream stream, CUdeviceptr pointer, Call&& call) {
 }  // namespace
 
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
-  driver::Driver* const source = source_of(flags);
+  driver::Source* const source = source_of(flags);
   if (pointer != nullptr && bytes != 0 && source != nullptr && serves_allocation() &&
       config::options().managed && !memory.order().is_capturing()) {
     if (const driver::Context context = current_context()) {

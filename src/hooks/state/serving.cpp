@@ -12,6 +12,7 @@
 #include "cuda/live.hpp"
 #include "cuda/mapping.hpp"
 #include "cuda/native_driver.hpp"
+#include "cuda/sources.hpp"
 #include "mapped/spill.hpp"
 
 namespace cupool::hooks {
@@ -19,6 +20,7 @@ namespace cupool::hooks {
 namespace {
 
 constinit cuda::CudaDriver cuda_driver;
+constinit cuda::DeviceMemory device_memory;
 constinit std::atomic<uint64_t> threads{0};
 constinit thread_local uint64_t thread_number = 0;
 
@@ -59,7 +61,7 @@ bool is_sticky(CUresult result) {
   }
 }
 
-constinit NoDestroy<memory::Memory> detail::memory(&cuda_driver);
+constinit NoDestroy<memory::Memory> detail::memory(&cuda_driver, &device_memory);
 constinit cuda::CudaMapping detail::mapping;
 CUPOOL_AFTER_FORK(memory_after_fork, [] { memory.forget_after_fork(); });
 constinit std::atomic<bool> detail::any_failed{false};
@@ -104,8 +106,8 @@ bool is_capturing(CUstream stream) {
 
 void start_native(bool first) {
   static constinit cuda::CudaNativeDriver native_driver;
-  auto* const native =
-      new (std::nothrow) native::NativePool(cuda_driver, native_driver, memory.order(), memory.in_flight());
+  auto* const native = new (std::nothrow)
+      native::NativePool(cuda_driver, device_memory, native_driver, memory.order(), memory.in_flight());
   if (native == nullptr) return;
   memory.use_native(native, first ? memory::Memory::NativeUse::kFirst : memory::Memory::NativeUse::kLast);
 }
