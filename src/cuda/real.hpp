@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/held_locks.hpp"
+#include "cuda/call.hpp"
 #include "cuda/cuda_api.hpp"
 
 namespace cupool::cuda {
@@ -51,7 +52,8 @@ class Entry<CUresult (*)(Args...)> {
  public:
   using Function = CUresult (*)(Args...);
 
-  constexpr Entry(Function initial, int room) : function_(initial), room_(room) {}
+  constexpr Entry(Function initial, Call call, int room)
+      : function_(initial), call_(call), room_(static_cast<int16_t>(room)) {}
 
   CUresult operator()(Args... args) const {
     check_driver_call();
@@ -60,6 +62,7 @@ class Entry<CUresult (*)(Args...)> {
   Function get() const { return function_.load(std::memory_order_relaxed); }
   void* address() const { return reinterpret_cast<void*>(get()); }
 
+  Call call() const { return call_; }
   // Which device a repetition needs room on; read after a refusal alone.
   int room() const { return room_; }
 
@@ -81,13 +84,15 @@ class Entry<CUresult (*)(Args...)> {
   static CUresult absent(Args...) { return CUDA_ERROR_NOT_FOUND; }
 
   std::atomic<Function> function_;
-  const int room_;
+  const Call call_;
+  const int16_t room_;
 };
 
 namespace entries {
 #define CUPOOL_ROW(kind, symbol, like, place)       \
   struct symbol {                                   \
     static constexpr const char* kPlain = #like;    \
+    static constexpr Call kCall = Call::symbol;     \
     static constexpr int kRoom = room_of(#symbol);  \
     static const Entry<decltype(&::like)>& entry(); \
   };
@@ -97,7 +102,7 @@ namespace entries {
 struct Real {
 #define CUPOOL_ROW(kind, symbol, like, place)                                                \
   Entry<decltype(&::like)> symbol{Entry<decltype(&::like)>::template first<entries::symbol>, \
-                                  entries::symbol::kRoom};
+                                  entries::symbol::kCall, entries::symbol::kRoom};
 #include "cuda/api.def"
 };
 

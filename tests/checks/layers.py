@@ -10,7 +10,7 @@ from pathlib import Path
 LAYERS = [["hooks"], ["cuda", "share"], ["memory"], ["pool", "dedicated", "native"], ["mapped"], ["upstream", "allocator"], ["order"], ["report"], ["driver", "neighbours"], ["config", "stats"], ["base"]]
 
 # The layers within a folder, in the same way: every file of it lies in one of them.
-INSIDE = {"hooks": [["calls"], ["process"], ["observe"], ["submit"], ["doors", "sharing"], ["state"]]}
+INSIDE = {"hooks": [["calls"], ["process"], ["submit"], ["observe"], ["doors", "sharing"], ["state"]]}
 
 
 def levels(rows):

@@ -117,7 +117,7 @@ uint64_t drop(CUcontext context) {
   uint64_t ending = 0;
   if (is_serving()) {
     captures_ended_with(ours(context));
-    forget_fill_stream(ours(context));
+    observe::forget_fill_stream(ours(context));
     ending = memory.begin_end(ours(context));
   }
   imports.forget(context);

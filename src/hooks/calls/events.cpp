@@ -6,40 +6,35 @@
 namespace cupool::hooks {
 
 using cuda::real;
-using stats::Counter;
 
-CUresult cuEventSynchronize(CUevent event) {
-  return forward(Counter::synchronisations, real.cuEventSynchronize, event);
-}
+CUresult cuEventSynchronize(CUevent event) { return forward_wait(nullptr, real.cuEventSynchronize, event); }
 CUresult cuEventQuery(CUevent event) { return forward(real.cuEventQuery, event); }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
-  return submit(named(stream, DefaultStream::kLegacy), [&] { return real.cuEventRecord(event, stream); });
+  return submit_only(named(stream, DefaultStream::kLegacy), real.cuEventRecord, event, stream);
 }
 
 CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
-  return submit(named(stream, DefaultStream::kPerThread),
-                [&] { return real.cuEventRecord_ptsz(event, stream); });
+  return submit_only(named(stream, DefaultStream::kPerThread), real.cuEventRecord_ptsz, event, stream);
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
-  return submit(named(stream, DefaultStream::kLegacy),
-                [&] { return real.cuEventRecordWithFlags(event, stream, flags); });
+  return submit_only(named(stream, DefaultStream::kLegacy), real.cuEventRecordWithFlags, event, stream,
+                     flags);
 }
 
 CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags) {
-  return submit(named(stream, DefaultStream::kPerThread),
-                [&] { return real.cuEventRecordWithFlags_ptsz(event, stream, flags); });
+  return submit_only(named(stream, DefaultStream::kPerThread), real.cuEventRecordWithFlags_ptsz, event,
+                     stream, flags);
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
-  return submit(named(stream, DefaultStream::kLegacy),
-                [&] { return real.cuStreamWaitEvent(stream, event, flags); });
+  return submit_only(named(stream, DefaultStream::kLegacy), real.cuStreamWaitEvent, stream, event, flags);
 }
 
 CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) {
-  return submit(named(stream, DefaultStream::kPerThread),
-                [&] { return real.cuStreamWaitEvent_ptsz(stream, event, flags); });
+  return submit_only(named(stream, DefaultStream::kPerThread), real.cuStreamWaitEvent_ptsz, stream, event,
+                     flags);
 }
 
 CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent event) {

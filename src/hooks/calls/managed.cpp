@@ -3,7 +3,6 @@
 // moved goes back to the driver when it is freed.
 #include "config/options.hpp"
 #include "cuda/sources.hpp"
-#include "hooks/observe/debug_fill.hpp"
 #include "hooks/state/entry_points.hpp"
 #include "hooks/state/permission.hpp"
 #include "hooks/submit/forward.hpp"
@@ -13,6 +12,7 @@ namespace cupool::hooks {
 
 using cuda::real;
 using memory::Taint;
+using observe::Server;
 using stats::Counter;
 
 namespace {
@@ -29,7 +29,6 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes, driver::Source& source, dr
   driver::Address address = 0;
   const auto result = to_result(memory.allocate_dedicated(context, source, bytes, &address));
   *pointer = address;  // 0 if it fails, as the driver does
-  if (result == CUDA_SUCCESS && watches_blocks()) block_given(address, bytes, First::kHost);
   return result;
 }
 
@@ -52,33 +51,40 @@ CUresult refuse_pages() {
 
 template <typename Entry, typename... Args>
 CUresult advise(const Entry& entry, CUdeviceptr pointer, size_t bytes, Args... args) {
-  if (are_gone(pointer)) return refuse_pages();
+  if (are_gone(pointer)) return tell_forwarded(entry.call(), refuse_pages());
   return marked(forward(entry, pointer, bytes, args...), Taint::kAdvised, pointer, bytes);
 }
 
 // The driver remembers where pages were last moved to, and has no call to forget it.
 template <typename Entry, typename... Args>
 CUresult prefetch(CUstream stream, const Entry& entry, CUdeviceptr pointer, size_t bytes, Args... args) {
-  if (are_gone(pointer)) return refuse_operand(stream);
-  return marked(submit_to(stream, entry, pointer, bytes, args...), Taint::kPrefetched, pointer, bytes);
+  const CUresult result =
+      are_gone(pointer) ? refuse_operand(stream) : submit_to(stream, entry, pointer, bytes, args...);
+  tell_submitted(entry.call(), stream, result);
+  return marked(result, Taint::kPrefetched, pointer, bytes);
 }
 
 template <typename Entry, typename... Args>
 CUresult prefetch_all(CUstream stream, const Entry& entry, CUdeviceptr* pointers, size_t* bytes, size_t count,
                       Args... args) {
   for (size_t i = 0; pointers != nullptr && i < count; ++i) {
-    if (are_gone(pointers[i])) return refuse_operand(stream);
+    if (are_gone(pointers[i])) return tell_submitted(entry.call(), stream, refuse_operand(stream));
   }
   const CUresult result = submit_to(stream, entry, pointers, bytes, count, args...);
+  tell_submitted(entry.call(), stream, result);
   for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i)
     marked(result, Taint::kPrefetched, pointers[i], bytes[i]);
   return result;
 }
 
-template <typename Call>
-CUresult attach(CUstream stream, CUdeviceptr pointer, Call&& call) {
-  if (are_gone(pointer)) return refuse_operand(stream);
-  return marked(submit(stream, call), Taint::kAttached, pointer, 1);
+template <typename Entry>
+CUresult attach(CUstream named_stream, const Entry& entry, CUstream stream, CUdeviceptr pointer, size_t bytes,
+                unsigned flags) {
+  const CUresult result = are_gone(pointer)
+                              ? refuse_operand(named_stream)
+                              : submit(named_stream, [&] { return entry(stream, pointer, bytes, flags); });
+  tell_submitted(entry.call(), named_stream, result);
+  return marked(result, Taint::kAttached, pointer, 1);
 }
 
 }  // namespace
@@ -90,10 +96,11 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
     if (const driver::Context context = current_context()) {
       const CUresult result = allocate(pointer, bytes, *source, context);
       if (result == CUDA_SUCCESS) stats::count(Counter::managed_allocations);
-      return result;
+      return tell_allocated(cuda::Call::cuMemAllocManaged, Server::kPool, pointer, bytes, result);
     }
   }
-  return forward(Counter::managed_allocations, real.cuMemAllocManaged, pointer, bytes, flags);
+  return tell_allocated(cuda::Call::cuMemAllocManaged, Server::kDriver, pointer, bytes,
+                        pass_on(Counter::managed_allocations, real.cuMemAllocManaged, pointer, bytes, flags));
 }
 
 CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUdevice device) {
@@ -106,13 +113,13 @@ CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, 
 
 CUresult cuMemRangeGetAttribute(void* data, size_t size, CUmem_range_attribute attribute, CUdeviceptr pointer,
                                 size_t bytes) {
-  if (are_gone(pointer)) return refuse_pages();
+  if (are_gone(pointer)) return tell_forwarded(cuda::Call::cuMemRangeGetAttribute, refuse_pages());
   return forward(real.cuMemRangeGetAttribute, data, size, attribute, pointer, bytes);
 }
 
 CUresult cuMemRangeGetAttributes(void** data, size_t* sizes, CUmem_range_attribute* attributes, size_t count,
                                  CUdeviceptr pointer, size_t bytes) {
-  if (are_gone(pointer)) return refuse_pages();
+  if (are_gone(pointer)) return tell_forwarded(cuda::Call::cuMemRangeGetAttributes, refuse_pages());
   return forward(real.cuMemRangeGetAttributes, data, sizes, attributes, count, pointer, bytes);
 }
 
@@ -139,13 +146,13 @@ CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr pointer, size_t bytes, CUmemLoca
 }
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned flags) {
-  return attach(named(stream, DefaultStream::kLegacy), pointer,
-                [&] { return real.cuStreamAttachMemAsync(stream, pointer, bytes, flags); });
+  return attach(named(stream, DefaultStream::kLegacy), real.cuStreamAttachMemAsync, stream, pointer, bytes,
+                flags);
 }
 
 CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned flags) {
-  return attach(named(stream, DefaultStream::kPerThread), pointer,
-                [&] { return real.cuStreamAttachMemAsync_ptsz(stream, pointer, bytes, flags); });
+  return attach(named(stream, DefaultStream::kPerThread), real.cuStreamAttachMemAsync_ptsz, stream, pointer,
+                bytes, flags);
 }
 
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr* pointers, size_t* bytes, size_t count, CUmemLocation* locations,

@@ -5,7 +5,7 @@
 
 #include "cuda/relaxed_capture.hpp"
 #include "hooks/doors/loads.hpp"
-#include "hooks/observe/debug_fill.hpp"
+#include "hooks/observe/tell.hpp"
 #include "hooks/process/background_thread.hpp"
 #include "hooks/state/entry_points.hpp"
 #include "hooks/state/green_contexts.hpp"
@@ -22,6 +22,7 @@ namespace cupool::hooks {
 using cuda::real;
 using memory::Freed;
 using memory::Kept;
+using observe::Server;
 using stats::Counter;
 
 namespace {
@@ -33,10 +34,16 @@ void count_failure(CUresult result, Counter failed) {
 
 // A stream-ordered call is work on its stream like any other.
 template <typename Entry, typename... Args>
-CUresult ordered(CUstream stream, DefaultStream zero, Counter counter, const Entry& entry, Args... args) {
-  const CUresult result = submit_to(named(stream, zero), entry, args...);
+CUresult ordered(CUstream stream, Counter counter, const Entry& entry, Args... args) {
+  const CUresult result = submit_to(stream, entry, args...);
   if (result == CUDA_SUCCESS && !Reentry::inside()) stats::count(counter);
   return result;
+}
+
+template <typename Entry, typename... Args>
+CUresult allocate_on(CUstream stream, const Entry& entry, CUdeviceptr* pointer, size_t bytes, Args... args) {
+  const CUresult result = ordered(stream, Counter::async_allocations, entry, pointer, bytes, args...);
+  return tell_allocated(entry.call(), Server::kDriver, pointer, bytes, result, stream);
 }
 
 // A free while a stream captures. Whether this thread may is asked with a probe allocation: the driver
@@ -119,7 +126,7 @@ CUresult ask_to_free_on(CUstream stream) {
 // A stream-ordered free of a block of ours: nothing waits, and the next owner's work comes after the stream
 // reaches the free. Refused only where the driver would refuse: an invalid stream, one that captures, or a
 // thread that may not while another one does.
-CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
+CUresult free_ours_on(CUdeviceptr pointer, CUstream stream, FreeReport* report) {
   if (!thread_may_call()) {
     stats::count(Counter::failed_frees);
     return CUDA_ERROR_NOT_PERMITTED;
@@ -140,9 +147,8 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   // (The driver refuses managed memory here.)
   const driver::Status answered = memory.free_dedicated(
       pointer, streams, [&] { return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); }); });
-  if (answered == driver::kSuccess && watches_blocks()) block_has_gone(pointer);
   if (answered != allocator::kDeclined) return to_result(answered);
-  if (watches_blocks()) block_returns_on(pointer, stream);
+  report->block_returns();
   native::NativePool* const native = memory.native();
   if (native != nullptr && native->has_block(pointer)) {
     return submit(stream, [&] {
@@ -171,12 +177,21 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream) {
   // Its context has ended meanwhile, and the address may be another allocation's.
   if (freed != Freed::kDone && !is_ours(pointer))
     return submit(stream, [&] { return real.cuMemFreeAsync(pointer, stream); });
-  if (freed != Freed::kDone) note_bad_free(pointer);
+  if (freed != Freed::kDone) report->pointer_is_bad();
   return answer(freed);
 }
 
+template <typename Entry>
+CUresult free_on(CUstream named_stream, const Entry& entry, CUdeviceptr pointer, CUstream stream) {
+  FreeReport report(entry.call(), pointer, named_stream);
+  return report.answer(is_ours(pointer)
+                           ? free_ours_on(pointer, named_stream, &report)
+                           : ordered(named_stream, Counter::async_frees, entry, pointer, stream));
+}
+
 // The full path of cuMemAlloc_v2, shared with the other entry points that hand out blocks.
-CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
+CUresult allocate(CUdeviceptr* pointer, size_t bytes, Server* server) {
+  *server = Server::kPool;
   if (loads_are_pending()) [[unlikely]]
     look_at_loads();
   if (pointer != nullptr && bytes != 0 && serves_allocation() && !memory.order().is_capturing()) {
@@ -185,8 +200,6 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
       const driver::Status status = memory.allocate_slow(context, bytes, &address);
       if (status == driver::kSuccess) [[likely]] {
         note_device_memory();
-        if (watches_blocks()) [[unlikely]]
-          block_given(address, bytes, First::kWork);
         *pointer = address;
       } else {
         *pointer = 0;  // as the driver does
@@ -194,8 +207,9 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
       return to_result(status);
     }
   }
+  *server = Server::kDriver;
   const auto call = [&] {
-    return forward(Counter::forwarded_allocations, real.cuMemAlloc_v2, pointer, bytes);
+    return pass_on(Counter::forwarded_allocations, real.cuMemAlloc_v2, pointer, bytes);
   };
   const CUresult result = call();
   if (Reentry::inside() || !memory.order().is_capturing()) return result;
@@ -205,10 +219,12 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes) {
 }
 
 // Frees while a stream captures, and frees of memory that is not the pool's.
-CUresult free_elsewhere(CUdeviceptr pointer) {
-  if (!is_ours(pointer)) return forward(Counter::forwarded_frees, real.cuMemFree_v2, pointer);
+CUresult free_elsewhere(CUdeviceptr pointer, FreeReport* report) {
+  if (!is_ours(pointer)) return pass_on(Counter::forwarded_frees, real.cuMemFree_v2, pointer);
   const CaptureProbe probe(pointer);
-  return probe.answer() == CUDA_SUCCESS ? answer(memory.free(pointer)) : probe.answer();
+  if (probe.answer() != CUDA_SUCCESS) return probe.answer();
+  if (report != nullptr) report->block_returns();
+  return answer(memory.free(pointer));
 }
 
 // Fast path miss: the thread cache has no block of this size.
@@ -224,51 +240,56 @@ CUresult free_elsewhere(CUdeviceptr pointer) {
 
 // Slow path: everything the inlined path does not handle.
 [[gnu::noinline]] CUresult allocate_slowly(CUdeviceptr* pointer, size_t bytes) {
-  const CUresult result = allocate(pointer, bytes);
+  Server server;
+  const CUresult result = allocate(pointer, bytes, &server);
   count_failure(result, Counter::failed_allocations);
-  return result;
+  return tell_allocated(cuda::Call::cuMemAlloc_v2, server, pointer, bytes, result);
 }
 
 // A free inside a host function. The driver must not see an address of ours: it may be the start of a
 // segment.
-CUresult refuse_free(CUdeviceptr pointer) {
-  if (!is_ours(pointer)) return free_elsewhere(pointer);
+CUresult refuse_free(CUdeviceptr pointer, FreeReport* report) {
+  if (!is_ours(pointer)) return free_elsewhere(pointer, report);
   stats::count(Counter::failed_frees);
   return CUDA_ERROR_NOT_PERMITTED;
 }
 
-// Completes a free after the pool answered `freed`.
-CUresult finish_free(CUdeviceptr pointer, Freed freed) {
+// Completes a free after the pool answered `freed`. `report`: null where nobody listens.
+CUresult finish_free(CUdeviceptr pointer, Freed freed, FreeReport* report) {
   if (freed == Freed::kNotLive && !is_ours(pointer)) freed = Freed::kNotOurs;
-  const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer) : answer(freed);
-  if (result != CUDA_SUCCESS) note_bad_free(pointer);
+  const CUresult result = freed == Freed::kNotOurs ? free_elsewhere(pointer, report) : answer(freed);
+  if (result == CUDA_ERROR_INVALID_VALUE && report != nullptr) report->pointer_is_bad();
   count_failure(result, Counter::failed_frees);
   return result;
 }
 [[gnu::noinline]] CUresult finish_free(CUdeviceptr pointer, memory::Unkept why, uint64_t asked) {
   if (!thread_may_call()) {
     memory.refuse_free(pointer, why, asked);
-    return refuse_free(pointer);
+    return refuse_free(pointer, nullptr);
   }
   if (const CUresult error = error_of_context(); error != CUDA_SUCCESS) {
     memory.refuse_free(pointer, why, asked);
     return error;
   }
-  return finish_free(pointer, memory.finish_free(pointer, why, asked));
+  return finish_free(pointer, memory.finish_free(pointer, why, asked), nullptr);
 }
 
 // Slow path of a free, also for memory that is not the pool's.
-[[gnu::noinline]] CUresult free_slowly(CUdeviceptr pointer) {
+CUresult free_slowly(CUdeviceptr pointer, FreeReport* report) {
   Freed freed = Freed::kNotOurs;
   // Like the driver, needs no current context. An address of ours never reaches the driver: it may be the
   // start of a segment.
   if (is_serving() && !memory.order().is_capturing()) {
-    if (!thread_may_call()) return refuse_free(pointer);
+    if (!thread_may_call()) return refuse_free(pointer, report);
     if (const CUresult error = error_of_context(); error != CUDA_SUCCESS) return error;
-    if (watches_blocks()) block_returns(pointer);
+    report->block_returns();
     freed = memory.free(pointer);
   }
-  return finish_free(pointer, freed);
+  return finish_free(pointer, freed, report);
+}
+[[gnu::noinline]] CUresult free_slowly(CUdeviceptr pointer) {
+  FreeReport report(cuda::Call::cuMemFree_v2, pointer);
+  return report.answer(free_slowly(pointer, &report));
 }
 
 // Whether the fast path applies: nothing to do but hand out a block or take it back.
@@ -306,17 +327,18 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
                      (element == 4 || element == 8 || element == 16) && width < size_t{1} << 40 &&
                      height < size_t{1} << 20;
   if (!plain || !serves_allocation()) {
-    const CUresult result = forward(Counter::pitched_allocations, real.cuMemAllocPitch_v2, pointer, pitch,
+    const CUresult result = pass_on(Counter::pitched_allocations, real.cuMemAllocPitch_v2, pointer, pitch,
                                     width, height, element);
     if (result == CUDA_SUCCESS && !Reentry::inside()) stats::count(Counter::forwarded_allocations);
-    return result;
+    const size_t bytes = result == CUDA_SUCCESS ? *pitch * height : width * height;
+    return tell_allocated(cuda::Call::cuMemAllocPitch_v2, Server::kDriver, pointer, bytes, result);
   }
   const size_t row = (width + kPitchStep - 1) & ~(kPitchStep - 1);
-  const CUresult result = allocate(pointer, row * height);
+  Server server;
+  const CUresult result = allocate(pointer, row * height, &server);
   *pitch = result == CUDA_SUCCESS ? row : 0;
-  if (result != CUDA_SUCCESS) return result;
-  stats::count(Counter::pitched_allocations);
-  return result;
+  if (result == CUDA_SUCCESS) stats::count(Counter::pitched_allocations);
+  return tell_allocated(cuda::Call::cuMemAllocPitch_v2, server, pointer, row * height, result);
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -329,35 +351,31 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
-  return ordered(stream, DefaultStream::kLegacy, Counter::async_allocations, real.cuMemAllocAsync, pointer,
-                 bytes, stream);
+  return allocate_on(named(stream, DefaultStream::kLegacy), real.cuMemAllocAsync, pointer, bytes, stream);
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
-  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations, real.cuMemAllocAsync_ptsz,
-                 pointer, bytes, stream);
+  return allocate_on(named(stream, DefaultStream::kPerThread), real.cuMemAllocAsync_ptsz, pointer, bytes,
+                     stream);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  return ordered(stream, DefaultStream::kLegacy, Counter::async_allocations, real.cuMemAllocFromPoolAsync,
-                 pointer, bytes, pool, stream);
+  return allocate_on(named(stream, DefaultStream::kLegacy), real.cuMemAllocFromPoolAsync, pointer, bytes,
+                     pool, stream);
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
-  return ordered(stream, DefaultStream::kPerThread, Counter::async_allocations,
-                 real.cuMemAllocFromPoolAsync_ptsz, pointer, bytes, pool, stream);
+  return allocate_on(named(stream, DefaultStream::kPerThread), real.cuMemAllocFromPoolAsync_ptsz, pointer,
+                     bytes, pool, stream);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
-  if (is_ours(pointer)) return free_ours_on(pointer, named(stream, DefaultStream::kLegacy));
-  return ordered(stream, DefaultStream::kLegacy, Counter::async_frees, real.cuMemFreeAsync, pointer, stream);
+  return free_on(named(stream, DefaultStream::kLegacy), real.cuMemFreeAsync, pointer, stream);
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
-  if (is_ours(pointer)) return free_ours_on(pointer, named(stream, DefaultStream::kPerThread));
-  return ordered(stream, DefaultStream::kPerThread, Counter::async_frees, real.cuMemFreeAsync_ptsz, pointer,
-                 stream);
+  return free_on(named(stream, DefaultStream::kPerThread), real.cuMemFreeAsync_ptsz, pointer, stream);
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,

@@ -116,9 +116,9 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
     memory.settle(pointer);
   }
   if (wanted != 0 || block.dedicated) {
-    result = forward(real.cuPointerSetAttribute, value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
+    result = call_guarded(real.cuPointerSetAttribute, value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
   } else {
-    result = forward(real.cuPointerGetAttribute, &before, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
+    result = call_guarded(real.cuPointerGetAttribute, &before, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
   }
   if (result == CUDA_SUCCESS) with_mark(pointer, [&](Mark& mark) { mark.sync_memops = wanted != 0; });
   return result;
@@ -189,7 +189,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   Block block;
   const Whose whose = look_up_lasting(pointer, &block);
   if (whose == Whose::kBlock && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && value != nullptr) {
-    return set_sync_memops(value, pointer, block);
+    return tell_forwarded(cuda::Call::cuPointerSetAttribute, set_sync_memops(value, pointer, block));
   }
   // Of mapped memory the driver refuses every attribute alike; of cuMemAlloc's as of a wrong address.
   const bool is_strange = whose == Whose::kNotLive || (whose == Whose::kBlock && block.mapped);

@@ -13,7 +13,6 @@ namespace cupool::hooks {
 using cuda::real;
 using order::Lane;
 using order::Timeline;
-using stats::Counter;
 
 namespace {
 
@@ -72,27 +71,23 @@ CUresult destroys(CUstream stream, Call&& call) {
 }  // namespace
 
 CUresult cuCtxSynchronize() {
-  return waits_for_context(whole_context(),
-                           [] { return forward(Counter::synchronisations, real.cuCtxSynchronize); });
+  return waits_for_context(whole_context(), [] { return forward_wait(nullptr, real.cuCtxSynchronize); });
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
   // Null means the current context.
   const auto meant = context != nullptr ? reinterpret_cast<driver::Context>(context) : whole_context();
-  return waits_for_context(
-      meant, [&] { return forward(Counter::synchronisations, real.cuCtxSynchronize_v2, context); });
+  return waits_for_context(meant, [&] { return forward_wait(nullptr, real.cuCtxSynchronize_v2, context); });
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
-  return waits_for_stream(named(stream, DefaultStream::kLegacy), [&] {
-    return forward(Counter::synchronisations, real.cuStreamSynchronize, stream);
-  });
+  const CUstream meant = named(stream, DefaultStream::kLegacy);
+  return waits_for_stream(meant, [&] { return forward_wait(meant, real.cuStreamSynchronize, stream); });
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-  return waits_for_stream(named(stream, DefaultStream::kPerThread), [&] {
-    return forward(Counter::synchronisations, real.cuStreamSynchronize_ptsz, stream);
-  });
+  const CUstream meant = named(stream, DefaultStream::kPerThread);
+  return waits_for_stream(meant, [&] { return forward_wait(meant, real.cuStreamSynchronize_ptsz, stream); });
 }
 
 CUresult cuStreamQuery(CUstream stream) {

@@ -1,39 +1,30 @@
 // See debug_fill.hpp.
 #include "hooks/observe/debug_fill.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
 #include "base/after_fork.hpp"
-#include "base/call_stack.hpp"
 #include "base/log.hpp"
 #include "base/own_call.hpp"
 #include "config/options.hpp"
-#include "hooks/observe/history.hpp"
+#include "hooks/observe/observer.hpp"
 #include "hooks/state/scoped_context.hpp"
-#include "hooks/submit/submit.hpp"
+#include "hooks/state/serving.hpp"
+#include "order/submission_gate.hpp"
 
-namespace cupool::hooks {
+namespace cupool::hooks::observe {
+
+extern const Listener debug_fill_listener;
 
 namespace {
 
 constexpr int kNone = -1;
 constinit std::atomic<int> new_value{kNone};
 constinit std::atomic<int> old_value{kNone};
-
-constinit std::atomic<History*> known_blocks{nullptr};
-
-// Created with the first block and never destroyed.
-History& history() {
-  History* found = known_blocks.load(std::memory_order_acquire);
-  if (found != nullptr) return *found;
-  auto* const made = new History;
-  if (known_blocks.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
-  delete made;
-  return *found;
-}
 
 // One "alloc:0xA5" or "free:90" of CUPOOL_FILL.
 bool take_fill(std::string_view part) {
@@ -102,18 +93,17 @@ class FillStreams {
 };
 constinit FillStreams fill_streams;
 
-// `then(stream)` runs after the write is submitted. pre: the block's context is current.
-template <typename Then>
-void write_over(driver::Context owner, CUdeviceptr block, size_t bytes, int value, Then&& then) {
-  order::Timeline* const order = memory.timeline_of(owner);
-  CUstream const stream = fill_streams.get(owner);
-  if (order == nullptr || stream == nullptr) return;
+// The fill as work on `stream`, noted like all work; `order`: of the stream's context, null if that has no
+// memory of ours. False: it was not submitted.
+bool fill_on(order::Timeline* order, CUstream stream, CUdeviceptr block, size_t bytes, int value) {
+  if (stream == nullptr) return false;
   const order::Lane lane = lane_of(stream);
-  if (!order->before_submit(lane, reinterpret_cast<driver::Stream>(stream))) return;
+  if (order != nullptr && !order->before_submit(lane, reinterpret_cast<driver::Stream>(stream))) return false;
+  const order::SubmissionGate::Pass pass;
   const OwnCall guard;
   cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), bytes, stream);
-  order->after_submit(lane);
-  then(stream);
+  if (order != nullptr) order->after_submit(lane);
+  return true;
 }
 
 // Orders all later work of the context after what is queued on `stream` now.
@@ -127,101 +117,61 @@ void order_context_after(driver::Context owner, CUstream stream) {
   if (event != nullptr) cuda::real.cuEventDestroy_v2(event);
 }
 
-}  // namespace
-
-void set_up_debug_fill() {
+bool is_wanted() {
   const config::Options& options = config::options();
   if (options.zero) new_value.store(0, std::memory_order_relaxed);
   take_fills(options.fill);
-  const bool any = options.check || new_value.load(std::memory_order_relaxed) != kNone ||
-                   old_value.load(std::memory_order_relaxed) != kNone;
-  set_slow(SlowReason::kBlocksWatched, any);
+  return new_value.load(std::memory_order_relaxed) != kNone ||
+         old_value.load(std::memory_order_relaxed) != kNone;
 }
 
-void block_given(CUdeviceptr block, size_t bytes, First first) {
-  if (config::options().check) history().note_allocation(block, bytes);
+void allocated(const Allocated& what) {
   const int value = new_value.load(std::memory_order_relaxed);
+  const driver::Context owner = what.context;
   // The gate keeps captures from beginning between the fill and the wait that orders it: a capture would
   // forbid the wait.
-  const driver::Context owner = current_context();
-  if (value == kNone || !memory.order().gate().enter(owner)) return;
-  write_over(owner, block, bytes, value, [&](CUstream stream) {
-    if (first == First::kHost) {
+  if (what.server != Server::kPool || value == kNone || !memory.order().gate().enter(owner)) return;
+  const CUstream stream = fill_streams.get(owner);
+  if (fill_on(memory.timeline_of(owner), stream, what.address, what.bytes, value)) {
+    const OwnCall guard;
+    // The host may touch managed memory before any work does.
+    if (what.call == cuda::Call::cuMemAllocManaged) {
       cuda::real.cuStreamSynchronize(stream);
     } else {
       order_context_after(owner, stream);
     }
-  });
+  }
   memory.order().gate().leave(owner);
 }
 
-// The free waits for all work, as the driver's does, so the fill cannot come too early. The block's next life
-// is ordered after the fill as after any other work.
-void block_returns(CUdeviceptr block) {
-  if (config::options().check) history().note_free(block);
+// A free waits for all work, as the driver's does, so the fill cannot come too early. The block's next life
+// is ordered after the fill as after any other work. A free in stream order does not wait: there the fill is
+// work on that stream.
+void freed(const Freed& what) {
   const int value = old_value.load(std::memory_order_relaxed);
   memory::BlockInfo held;
-  if (value == kNone || !memory.find(block, &held) || held.start != block || held.leaving) return;
+  // A block that the driver itself has freed is not found any more.
+  if (value == kNone || what.server != Server::kPool || !memory.find(what.address, &held) ||
+      held.start != what.address || held.leaving)
+    return;
+  if (what.stream != 0) {
+    const auto stream = reinterpret_cast<CUstream>(what.stream);
+    fill_on(timeline_of(stream), stream, what.address, held.bytes, value);
+    return;
+  }
   order::Timeline* const order = memory.timeline_of(held.context);
-  if (order == nullptr || !order->wait_for_all()) return;
+  // (To wait while a stream captures would end the capture.)
+  if (memory.order().is_capturing() || order == nullptr || !order->wait_for_all()) return;
   const ScopedContext scope(reinterpret_cast<CUcontext>(held.context));
-  write_over(held.context, block, held.bytes, value, [](CUstream) {});
+  fill_on(order, fill_streams.get(held.context), what.address, held.bytes, value);
 }
 
-// A stream-ordered free does not wait: the fill is work on that stream.
-void block_returns_on(CUdeviceptr block, CUstream stream) {
-  if (config::options().check) history().note_free(block);
-  const int value = old_value.load(std::memory_order_relaxed);
-  memory::BlockInfo held;
-  if (value == kNone || !memory.find(block, &held) || held.start != block || held.leaving) return;
-  submit(stream, [&] {
-    return cuda::real.cuMemsetD8Async(block, static_cast<unsigned char>(value), held.bytes, stream);
-  });
-}
+CUPOOL_AFTER_FORK(fill_streams_after_fork, [] { fill_streams.forget_after_fork(); });
 
-void block_has_gone(CUdeviceptr block) {
-  if (config::options().check) history().note_free(block);
-}
+}  // namespace
+
+constinit const Listener debug_fill_listener{.is_wanted = is_wanted, .allocated = allocated, .freed = freed};
 
 void forget_fill_stream(driver::Context context) { fill_streams.forget(context); }
 
-namespace {
-void forget() {
-  fill_streams.forget_after_fork();
-  known_blocks.store(nullptr, std::memory_order_relaxed);
-}
-CUPOOL_AFTER_FORK(after_fork, forget);
-}  // namespace
-
-void note_bad_free(CUdeviceptr pointer) {
-  if (!config::options().check || Reentry::inside()) return;
-  const Reentry guard;
-  History::Life life;
-  const bool known = history().find(pointer, &life);
-  const auto address = static_cast<unsigned long long>(pointer);
-  const auto inside = static_cast<unsigned long long>(pointer - life.start);
-  const auto bytes = static_cast<unsigned long long>(life.bytes);
-  const auto start = static_cast<unsigned long long>(life.start);
-  if (!known) {
-    log::line("free of {:#x}, which was never allocated, or not through this library; freed here:", address);
-  } else if (inside != 0) {
-    log::line(
-        "free of {:#x}, an interior pointer: it is {} bytes inside a block of {} bytes at {:#x}{}; freed "
-        "here:",
-        address, inside, bytes, start, life.freed ? " that was freed before" : "");
-  } else {
-    log::line("double free of {:#x}, a block of {} bytes; freed again here:", address, bytes);
-  }
-  void* frames[kDeepestStack];
-  print_call_stack(frames, call_stack(frames, kDeepestStack));
-  if (known && life.freed) {
-    log::line("  freed before here:");
-    print_call_stack(life.returned.frames.data(), life.returned.count);
-  }
-  if (known) {
-    log::line("  allocated here:");
-    print_call_stack(life.allocated.frames.data(), life.allocated.count);
-  }
-}
-
-}  // namespace cupool::hooks
+}  // namespace cupool::hooks::observe

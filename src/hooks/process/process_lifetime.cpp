@@ -18,7 +18,7 @@
 #include "cuda/real.hpp"
 #include "hooks/doors/direct_access.hpp"
 #include "hooks/doors/linked_names.hpp"
-#include "hooks/observe/debug_fill.hpp"
+#include "hooks/observe/observer.hpp"
 #include "hooks/process/background_thread.hpp"
 #include "hooks/process/neighbours.hpp"
 #include "hooks/sharing/lending.hpp"
@@ -87,7 +87,7 @@ void start() {
   report::begin({current_mode, fill_figures});
   if (options.streams == config::Streams::kFences) memory.order().distrust("CUPOOL_STREAMS=fences");
   if (options.streams == config::Streams::kExact) memory.order().use_completed_only("CUPOOL_STREAMS=exact");
-  set_up_debug_fill();
+  observer.start();
   start_mapping(options.segments == config::Segments::kMapped, options.spill);
   look_for_direct_access();
   look_for_unknown_names();

@@ -11,6 +11,7 @@
 #include "cuda/real.hpp"
 #include "hooks/state/current.hpp"
 #include "hooks/state/green_contexts.hpp"
+#include "hooks/state/slow_reasons.hpp"
 #include "memory/memory.hpp"
 #include "order/lane.hpp"
 
@@ -19,32 +20,21 @@ namespace cupool::hooks {
 namespace detail {
 // Hidden in the declaration too, or every hook would load its address from the GOT.
 [[gnu::visibility("hidden")]] extern constinit NoDestroy<memory::Memory> memory;
-[[gnu::visibility("hidden")]] extern constinit std::atomic<uint32_t> slow_reasons;
 bool start_serving();
 }  // namespace detail
 
 inline constexpr memory::Memory& memory = detail::memory.value;
 
-// Why a call must not take the fast path. Each is set and cleared by the one file that knows.
-enum class SlowReason : uint32_t {
-  kNotServing = 1 << 0,     // the driver answers everything
-  kBlocksWatched = 1 << 1,  // blocks are filled or recorded (observe/debug_fill.cpp)
-  kLoadsPending = 1 << 2,   // an allocation has to check loaded libraries first (doors/loads.cpp)
-};
-void set_slow(SlowReason reason, bool holds);
-inline bool is_slow_for(SlowReason reason) {
-  return (detail::slow_reasons.load(std::memory_order_acquire) & static_cast<uint32_t>(reason)) != 0;
-}
-
 // Whether the pool serves this call: not when the user switched it off, not in a fork child, not when the
 // driver itself called back into us.
-inline bool is_serving() {
-  constexpr auto kNot = static_cast<uint32_t>(SlowReason::kNotServing);
-  return (detail::slow_reasons.load(std::memory_order_relaxed) & kNot) == 0 && !Reentry::inside();
-}
+inline bool is_serving() { return !is_slow_for_any(SlowReason::kNotServing) && !Reentry::inside(); }
 // The same, and nothing has to be done to a block but hand it out or take it back (the fast path).
 inline bool serves_plainly() {
   return detail::slow_reasons.load(std::memory_order_relaxed) == 0 && !Reentry::inside();
+}
+// The same for work: nobody has to be told of it.
+inline bool submits_plainly() {
+  return !is_slow_for_any(SlowReason::kNotServing, SlowReason::kWorkObserved) && !Reentry::inside();
 }
 // The same for an allocation, which may be the program's very first CUDA call.
 inline bool serves_allocation() { return is_serving() || detail::start_serving(); }

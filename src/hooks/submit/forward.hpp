@@ -2,8 +2,10 @@
 // same thread is not the program's: it is passed on and not counted.
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/reentry.hpp"
 #include "cuda/real.hpp"
+#include "hooks/observe/tell.hpp"
 #include "hooks/state/serving.hpp"
 #include "hooks/submit/room.hpp"
 #include "stats/counters.hpp"
@@ -28,9 +30,10 @@ CUresult call_guarded(const cuda::Entry<CUresult (*)(Params...)>& entry, const A
   return call_with_room(result, room, call);
 }
 
-// Makes the real call; `what` is a stats::Counter or stats::Event.
+// Makes the real call of an entry point that tells the observer itself; `what` is a stats::Counter or
+// stats::Event.
 template <typename What, typename... Params, typename... Args>
-CUresult forward(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
+CUresult pass_on(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
   if (Reentry::inside()) return entry(args...);
   const CUresult result = call_guarded(entry, args...);
   if (result == CUDA_SUCCESS) stats::count(what);
@@ -38,10 +41,27 @@ CUresult forward(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, A
   return result;
 }
 
+// The same, and tells the observer: the call has no event of its own.
+template <typename What, typename... Params, typename... Args>
+CUresult forward(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
+  return tell_forwarded(entry.call(), pass_on(what, entry, args...));
+}
 // The same for calls that have no counter.
 template <typename... Params, typename... Args>
 CUresult forward(const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
-  return call_guarded(entry, args...);
+  return tell_forwarded(entry.call(), call_guarded(entry, args...));
+}
+
+// A call in which the host waits for a stream, or, with null, for an event or a context.
+template <typename... Params, typename... Args>
+CUresult forward_wait(CUstream stream, const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
+  const auto call = [&] { return pass_on(stats::Counter::synchronisations, entry, args...); };
+  if (!is_slow_for(SlowReason::kCallsObserved)) [[likely]]
+    return call();
+  const uint64_t begin = now_ns();
+  const CUresult result = call();
+  observer.waited({entry.call(), number_of(stream), result, now_ns() - begin});
+  return result;
 }
 
 }  // namespace cupool::hooks

@@ -46,7 +46,8 @@ struct NodeHook<Self, CUresult (*)(Args...)> {
     const auto is_good = [&](CUdeviceptr address, uint64_t bytes) {
       return is_plainly_good(address, bytes) || is_good_operand(address, bytes, &owners);
     };
-    if (may_have_blocks() && !(detail::visit_node(is_good, args) && ...)) return CUDA_ERROR_INVALID_VALUE;
+    if (may_have_blocks() && !(detail::visit_node(is_good, args) && ...))
+      return tell_forwarded(Self::kCall, CUDA_ERROR_INVALID_VALUE);
     return RoomHook<Self, CUresult (*)(Args...)>::call(args...);
   }
 };

@@ -17,6 +17,7 @@
 #include "allocator/allocator.hpp"
 #include "cuda/real.hpp"
 #include "driver/driver.hpp"
+#include "hooks/observe/tell.hpp"
 
 namespace cupool::hooks {
 
@@ -163,7 +164,10 @@ struct RoomHook;
 
 template <typename Self, typename... Args>
 struct RoomHook<Self, CUresult (*)(Args...)> {
-  static CUresult call(Args... args) {
+  static CUresult call(Args... args) { return tell_forwarded(Self::kCall, call_and_repeat(args...)); }
+
+ private:
+  static CUresult call_and_repeat(Args... args) {
     using Options = std::conditional_t<(detail::JitOptions::place_of_options<Args...>() < sizeof...(Args)),
                                        detail::JitOptions, detail::NoJitOptions>;
     const Options options(args...);

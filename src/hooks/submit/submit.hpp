@@ -6,7 +6,9 @@
 #include <tuple>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "cuda/real.hpp"
+#include "hooks/observe/tell.hpp"
 #include "hooks/state/serving.hpp"
 #include "hooks/submit/operands.hpp"
 #include "hooks/submit/room.hpp"
@@ -57,11 +59,9 @@ template <typename Call>
   return result;
 }
 
-// pre: `stream` went through named(). `call` makes the real call.
+// Where the pool serves. pre: `stream` went through named(). `call` makes the real call.
 template <typename Call>
-inline CUresult submit(CUstream stream, Call&& call) {
-  if (!is_serving()) [[unlikely]]
-    return forward_counted(call);
+inline CUresult submit_serving(CUstream stream, Call&& call) {
   order::Timeline* const order = timeline_of(stream);
   // No memory of ours in that context: no hazard is possible.
   if (order == nullptr) {
@@ -71,6 +71,22 @@ inline CUresult submit(CUstream stream, Call&& call) {
   if (!before_submit(*order, stream)) [[unlikely]]
     return forbidden(*order);
   return submit_now(*order, lane_of(stream), call);
+}
+// A submission, which the entry point tells the observer of.
+template <typename Call>
+inline CUresult submit(CUstream stream, Call&& call) {
+  if (!is_serving()) [[unlikely]]
+    return forward_counted(call);
+  return submit_serving(stream, call);
+}
+// A submission that is all its entry point does: where nobody listens, one test finds that out as well.
+template <typename... Params, typename... Args>
+inline CUresult submit_only(CUstream stream, const cuda::Entry<CUresult (*)(Params...)>& entry,
+                            const Args&... args) {
+  const auto call = [&] { return entry(args...); };
+  if (submits_plainly()) [[likely]]
+    return submit_serving(stream, call);
+  return tell_submitted(entry.call(), stream, submit(stream, call));
 }
 // A graph on its way into the stream: no wait of ours must be made there meanwhile.
 template <typename Call>
@@ -153,8 +169,8 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   __attribute__((no_stack_protector)) static CUresult call(Args... args) {
     const CUstream stream = stream_of(args...);
     order::Timeline* const order = memory.order().only();
-    if (order != nullptr && is_serving() && stream != CU_STREAM_PER_THREAD && !is_special(*order, args...) &&
-        for_each_operand<kShape>(is_plainly_good, args...)) [[likely]] {
+    if (order != nullptr && submits_plainly() && stream != CU_STREAM_PER_THREAD &&
+        !is_special(*order, args...) && for_each_operand<kShape>(is_plainly_good, args...)) [[likely]] {
       const order::Lane lane = order::lane_of_handle(reinterpret_cast<uintptr_t>(stream));
       if (!order->is_leaning()) [[likely]] {
         const Saved saved(args...);
@@ -191,6 +207,18 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   using Saved = std::conditional_t<Self::kRoom != cuda::kNotRepeated, SavedArguments, NoArguments>;
 
   [[gnu::noinline]] static CUresult call_on_slow_path(Args... args) {
+    if (is_slow_for(SlowReason::kWorkObserved)) [[unlikely]]
+      return call_observed(args...);
+    return call_and_repeat(args...);
+  }
+  // (In a plain copy the host may wait.)
+  [[gnu::cold, gnu::noinline]] static CUresult call_observed(Args... args) {
+    const uint64_t begin = kIsPlain ? now_ns() : 0;
+    const CUresult result = call_and_repeat(args...);
+    tell_submission(Self::kCall, stream_of(args...), result, begin);
+    return result;
+  }
+  [[gnu::noinline]] static CUresult call_and_repeat(Args... args) {
     const CUresult result = call_with_care(args...);
     return result == CUDA_SUCCESS || Self::kRoom == cuda::kNotRepeated ? result : call_again(result, args...);
   }
@@ -306,6 +334,11 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
 template <int place, typename Self>
 struct SubmitHook<cuda::Kind::kList, place, Self, decltype(&cuLaunchCooperativeKernelMultiDevice)> {
   static CUresult call(CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) {
+    return tell_submitted(Self::kCall, nullptr, submit_all(launches, count, flags));
+  }
+
+ private:
+  static CUresult submit_all(CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) {
     if (!is_serving() || launches == nullptr) return Self::entry()(launches, count, flags);
     for (unsigned i = 0; i < count; ++i) {
       const CUstream stream = stream_of(launches[i]);
@@ -331,7 +364,6 @@ struct SubmitHook<cuda::Kind::kList, place, Self, decltype(&cuLaunchCooperativeK
     return result;
   }
 
- private:
   static CUstream stream_of(const CUDA_LAUNCH_PARAMS& launch) {
     return named(launch.hStream, DefaultStream::kLegacy);
   }

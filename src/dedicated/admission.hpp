@@ -1,0 +1,61 @@
+// Which freed blocks of a context are worth keeping. A dedicated block serves requests of about its own size
+// alone, so a program whose sizes never come again would fill the device with what it cannot use. So a block
+// is kept if its size has come again: if a request found nothing idle, and a block that was given back before
+// would have served it. Until then blocks are kept within a small allowance, and beyond it a free gives its
+// block back, and waits for its work, as the driver's own free does. The sizes that were given back are
+// remembered, the last kMost of them. Under the lock of the blocks.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <set>
+#include <utility>
+
+#include "base/bytes.hpp"
+
+namespace cupool::dedicated {
+
+class Admission {
+ public:
+  static constexpr size_t kMost = 1024;
+
+  // A request that no idle block could serve, and the largest block that could have. Whether one of the
+  // blocks that were given back would have.
+  bool note_miss(uint64_t bytes, uint64_t most) {
+    missed_ += bytes;
+    const auto found = given_back_.lower_bound({bytes, 0});
+    if (found == given_back_.end() || found->first > most) return false;
+    given_back_.erase(found);
+    return true;
+  }
+  void note_given_back(uint64_t bytes) {
+    given_back_.emplace(bytes, ++count_);
+    in_order_.emplace_back(bytes, count_);
+    if (in_order_.size() <= kMost) return;
+    given_back_.erase(in_order_.front());
+    in_order_.pop_front();
+  }
+  // Bytes that requests have missed so far: the age of idle blocks is measured in them, because a program
+  // whose requests are served needs what it keeps.
+  uint64_t missed() const { return missed_; }
+
+  void note_live(uint64_t live) { peak_ = std::max(peak_, live); }
+  // How many bytes may be kept of sizes that have not come again.
+  uint64_t allowance() const { return kLeast + peak_ / 16; }
+  // Idle blocks go back once requests have missed so many bytes since their free.
+  uint64_t patience() const { return kPatience + peak_; }
+
+ private:
+  static constexpr uint64_t kLeast = 4 * kMiB;
+  static constexpr uint64_t kPatience = 32 * kMiB;
+  using Size = std::pair<uint64_t, uint64_t>;  // bytes, and a number of its own
+
+  std::set<Size> given_back_;
+  std::deque<Size> in_order_;  // oldest first, those that a request has matched too
+  uint64_t count_ = 0;
+  uint64_t missed_ = 0;
+  uint64_t peak_ = 0;
+};
+
+}  // namespace cupool::dedicated

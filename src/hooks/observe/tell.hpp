@@ -1,0 +1,81 @@
+// How entry points feed the observer: each tells its result once, when all repetitions are over, and returns
+// it. With no listener on, each is a test of one word. Owns nothing, holds no lock.
+#pragma once
+
+#include "cuda/cuda_api.hpp"
+#include "hooks/observe/observer.hpp"
+#include "hooks/state/serving.hpp"
+
+namespace cupool::hooks {
+
+inline uint64_t number_of(CUstream stream) { return reinterpret_cast<uint64_t>(stream); }
+
+// `stream` went through named(); null: several. `begin`: when the call began, if the host may have waited.
+[[gnu::cold]] void tell_submission(cuda::Call call, CUstream stream, CUresult result, uint64_t begin);
+inline CUresult tell_submitted(cuda::Call call, CUstream stream, CUresult result) {
+  if (is_slow_for(SlowReason::kWorkObserved)) [[unlikely]]
+    tell_submission(call, stream, result, 0);
+  return result;
+}
+
+// A call that has no event of its own.
+[[gnu::cold]] CUresult tell_forward(cuda::Call call, CUresult result);
+inline CUresult tell_forwarded(cuda::Call call, CUresult result) {
+  if (is_slow_for(SlowReason::kCallsObserved)) [[unlikely]]
+    return tell_forward(call, result);
+  return result;
+}
+
+// An allocation, or its failure. `stream` of a stream-ordered one went through named(); else null.
+[[gnu::cold]] void tell_allocated_now(cuda::Call call, observe::Server server, const CUdeviceptr* pointer,
+                                      size_t bytes, CUresult result, CUstream stream);
+inline CUresult tell_allocated(cuda::Call call, observe::Server server, const CUdeviceptr* pointer,
+                               size_t bytes, CUresult result, CUstream stream = nullptr) {
+  if (is_slow_for(SlowReason::kMemoryObserved)) [[unlikely]]
+    tell_allocated_now(call, server, pointer, bytes, result, stream);
+  return result;
+}
+
+// One free by the program, or its failure.
+class FreeReport {
+ public:
+  FreeReport(cuda::Call call, CUdeviceptr pointer, CUstream stream = nullptr)
+      : call_(call), is_on_(is_slow_for(SlowReason::kMemoryObserved)), pointer_(pointer), stream_(stream) {
+    if (is_on_) [[unlikely]]
+      look_up();
+  }
+  FreeReport(const FreeReport&) = delete;
+  FreeReport& operator=(const FreeReport&) = delete;
+
+  // The pool is about to take the block back, if it is one: it is told now, before another thread can be
+  // given the same address.
+  void block_returns() {
+    if (is_on_) [[unlikely]]
+      tell_freed();
+  }
+  // The call fails because of its pointer.
+  void pointer_is_bad() { is_bad_pointer_ = true; }
+  // Tells what was not told yet, and returns the result.
+  CUresult answer(CUresult result) {
+    if (is_on_) [[unlikely]]
+      tell(result);
+    return result;
+  }
+
+ private:
+  [[gnu::cold]] void look_up();
+  [[gnu::cold]] void tell_freed();
+  [[gnu::cold]] void tell(CUresult result);
+
+  const cuda::Call call_;
+  const bool is_on_;
+  bool is_block_ = false;
+  bool is_told_ = false;
+  bool is_bad_pointer_ = false;
+  const CUdeviceptr pointer_;
+  const CUstream stream_;
+  uint64_t bytes_ = 0;
+  driver::Context context_ = nullptr;
+};
+
+}  // namespace cupool::hooks
