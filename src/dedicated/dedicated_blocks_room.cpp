@@ -130,7 +130,7 @@ uint64_t DedicatedBlocks::release(const Choice& choice) {
     if (choice.only_idle != nullptr) {
       order::Timeline* const order = order_.find(context);
       if (order == nullptr) break;
-      moment.emplace(*order, choice.only_idle->on_own_thread);
+      moment.emplace(*order);
       if (!moment->has_come()) break;
     }
     Choice oldest = choice;

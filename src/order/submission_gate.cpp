@@ -8,7 +8,6 @@
 #include <cerrno>
 
 #include "base/after_fork.hpp"
-#include "base/all_threads.hpp"
 
 namespace cupool::order {
 
@@ -27,17 +26,11 @@ bool is_gone(int thread) {
   return gone;
 }
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kFencesItself = true;
-#else
-constexpr bool kFencesItself = false;
-#endif
-
 }  // namespace
 
 SubmissionGate::Slot* SubmissionGate::enroll() {
   Guard hold(enrolling_);
-  AllThreads::prepare();
+  fence_.prepare();
   const int self = static_cast<int>(syscall(SYS_gettid));
   const size_t used = used_.load(std::memory_order_relaxed);
   Slot* found = used < kMostThreads ? &slots_[used] : nullptr;
@@ -55,11 +48,9 @@ SubmissionGate::Slot* SubmissionGate::enroll() {
 }
 
 void SubmissionGate::wait_until_open(Slot& slot) {
-  do {
-    slot.is_inside.store(false, std::memory_order_release);
-    { Guard until_open(closing_); }
-    announce(slot);
-  } while (is_closed_.load(std::memory_order_acquire));
+  while (!fence_.enter_with_fence(slot.is_inside)) {
+    Guard until_open(closing_);
+  }
 }
 
 // Whether no submission is under way, or is over within a moment: most take a few microseconds.
@@ -80,17 +71,14 @@ bool SubmissionGate::is_empty() {
 
 // A thread that enrolls after the barrier finds the gate closed.
 bool SubmissionGate::close() {
-  const bool can = AllThreads::can_be_ordered() || kFencesItself;
-  if (!can || is_overfull_.load(std::memory_order_relaxed) || !closing_.try_lock()) return false;
-  is_closed_.store(true, std::memory_order_seq_cst);
-  const bool is_ordered = AllThreads::order() || kFencesItself;
-  if (is_ordered && !is_overfull_.load(std::memory_order_seq_cst) && is_empty()) return true;
+  if (is_overfull_.load(std::memory_order_relaxed) || !closing_.try_lock()) return false;
+  if (fence_.close() && !is_overfull_.load(std::memory_order_seq_cst) && is_empty()) return true;
   open();
   return false;
 }
 
 void SubmissionGate::open() {
-  is_closed_.store(false, std::memory_order_release);
+  fence_.open();
   closing_.unlock();
 }
 
@@ -98,7 +86,7 @@ void SubmissionGate::forget_after_fork() {
   const size_t used = used_.exchange(0, std::memory_order_relaxed);
   for (size_t i = 0; i < used; ++i) slots_[i].is_inside.store(false, std::memory_order_relaxed);
   mine_ = nullptr;
-  is_closed_.store(false, std::memory_order_relaxed);
+  fence_.open();
   enrolling_.reset_after_fork();
   closing_.reset_after_fork();
 }

@@ -1,13 +1,14 @@
 // Holds submissions back while memory goes back to the driver, whose free waits for all work of the context
 // and holds up other threads' launches meanwhile: work that one of them submits in that moment may wait for
-// what it submits next. A submission announces itself by a plain store in its thread's slot; the thread that
-// closes the gate pays for the order of both (base/all_threads.hpp). Closing never waits for a submission
-// under way: it may be one that waits for the device.
+// what it submits next. A submission is the fast side of base/asymmetric_fence.hpp, with a flag in its
+// thread's slot; the thread that closes the gate is the rare side. Closing never waits for a submission under
+// way: it may be one that waits for the device.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 
+#include "base/asymmetric_fence.hpp"
 #include "base/lock.hpp"
 
 namespace cupool::order {
@@ -23,11 +24,10 @@ class SubmissionGate {
   class Pass {
    public:
     [[gnu::always_inline]] Pass() : slot_(*(mine_ != nullptr ? mine_ : enroll())) {
-      announce(slot_);
-      if (is_closed_.load(std::memory_order_acquire)) [[unlikely]]
+      if (!fence_.try_enter(slot_.is_inside)) [[unlikely]]
         wait_until_open(slot_);
     }
-    [[gnu::always_inline]] ~Pass() { slot_.is_inside.store(false, std::memory_order_release); }
+    [[gnu::always_inline]] ~Pass() { AsymmetricFence::exit(slot_.is_inside); }
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
 
@@ -45,7 +45,7 @@ class SubmissionGate {
     Closing(const Closing&) = delete;
     Closing& operator=(const Closing&) = delete;
     // True: no submission is under way and all earlier ones are noted; none begins. False: one is under way,
-    // another thread has closed the gate, or this system cannot do it.
+    // another thread has closed the gate, or the order of both is not certain any more.
     bool is_closed() const { return is_closed_; }
 
    private:
@@ -58,14 +58,6 @@ class SubmissionGate {
   // Threads that submit; with more at once, the gate does not close any more.
   static constexpr size_t kMostThreads = 1024;
 
-  [[gnu::always_inline]] static void announce(Slot& slot) {
-    slot.is_inside.store(true, std::memory_order_relaxed);
-#if defined(__SANITIZE_THREAD__)
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-#else
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
-  }
   [[gnu::noinline]] static Slot* enroll();
   [[gnu::noinline]] static void wait_until_open(Slot& slot);
   static bool close() CUPOOL_NO_THREAD_SAFETY_ANALYSIS;
@@ -73,7 +65,7 @@ class SubmissionGate {
   static bool is_empty();
 
   [[gnu::visibility("hidden")]] static constinit thread_local Slot* mine_;
-  static inline constinit std::atomic<bool> is_closed_{false};
+  static inline constinit AsymmetricFence fence_;
   static inline constinit std::atomic<bool> is_overfull_{false};
   static inline constinit std::atomic<size_t> used_{0};
   static inline constinit Lock enrolling_{Rank::kGateSlots};

@@ -3,7 +3,7 @@
 
 #include <new>
 
-#include "base/all_threads.hpp"
+#include "base/asymmetric_fence.hpp"
 #include "base/log.hpp"
 #include "pool/this_thread.hpp"
 
@@ -38,10 +38,7 @@ Pool* PoolTable::open(driver::Context context) {
   }
   for (auto& slot : pools_) {
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
-    if (&slot == pools_.data()) {
-      AllThreads::prepare();
-      prepare_thread_ends();
-    }
+    if (&slot == pools_.data()) prepare_thread_ends();
     auto* pool =
         new (std::nothrow) Pool(context, device, total, *driver_, *source_, mapping, *order, in_flight_);
     if (pool == nullptr) return nullptr;
@@ -106,7 +103,7 @@ void PoolTable::shut(driver::Context context) {
       pool->tenancy().shut();
     }
   }
-  AllThreads::order();
+  AsymmetricFence::order_all_threads();
 }
 
 bool PoolTable::is_in_use(driver::Context context) {

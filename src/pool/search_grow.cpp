@@ -3,7 +3,6 @@
 // the first rung of the ladder that memory/shortage.cpp describes.
 #include <algorithm>
 
-#include "base/all_threads.hpp"
 #include "order/idle_moment.hpp"
 #include "pool/pool.hpp"
 #include "pool/search.hpp"
@@ -34,7 +33,7 @@ uint64_t Search::release_for_growth() {
   if (!order().is_idle() && memory.waits_to_grow() && is_all_before_last_free())
     memory.note_wait_to_grow(order().wait_for_seals(kMostNs));
   if (order().is_idle()) {
-    const order::IdleMoment moment(order(), false);
+    const order::IdleMoment moment(order());
     if (moment.has_come()) return pool_.release_free_segments(0);
   }
   return pool_.release_done();
@@ -42,15 +41,13 @@ uint64_t Search::release_for_growth() {
 
 // A free that needed no seal has not made its thread known. If it was the only thread's, and nothing was
 // submitted since, a seal now covers the same work; another thread may be in its first submission, so the
-// gate is closed, if the system can do that. Where submissions may go unseen, it is never known.
+// gate is closed. Where submissions may go unseen, it is never known.
 bool Search::is_all_before_last_free() {
   if (order().reuse() != order::Reuse::kLean || order().has_gates() || !order().has_context_events())
     return false;
   if (!order().is_only_thread()) return order().is_all_before_last_free();
-  const bool needs_gate = AllThreads::can_be_ordered();
-  const order::SubmissionGate::Closing gate(needs_gate);
-  if ((needs_gate && !gate.is_closed()) || !order().is_only_thread() || !cache_.has_just_freed())
-    return false;
+  const order::SubmissionGate::Closing gate;
+  if (!gate.is_closed() || !order().is_only_thread() || !cache_.has_just_freed()) return false;
   order().seal_for_completion();
   return true;
 }

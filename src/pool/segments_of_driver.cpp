@@ -82,7 +82,7 @@ uint64_t DriverSegments::release_idle(const allocator::Idle& which, uint64_t now
   caches_.empty_all();
   uint64_t released = 0;
   while (released < which.enough) {
-    const order::IdleMoment moment(order, which.on_own_thread);
+    const order::IdleMoment moment(order);
     if (!moment.has_come()) break;
     const ReleaseScope release(records_.tenancy);
     if (!release.may_begin()) break;

@@ -72,21 +72,14 @@ unsigned ThreadCache::next_to_empty(unsigned size_class) {
 }
 
 void ThreadCache::stop() {
-  stop_.fetch_or(kStop, std::memory_order_seq_cst);
-  AllThreads::order();
+  fence_.close();
   while (busy_.load(std::memory_order_acquire)) sched_yield();
-  if (!kStoresInOrder) AllThreads::order();
+  AsymmetricFence::order_exits(busy_);
 }
 
-void ThreadCache::start() { stop_.fetch_and(static_cast<uint8_t>(~kStop), std::memory_order_release); }
-
 void ThreadCache::enter_slowly() {
-  for (;;) {
-    while ((stop_.load(std::memory_order_acquire) & kStop) != 0) sched_yield();
-    busy_.store(true, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if ((stop_.load(std::memory_order_acquire) & kStop) == 0) return;
-    exit();
+  while (!fence_.enter_with_fence(busy_)) {
+    while (fence_.is_closed()) sched_yield();
   }
 }
 

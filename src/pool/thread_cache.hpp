@@ -1,15 +1,14 @@
 // One thread's cache of one pool: per size class a ring of freed blocks, oldest first. A block has no owner
 // thread; the freeing thread keeps it, up to a bound. The owner uses its cache without a lock. Another thread
-// may empty it (out of memory, end of a context) through stop(): the owner announces itself with plain
-// stores, and the stopping thread pays for the ordering with a membarrier. Without membarrier the owner
-// always takes the slow path of enter() with a fence of its own.
+// may empty it (out of memory, end of a context) through stop(): the stopping thread is the rare side of
+// base/asymmetric_fence.hpp, the owner the fast one.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <utility>
 
-#include "base/all_threads.hpp"
+#include "base/asymmetric_fence.hpp"
 #include "base/reentry.hpp"
 #include "order/timeline.hpp"
 #include "pool/kept_large.hpp"
@@ -59,20 +58,10 @@ class alignas(128) ThreadCache {
   void enter() {
     if (!try_enter()) enter_slowly();
   }
-  // A plain store, or a release where that costs nothing: the stopping thread issues the fence on our behalf.
-  [[gnu::always_inline]] void exit() {
-    if (kStoresInOrder || stop_.load(std::memory_order_relaxed) != kGo) {
-      busy_.store(false, std::memory_order_release);
-    } else {
-      std::atomic_signal_fence(std::memory_order_release);
-      busy_.store(false, std::memory_order_relaxed);
-    }
-  }
+  [[gnu::always_inline]] void exit() { fence_.exit_plainly(busy_); }
   // False: another thread has the cache, or may have it; not entered.
   [[gnu::always_inline]] bool try_enter() {
-    busy_.store(true, std::memory_order_relaxed);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (stop_.load(std::memory_order_acquire) == kGo) [[likely]]
+    if (fence_.try_enter(busy_)) [[likely]]
       return true;
     exit();
     return false;
@@ -88,14 +77,10 @@ class alignas(128) ThreadCache {
     return true;
   }
   // Around a longer use of the pool by the owner; the end of the context waits for it. The waiting thread
-  // calls AllThreads::order() before is_in_use().
+  // calls AsymmetricFence::order_all_threads() before is_in_use().
   void begin_use() {
     in_use_.store(true, std::memory_order_relaxed);
-    if ((stop_.load(std::memory_order_relaxed) & kHeavy) != 0) {
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-    } else {
-      std::atomic_signal_fence(std::memory_order_seq_cst);
-    }
+    AsymmetricFence::order_this_thread();
   }
   void end_use() { in_use_.store(false, std::memory_order_release); }
   bool is_in_use() const { return in_use_.load(std::memory_order_acquire); }
@@ -191,17 +176,17 @@ class alignas(128) ThreadCache {
   // From any thread: keeps the owner out until start(). Two threads must not stop the same cache (the pool's
   // cache lock).
   void stop();
-  void start();
+  void start() { fence_.open(); }
 
   ThreadCache(Pool* pool, const SizeClasses& sizes, const Settings& settings, stats::Device& device,
               order::Timeline& order)
-      : stop_(AllThreads::can_be_ordered() ? kGo : kHeavy),
-        pool_(pool),
+      : pool_(pool),
         order_(&order),
         most_{settings.thread_cache, settings.thread_cache / 4},
         most_unsafe_(std::max(settings.thread_cache, settings.many_budget / 32) * 4),
         tally_(device),
         sizes_(sizes) {
+    fence_.prepare();
     device.enlist(tally_);
   }
 
@@ -227,18 +212,9 @@ class alignas(128) ThreadCache {
     return true;
   }
 
-#if defined(__x86_64__)
-  static constexpr bool kStoresInOrder = true;
-#else
-  static constexpr bool kStoresInOrder = false;
-#endif
-  static constexpr uint8_t kGo = 0;
-  static constexpr uint8_t kStop = 1;   // another thread has the cache
-  static constexpr uint8_t kHeavy = 2;  // always: no membarrier on this system
-
   std::atomic<bool> busy_{false};
   std::atomic<bool> in_use_{false};
-  std::atomic<uint8_t> stop_;
+  AsymmetricFence fence_;  // closed: another thread has the cache
   Pool* pool_;
   std::atomic<order::Timeline*> order_;
   std::array<uint64_t, 2> bytes_{};  // kept: small blocks, ranges

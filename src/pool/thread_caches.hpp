@@ -49,7 +49,8 @@ class ThreadCaches {
 
   // ---- For all of them.
 
-  // Whether a thread is still in the pool. pre: AllThreads::order() was called after Tenancy::shut().
+  // Whether a thread is still in the pool. pre: AsymmetricFence::order_all_threads() was called
+  // after Tenancy::shut().
   bool is_in_use() CUPOOL_EXCLUDES(lock_);
   // Drops what they keep: it died with the context.
   void drop_kept() CUPOOL_EXCLUDES(lock_);

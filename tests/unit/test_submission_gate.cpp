@@ -5,7 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/all_threads.hpp"
 #include "order/submission_gate.hpp"
 #include "other_thread.hpp"
 
