@@ -1,4 +1,4 @@
-// Free ranges by size. Under the lock of the owning Ranges; writes only the links of a range.
+// Free ranges by size. Under the lock of the owning Ranges; writes only the nodes of a range.
 #include "pool/bins.hpp"
 
 #include <algorithm>
@@ -16,36 +16,28 @@ size_t Bins::next_bin(size_t from) const {
   return word * 64 + static_cast<size_t>(std::countr_zero(bits));
 }
 
-Range* Bins::best_in(size_t bin, uint64_t bytes, uint64_t most, Epoch limit) const {
-  Range* best = nullptr;
-  int compared = 0;
-  for (RangeLink* link = heads_[bin].next; link != &heads_[bin] && compared < kMostCompared;
-       link = link->next, ++compared) {
-    Range* const range = static_cast<Range*>(link);
-    if (range->bytes < bytes || range->bytes > most || range->stamp > limit) continue;
-    const bool better = best == nullptr || range->bytes < best->bytes ||
-                        (range->bytes == best->bytes && range->start < best->start);
-    if (better) best = range;
-  }
-  return best;
-}
-
 Range* Bins::best_fit(uint64_t bytes, uint64_t most, Epoch limit) const {
+  const auto is_below = [bytes](const Range& range) { return range.bytes < bytes; };
   for (size_t bin = next_bin(bin_of(bytes)); bin < kBins; bin = next_bin(bin + 1)) {
-    if (Range* range = best_in(bin, bytes, most, limit)) return range;
+    if (Range* range = trees_[bin].first(is_below, limit)) return range->bytes <= most ? range : nullptr;
   }
   return nullptr;
 }
 
 uint64_t Bins::largest() const {
-  size_t last = kBins;
-  for (size_t bin = next_bin(0); bin < kBins; bin = next_bin(bin + 1)) last = bin;
-  uint64_t largest = 0;
-  if (last == kBins) return 0;
-  for (const RangeLink* link = heads_[last].next; link != &heads_[last]; link = link->next) {
-    largest = std::max(largest, static_cast<const Range*>(link)->bytes);
+  for (size_t word = filled_.size(); word-- > 0;) {
+    if (filled_[word] == 0) continue;
+    const size_t bin = word * 64 + 63 - static_cast<size_t>(std::countl_zero(filled_[word]));
+    return trees_[bin].highest()->bytes;
   }
-  return largest;
+  return 0;
+}
+
+Epoch Bins::latest() const {
+  Epoch latest = 0;
+  for (size_t bin = next_bin(0); bin < kBins; bin = next_bin(bin + 1))
+    latest = std::max(latest, trees_[bin].latest());
+  return latest;
 }
 
 }  // namespace cupool::pool

@@ -1,14 +1,22 @@
-// Free ranges by size, for best fit in a few steps: 32 bins of one granule each, then 32 bins an octave, with
-// a bitmap of the non-empty ones. Owns no memory: ranges are linked through their own fields. The caller's
-// lock protects it.
+// Free ranges by size, for best fit in a few steps, however many there are: 32 bins of one granule each, then
+// 32 bins an octave, with a bitmap of the non-empty ones; each bin is a tree. Owns no memory: trees are made
+// of the ranges' own fields. The caller's lock protects it.
 #pragma once
 
 #include <array>
 #include <bit>
 
-#include "pool/range.hpp"
+#include "pool/range_tree.hpp"
 
 namespace cupool::pool {
+
+// By size, then by address.
+struct BySize {
+  static TimedNode& node(Range& range) { return range.by_size; }
+  static bool less(const Range& a, const Range& b) {
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.start < b.start;
+  }
+};
 
 class Bins {
  public:
@@ -16,31 +24,27 @@ class Bins {
 
   void insert(Range* range) {
     const size_t bin = bin_of(range->bytes);
-    RangeLink& head = heads_[bin];
-    if (head.next == nullptr) [[unlikely]]
-      head.prev = head.next = &head;
-    range->bin = static_cast<uint16_t>(bin);
-    range->insert_after(&head);
+    trees_[bin].insert(range);
     filled_[bin / 64] |= uint64_t{1} << (bin % 64);
   }
   void remove(Range* range) {
-    range->unlink();
-    // If it was the last, the head was on both sides.
-    const uint64_t emptied = range->prev == range->next ? 1 : 0;
-    filled_[range->bin / 64] &= ~(emptied << (range->bin % 64));
+    const size_t bin = bin_of(range->bytes);
+    trees_[bin].remove(range);
+    if (trees_[bin].is_empty()) filled_[bin / 64] &= ~(uint64_t{1} << (bin % 64));
   }
   // The smallest range of at least `bytes`, and at most `most`, whose stamp is at most `limit`; ties go to
   // the lowest address.
   Range* best_fit(uint64_t bytes, uint64_t most, Epoch limit) const;
   uint64_t largest() const;
-  // Calls `f(Range*)` for the ranges of at least about `bytes`, roughly the smallest first, until it returns
-  // true. It may remove that one, no other.
+  // The newest stamp in here; 0: there is none.
+  Epoch latest() const;
+  // Calls `f(Range*)` for the ranges of at least `bytes`, the smallest first, until it returns true. It may
+  // remove that one, no other.
   template <typename F>
   void visit(uint64_t bytes, F&& f) const {
+    const auto is_below = [bytes](const Range& range) { return range.bytes < bytes; };
     for (size_t bin = next_bin(bin_of(bytes)); bin < kBins; bin = next_bin(bin + 1)) {
-      for (RangeLink* link = heads_[bin].next; link != &heads_[bin]; link = link->next) {
-        if (f(static_cast<Range*>(link))) return;
-      }
+      if (trees_[bin].visit(is_below, f)) return;
     }
   }
 
@@ -48,8 +52,6 @@ class Bins {
   static constexpr unsigned kSubBits = 5;
   static constexpr size_t kSub = size_t{1} << kSubBits;
   static constexpr size_t kBins = kSub * 32;
-  // Bounds the search within one bin: a good fit is good enough.
-  static constexpr int kMostCompared = 64;
 
   static size_t bin_of(uint64_t bytes) {
     const uint64_t granules = bytes >> kGranuleShift;
@@ -59,11 +61,10 @@ class Bins {
     const size_t bin = (octave - kSubBits + 1) * kSub + sub;
     return bin < kBins ? bin : kBins - 1;
   }
-  Range* best_in(size_t bin, uint64_t bytes, uint64_t most, Epoch limit) const;
   size_t next_bin(size_t from) const;  // the first non-empty one, or kBins
 
   std::array<uint64_t, kBins / 64> filled_{};
-  std::array<RangeLink, kBins> heads_{};
+  std::array<RangeTree<BySize>, kBins> trees_{};
 };
 
 }  // namespace cupool::pool

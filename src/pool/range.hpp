@@ -74,26 +74,19 @@ struct BlockRecord {
 
 enum class Use : uint8_t { kFree, kPending, kTaken };
 
-// A link in a ring of free ranges. The head is a link too, so that no (unpredictable) branch has to ask
-// whether there is a neighbour.
-struct RangeLink {
-  RangeLink* prev = nullptr;
-  RangeLink* next = nullptr;
-
-  void insert_after(RangeLink* link) {
-    prev = link;
-    next = link->next;
-    next->prev = this;
-    link->next = this;
-  }
-  void unlink() {
-    prev->next = next;
-    next->prev = prev;
-  }
+// A place in one order of free ranges (range_tree.hpp).
+struct RangeNode {
+  Range* lower = nullptr;
+  Range* higher = nullptr;
+};
+// The same with the stamps of the tree below, itself included.
+struct TimedNode : RangeNode {
+  Epoch earliest = 0;
+  Epoch latest = 0;
 };
 
 // Aligned against false sharing: threads hand out and take back neighbouring blocks at the same time.
-struct alignas(64) Range : BlockRecord, RangeLink {
+struct alignas(64) Range : BlockRecord {
   uint64_t bytes = 0;
   std::atomic<Slab*> slab{nullptr};  // not null: a slab
   // The requested size, if the tag cannot hold the slack. Free: milliseconds, when it was first seen free; 0:
@@ -104,10 +97,12 @@ struct alignas(64) Range : BlockRecord, RangeLink {
   Range* before = nullptr;                        // neighbours in the segment
   Range* after = nullptr;                         // among idle records: the next one
   Tag tag{0};                                     // of its single block
-  uint16_t bin = 0;                               // free: its bin
   order::LaneName sole = order::LaneName::kNone;  // free: the only lane that worked on its last block
   Use use = Use::kFree;
   bool chunkless = false;  // mapped: no whole chunk lies in it, as far as it was looked for
+  // Free: its places among the free ones.
+  TimedNode by_size, by_lane;
+  RangeNode by_time;
 
   // These two never change.
   Range() {
@@ -129,7 +124,6 @@ struct alignas(64) Range : BlockRecord, RangeLink {
     chunkless = false;
     segment.store(nullptr, std::memory_order_relaxed);
     before = after = nullptr;
-    prev = next = nullptr;
   }
 
   Address end() const { return start + bytes; }
@@ -139,7 +133,7 @@ struct alignas(64) Range : BlockRecord, RangeLink {
   void set_idle_since(uint64_t ms) { large_asked.store(ms, std::memory_order_relaxed); }
 };
 
-static_assert(sizeof(Range) == 128);
+static_assert(sizeof(Range) == 192);
 
 inline uint64_t BlockRecord::asked(uint16_t tag) const {
   const uint16_t told = tag & ~kMarkedTag;

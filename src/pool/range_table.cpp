@@ -12,9 +12,6 @@ namespace {
 // Cutting such a range would leave none for the next large block.
 bool is_much_larger(const Range* range, uint64_t bytes) { return range->bytes >= 2 * bytes; }
 
-// Ranges that differ by less fit as well. Not more: the larger one may be just what another block needs.
-uint64_t least_difference(uint64_t bytes) { return bytes / 1024; }
-
 // Where streams overlap, a remainder stays unmerged for long. A small one is better left with a large block:
 // batches of slightly different sizes then fit into each other's place.
 bool is_worth_cutting(const Range* range, uint64_t bytes, const order::Timeline& order) {
@@ -59,18 +56,8 @@ Range* RangeTable::find(const Wish& wish, const order::Timeline& order) {
 }
 
 // `sole`: only ranges that no other lane has worked on.
-Range* RangeTable::best_pending(uint64_t bytes, Epoch limit, order::LaneName sole) {
-  Range* best = nullptr;
-  const uint64_t most = most_for(bytes);
-  const uint64_t same = least_difference(bytes);
-  for (RangeLink* link = pending_.next; link != &pending_; link = link->next) {
-    Range* const range = static_cast<Range*>(link);
-    if (range->stamp > limit) break;
-    if (range->bytes < bytes || range->bytes > most) continue;
-    if (sole != order::LaneName::kNone && range->sole != sole) continue;
-    if (best == nullptr || range->bytes + same < best->bytes) best = range;
-  }
-  return best;
+Range* RangeTable::best_pending(uint64_t bytes, Epoch limit, order::LaneName sole) const {
+  return pending_.best_fit(bytes, most_for(bytes), limit, sole);
 }
 
 // Whether a pending range, which streams may have to wait for, fits better.
@@ -81,54 +68,66 @@ bool RangeTable::has_better_pending(const Range* range, uint64_t bytes, const or
 }
 
 bool RangeTable::fits(uint64_t bytes) const {
-  if (bins_.best_fit(bytes, most_for(bytes), kAnyStamp) != nullptr) return true;
-  for (const RangeLink* link = pending_.next; link != &pending_; link = link->next) {
-    if (static_cast<const Range*>(link)->bytes >= bytes) return true;
-  }
-  return false;
+  return pending_.largest() >= bytes || bins_.best_fit(bytes, most_for(bytes), kAnyStamp) != nullptr;
 }
 
-uint64_t RangeTable::largest() const {
-  uint64_t largest = bins_.largest();
-  for (const RangeLink* link = pending_.next; link != &pending_; link = link->next)
-    largest = std::max(largest, static_cast<const Range*>(link)->bytes);
-  return largest;
+uint64_t RangeTable::largest() const { return std::max(bins_.largest(), pending_.largest()); }
+
+Epoch RangeTable::latest() const {
+  const Range* const newest = pending_.newest();
+  return std::max(bins_.latest(), newest == nullptr ? 0 : newest->stamp);
+}
+
+// Only pending ranges lie beside each other or beside a free one, so a run is looked for around each of them,
+// from its lowest one.
+bool RangeTable::has_run(uint64_t bytes) const {
+  if (bins_.largest() >= bytes) return true;
+  bool has = false;
+  pending_.visit([&](const Range* range) {
+    const Range* first = range;
+    if (first->before != nullptr && first->before->use == Use::kFree) first = first->before;
+    if (first->before != nullptr && first->before->use == Use::kPending) return false;
+    uint64_t run = 0;
+    for (; first != nullptr && first->use != Use::kTaken && run < bytes; first = first->after)
+      run += first->bytes;
+    return has = run >= bytes;
+  });
+  return has;
 }
 
 void RangeTable::unlist(Range* range) {
   if (range->use == Use::kPending) {
-    range->unlink();
+    pending_.remove(range);
   } else {
     bins_.remove(range);
   }
 }
 
+void RangeTable::list_again(Range* range) {
+  if (range->use == Use::kPending) {
+    pending_.insert(range);
+  } else {
+    bins_.insert(range);
+  }
+}
+
 void RangeTable::cut_off(Range* range, uint64_t bytes, const order::Timeline& order) {
-  RangeLink* const place = range->prev;
-  unlist(range);
   Range* const rest = is_worth_cutting(range, bytes, order) ? cut(range, bytes) : nullptr;
   if (rest == nullptr) return;
   rest->use = range->use;
-  if (rest->use == Use::kPending) {
-    rest->insert_after(place);
-  } else {
-    bins_.insert(rest);
-  }
+  list_again(rest);
 }
 
 void RangeTable::list_pending(Range* range) {
   range->use = Use::kPending;
-  // Nearly always at the end; ranges that come late from a thread cache are sorted in.
-  RangeLink* before = pending_.prev;
-  while (before != &pending_ && static_cast<Range*>(before)->stamp > range->stamp) before = before->prev;
-  range->insert_after(before);
+  pending_.insert(range);
 }
 
 void RangeTable::drain(Epoch limit) {
-  while (pending_.next != &pending_) {
-    Range* range = static_cast<Range*>(pending_.next);
-    if (range->stamp > limit) break;
-    range->unlink();
+  for (;;) {
+    Range* const range = pending_.oldest();
+    if (range == nullptr || range->stamp > limit) break;
+    pending_.remove(range);
     merge(range);
   }
 }
@@ -149,8 +148,7 @@ void RangeTable::merge(Range* range) {
 }
 
 Range* RangeTable::close_free(Range* range) {
-  if (range->use == Use::kPending) range->unlink();
-  if (range->use == Use::kFree) bins_.remove(range);
+  unlist(range);
   range->use = Use::kFree;
   if (range->before == nullptr || range->before->use != Use::kFree) return range;
   range = range->before;
@@ -260,7 +258,7 @@ void RangeTable::drop_all() {
   segments_ = nullptr;
   counts_.of_driver.store(0, std::memory_order_relaxed);
   counts_.mapped.store(0, std::memory_order_relaxed);
-  pending_.prev = pending_.next = &pending_;
+  pending_.clear();
   bins_ = Bins{};
 }
 

@@ -1,5 +1,5 @@
 // The tables behind Ranges: the records of segments, the ranges that tile them, and the free ones among
-// these, by size (bins.hpp) and, while their work is not done, by time. Every change keeps them consistent:
+// these: done (bins.hpp), or with work that is not (pending_ranges.hpp). Every change keeps them consistent:
 // what is cut tiles again, what is merged leaves no record. Ranges' lock protects all of it; it knows no
 // account of bytes, and never calls the driver.
 #pragma once
@@ -11,6 +11,7 @@
 #include "order/timeline.hpp"
 #include "pool/bins.hpp"
 #include "pool/metadata.hpp"
+#include "pool/pending_ranges.hpp"
 #include "pool/range.hpp"
 #include "stats/device.hpp"
 
@@ -40,6 +41,10 @@ class RangeTable {
   uint64_t largest() const;
   uint64_t largest_in_bins() const { return bins_.largest(); }
   bool fits(uint64_t bytes) const;
+  // The newest stamp of all free ranges.
+  Epoch latest() const;
+  // Whether free ranges, of whatever stamp, lie side by side with so many bytes in all.
+  bool has_run(uint64_t bytes) const;
 
   // ---- Free ranges.
 
@@ -55,14 +60,15 @@ class RangeTable {
   // The pending range whose chunks or bytes are looked for: the first, by age, that `accept` wants.
   template <typename Accept>
   Range* find_pending(Epoch limit, Accept&& accept) {
-    for (RangeLink* link = pending_.next; link != &pending_; link = link->next) {
-      Range* const range = static_cast<Range*>(link);
-      if (range->stamp > limit) break;
-      if (accept(*range)) return range;
-    }
-    return nullptr;
+    Range* found = nullptr;
+    pending_.visit([&](Range* range) {
+      const bool is_too_new = range->stamp > limit;
+      if (!is_too_new && accept(*range)) found = range;
+      return is_too_new || found != nullptr;
+    });
+    return found;
   }
-  // The same among those that are done, roughly the smallest first.
+  // The same among those that are done, the smallest first.
   template <typename Accept>
   Range* find_free(uint64_t bytes, Accept&& accept) {
     Range* found = nullptr;
@@ -72,7 +78,7 @@ class RangeTable {
     });
     return found;
   }
-  // Out of the lists, or into them; cut_off() is for a range that find() gave, and keeps the rest listed.
+  // Out of the lists, or into them; cut_off() is for a range that is in none any more, and lists the rest.
   void unlist(Range* range);
   void list_free(Range* range) { bins_.insert(range); }
   void list_pending(Range* range);
@@ -110,8 +116,9 @@ class RangeTable {
 
  private:
   uint64_t most_for(uint64_t bytes) const;
-  Range* best_pending(uint64_t bytes, Epoch limit, order::LaneName sole = order::LaneName::kNone);
+  Range* best_pending(uint64_t bytes, Epoch limit, order::LaneName sole = order::LaneName::kNone) const;
   bool has_better_pending(const Range* range, uint64_t bytes, const order::Timeline& order);
+  void list_again(Range* range);
   void absorb_next(Range* range);
   void list(Segment* segment);
   Segment* join(Segment* left, Segment* right);
@@ -121,7 +128,7 @@ class RangeTable {
   Counts& counts_;
   stats::Tally tally_;
   uint64_t split_limit_ = ~uint64_t{0};
-  RangeLink pending_{&pending_, &pending_};  // freed, not yet safe; oldest stamp first
+  PendingRanges pending_;
   Segment* segments_ = nullptr;
   ObjectStore<Range, &Range::after> range_store_;
   ObjectStore<Segment, &Segment::next> segment_store_;

@@ -93,17 +93,12 @@ bool RangeTable::split(Segment* segment, Range* at) {
 }
 
 Range* RangeTable::cut_free(Range* range, Address at) {
-  if (range->use == Use::kPending) {
-    Range* const rest = cut(range, at - range->start);
-    if (rest == nullptr) return nullptr;
-    rest->use = Use::kPending;
-    rest->insert_after(range);
-    return rest;
-  }
-  bins_.remove(range);
+  unlist(range);
   Range* const rest = cut(range, at - range->start);
-  bins_.insert(range);
-  if (rest != nullptr) bins_.insert(rest);
+  list_again(range);
+  if (rest == nullptr) return nullptr;
+  rest->use = range->use;
+  list_again(rest);
   return rest;
 }
 

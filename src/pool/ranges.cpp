@@ -15,6 +15,7 @@ Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach r
   const Epoch limit = order.limit(reach);
   Range* const range = table_.find({bytes, reach, limit, sole, cut}, order);
   if (range == nullptr) return nullptr;
+  table_.unlist(range);
   if (limit == kAnyStamp) range->stamp = 0;
   table_.cut_off(range, bytes, order);
   hand_out_locked(range);
@@ -27,20 +28,18 @@ bool Ranges::fits(uint64_t bytes) {
 }
 
 bool Ranges::has_run(uint64_t bytes) {
+  if (free_bytes() < bytes) return false;
   Guard hold(lock_);
-  for (const Segment* segment = first_segment(); segment != nullptr; segment = segment->next) {
-    if (segment->tainted.load(std::memory_order_relaxed)) continue;
-    uint64_t run = 0;
-    for (const Range* range = segment->lowest(); range != nullptr && run < bytes; range = range->after)
-      run = range->use == Use::kTaken ? 0 : run + range->bytes;
-    if (run >= bytes) return true;
-  }
-  return false;
+  return table_.has_run(bytes);
 }
 
 bool Ranges::has_unfinished(Epoch done) {
   Guard hold(lock_);
+  if (table_.latest() > done) return true;
+  if (tainted_.load(std::memory_order_relaxed) == 0) return false;
+  // What is tainted is in no list.
   for (const Segment* segment = first_segment(); segment != nullptr; segment = segment->next) {
+    if (!segment->tainted.load(std::memory_order_relaxed)) continue;
     for (const Range* range = segment->lowest(); range != nullptr; range = range->after) {
       if (range->use != Use::kTaken && range->stamp > done) return true;
     }

@@ -65,8 +65,9 @@ Segment* Ranges::part_to_move(uint64_t enough, order::Reach reach, order::LaneNa
   }
   // Nothing was pending at one of the two reads: an open epoch has no seal that work could wait for.
   const bool is_done = cheap == kAnyStamp || limit == kAnyStamp;
-  if (found.range != nullptr && is_done) found.range->stamp = 0;
-  return part_locked(found);
+  Segment* const segment = part_locked(found);
+  if (segment != nullptr && is_done) segment->lowest()->stamp = 0;
+  return segment;
 }
 
 Segment* Ranges::part_locked(const Found& found) {
@@ -92,8 +93,8 @@ Range* Ranges::take_tail(uint64_t bytes, mapped::Space& space, const order::Time
     if (space.is_vacant(tail->end(), round_up(bytes - tail->bytes, kPageBytes))) best = tail;
   }
   if (best == nullptr) return nullptr;
-  if (limit == kAnyStamp) best->stamp = 0;
   table_.unlist(best);
+  if (limit == kAnyStamp) best->stamp = 0;
   hand_out_locked(best);
   return best;
 }

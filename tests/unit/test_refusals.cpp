@@ -119,3 +119,29 @@ TEST_CASE("nothing is refused that would fit after a wait, and hardly any refusa
   // What the pool could have at most is an estimate where memory is mapped or tainted.
   CHECK(Program::in_vain * 100 < Program::refused);
 }
+
+// Blocks of two nearly equal sizes, each followed by one that stays. The larger ones are freed first, so the
+// smaller ones lie before them in a list of what was freed last.
+TEST_CASE("what was freed is found again behind hundreds of ranges that are a little smaller") {
+  for (const bool is_mapped : {false, true}) {
+    CAPTURE(is_mapped);
+    PoolWorld world;
+    if (is_mapped) world.use_mapped();
+    world.driver.capacity = 1024 * kMiB;
+    constexpr uint64_t kSmaller = 1056 * kKiB, kLarger = 1072 * kKiB, kBetween = 1280 * kKiB;
+    std::vector<driver::Address> smaller, larger;
+    for (int i = 0; i < 300; ++i) {
+      (i < 50 ? larger : smaller).push_back(world.allocate(i < 50 ? kLarger : kSmaller));
+      world.allocate(kBetween);
+    }
+    driver::Address address = 0;
+    for (uint64_t bytes = 512 * kMiB; bytes >= 512; bytes /= 2) {
+      while (world.memory.allocate(world.context, bytes, &address) == driver::kSuccess) {
+      }
+    }
+    for (const driver::Address one : larger) world.free(one);
+    for (const driver::Address one : smaller) world.free(one);
+    for (size_t i = 0; i < larger.size(); ++i)
+      REQUIRE(world.memory.allocate(world.context, kLarger, &address) == driver::kSuccess);
+  }
+}
