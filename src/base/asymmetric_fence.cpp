@@ -38,20 +38,6 @@ bool AsymmetricFence::enter_with_fence(std::atomic<bool>& inside) const {
   return false;
 }
 
-bool AsymmetricFence::close() {
-  word_.fetch_or(kClosed, std::memory_order_seq_cst);
-  if (order_all_threads()) return true;
-  word_.fetch_or(kFenced, std::memory_order_relaxed);
-  return false;
-}
-
-void AsymmetricFence::order_exits([[maybe_unused]] const std::atomic<bool>& inside) {
-  if (!kStoresInOrder) order_all_threads();
-#if defined(__SANITIZE_THREAD__)
-  __tsan_acquire(const_cast<std::atomic<bool>*>(&inside));
-#endif
-}
-
 bool AsymmetricFence::order_all_threads() {
   constexpr uint64_t kMoment = 1'000'000;  // nanoseconds
   const PreserveErrno preserve;

@@ -53,10 +53,28 @@ class AsymmetricFence {
   // ---- The rare side.
 
   // From now on each fast side is seen by its flag, or finds this closed. False: see order_all_threads().
-  bool close();
+  bool close() {
+    begin_close();
+    return end_close(order_all_threads());
+  }
+  // The same of several fences with one barrier: begin_close() of each, order_all_threads(), and end_close()
+  // of each with its answer.
+  void begin_close() { word_.fetch_or(kClosed, std::memory_order_seq_cst); }
+  bool end_close(bool is_ordered) {
+    if (!is_ordered) word_.fetch_or(kFenced, std::memory_order_relaxed);
+    return is_ordered;
+  }
   void open() { word_.fetch_and(static_cast<uint8_t>(~kClosed), std::memory_order_release); }
-  // After it has found the flag of a thread down that exits plainly: sees all that the thread did inside.
-  static void order_exits(const std::atomic<bool>& inside);
+  // After it has found the flags of threads down that exit plainly: sees all that they did inside. A flag is
+  // told to the thread sanitizer, which does not know that a membarrier orders.
+  static void order_exits() {
+    if (!kStoresInOrder) order_all_threads();
+  }
+  static void note_exit_seen([[maybe_unused]] std::atomic<bool>& inside) {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_acquire(&inside);
+#endif
+  }
   bool is_closed() const { return (word_.load(std::memory_order_acquire) & kClosed) != 0; }
 
   // ---- The same around words of the caller's.

@@ -1,10 +1,12 @@
-// See submission_gate.hpp. A slot outlives its thread, whose end we may not learn of; slots of threads that
-// are gone are found when there is no other left.
+// See submission_gate.hpp. A slot outlives its thread, whose end we may not learn of. So each new thread
+// looks whether a few threads that have slots are gone: a program whose threads come and go uses about as
+// many slots as it has threads at once, and who closes the gate looks at no more.
 #include "order/submission_gate.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/after_fork.hpp"
@@ -31,13 +33,18 @@ bool is_gone(int thread) {
 SubmissionGate::Slot* SubmissionGate::enroll() {
   Guard hold(enrolling_);
   fence_.prepare();
+  constexpr size_t kFewLooks = 4;
   const int self = static_cast<int>(syscall(SYS_gettid));
   const size_t used = used_.load(std::memory_order_relaxed);
-  Slot* found = used < kMostThreads ? &slots_[used] : nullptr;
-  if (found != nullptr) used_.store(used + 1, std::memory_order_release);
-  for (size_t i = 0; i < used && found == nullptr; ++i) {
-    const int thread = slots_[i].thread.load(std::memory_order_relaxed);
-    if (is_gone(thread)) found = &slots_[i];
+  const size_t looks = std::min(used, used < kMostThreads ? kFewLooks : kMostThreads);
+  Slot* found = nullptr;
+  for (size_t i = 0; i < looks && found == nullptr; ++i) {
+    Slot& slot = slots_[looked_at_++ % used];
+    if (is_gone(slot.thread.load(std::memory_order_relaxed))) found = &slot;
+  }
+  if (found == nullptr && used < kMostThreads) {
+    found = &slots_[used];
+    used_.store(used + 1, std::memory_order_release);
   }
   if (found == nullptr) {
     is_overfull_.store(true, std::memory_order_seq_cst);

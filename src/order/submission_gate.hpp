@@ -55,8 +55,9 @@ class SubmissionGate {
   static void forget_after_fork();
 
  private:
-  // Threads that submit; with more at once, the gate does not close any more.
-  static constexpr size_t kMostThreads = 1024;
+  // Threads that submit; with more at once, the gate does not close any more. A page of slots costs memory
+  // once a thread has used it.
+  static constexpr size_t kMostThreads = 32768;
 
   [[gnu::noinline]] static Slot* enroll();
   [[gnu::noinline]] static void wait_until_open(Slot& slot);
@@ -70,6 +71,7 @@ class SubmissionGate {
   static inline constinit std::atomic<size_t> used_{0};
   static inline constinit Lock enrolling_{Rank::kGateSlots};
   static inline constinit Lock closing_{Rank::kGateClosed};  // held while the gate is closed
+  static inline constinit size_t looked_at_ CUPOOL_GUARDED_BY(enrolling_) = 0;  // the next slot to look at
   static Slot slots_[kMostThreads];
   static Slot rest_;  // of all threads that found no slot
 };

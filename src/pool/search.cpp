@@ -220,8 +220,10 @@ Range* Search::make_range() {
   cache_.exit();
   pool_.caches().spill_ranges(cache_);
   if (Range* range = take_range(How::kRange)) return range;
-  pool_.caches().empty_all();
-  if (Range* range = take_range(How::kRange)) return range;
+  if (pool_.caches().is_time_to_empty(bytes_)) {
+    pool_.caches().empty_all();
+    if (Range* range = take_range(How::kRange)) return range;
+  }
   const uint64_t freed = release_for_growth();
   if (freed > 0 && pool_.growth().thrashes()) {
     // Segments that come and go all the time are better replaced by one large segment.
@@ -249,7 +251,7 @@ Range* Search::make_range_for_lane() {
   const bool fits = is_small(bytes_) || can_move || ranges().fits(bytes_);
   const bool is_close = can_move && growth::may_exceed(pool_.growth().figures(), bytes_);
   if (fits && (is_close || pool_.growth().may_spread(bytes_))) {
-    if (!is_small(bytes_)) {
+    if (!is_small(bytes_) && pool_.caches().is_time_to_empty(bytes_)) {
       pool_.caches().empty_all();
       if (Range* range = take_range(How::kAfterWait)) return range;
       if (Range* range = take_own_range()) return range;

@@ -49,14 +49,14 @@ bool ThreadCache::widen(unsigned size_class) {
 void ThreadCache::put_oldest(unsigned size_class, const Entry* entries, size_t count) {
   Shelf& shelf = shelves_[size_class];
   for (size_t i = count; i-- > 0;) shelf.push_oldest(entries[i]);
-  bytes_of(size_class) += count * sizes_.bytes(size_class);
+  add_bytes(size_class, count * sizes_.bytes(size_class));
 }
 
 size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out) {
   Shelf& shelf = shelves_[size_class];
   size_t count = 0;
   while (shelf.count > keep && count < kMostMoved) out[count++] = shelf.pop_oldest();
-  if (count != 0) bytes_of(size_class) -= count * sizes_.bytes(size_class);
+  if (count != 0) add_bytes(size_class, 0 - count * sizes_.bytes(size_class));
   return count;
 }
 
@@ -72,9 +72,15 @@ unsigned ThreadCache::next_to_empty(unsigned size_class) {
 }
 
 void ThreadCache::stop() {
-  fence_.close();
+  begin_stop();
+  end_stop(AsymmetricFence::order_all_threads());
+  AsymmetricFence::order_exits();
+}
+
+void ThreadCache::end_stop(bool is_ordered) {
+  fence_.end_close(is_ordered);
   while (busy_.load(std::memory_order_acquire)) sched_yield();
-  AsymmetricFence::order_exits(busy_);
+  AsymmetricFence::note_exit_seen(busy_);
 }
 
 void ThreadCache::enter_slowly() {

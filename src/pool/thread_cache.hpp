@@ -73,7 +73,7 @@ class alignas(128) ThreadCache {
     if (shelf.count == 0) [[unlikely]]
       return false;
     *out = shelf.pop_newest();
-    bytes_of(size_class) -= shelf.block_bytes;
+    add_bytes(size_class, 0 - uint64_t{shelf.block_bytes});
     return true;
   }
   // Around a longer use of the pool by the owner; the end of the context waits for it. The waiting thread
@@ -96,7 +96,7 @@ class alignas(128) ThreadCache {
     Shelf& shelf = shelves_[size_class];
     if (shelf.count == 0 || shelf.at(0).stamp > limit) return false;
     *out = shelf.pop_oldest();
-    bytes_of(size_class) -= shelf.block_bytes;
+    add_bytes(size_class, 0 - uint64_t{shelf.block_bytes});
     return true;
   }
   // False: the shelf is full, or shelves of its kind together are at their byte limit.
@@ -176,6 +176,15 @@ class alignas(128) ThreadCache {
   // From any thread: keeps the owner out until start(). Two threads must not stop the same cache (the pool's
   // cache lock).
   void stop();
+  // The same of several caches with one barrier: begin_stop() of each, AsymmetricFence::order_all_threads(),
+  // end_stop() of each, and AsymmetricFence::order_exits().
+  void begin_stop() { fence_.begin_close(); }
+  void end_stop(bool is_ordered);
+  // From any thread: whether anything is kept. A block whose free the asking thread knows of is seen.
+  bool is_empty() const {
+    return bytes_[0].load(std::memory_order_relaxed) == 0 && bytes_[1].load(std::memory_order_relaxed) == 0 &&
+           large_.bytes() == 0;
+  }
   void start() { fence_.open(); }
 
   ThreadCache(Pool* pool, const SizeClasses& sizes, const Settings& settings, stats::Device& device,
@@ -192,6 +201,7 @@ class alignas(128) ThreadCache {
 
   ThreadCache* next_of_pool = nullptr;    // under the pool's cache lock
   ThreadCache* next_of_thread = nullptr;  // owner only
+  ThreadCache* next_stopped = nullptr;    // under the pool's cache lock
   bool abandoned = false;                 // its thread has ended; under the pool's cache lock
 
  private:
@@ -202,13 +212,17 @@ class alignas(128) ThreadCache {
   }
   // Small blocks and ranges are limited apart: one range of a megabyte must not evict all small blocks.
   static size_t is_range(unsigned size_class) { return size_class / SizeClasses::kMostSmall; }
-  uint64_t& bytes_of(unsigned size_class) { return bytes_[is_range(size_class)]; }
+  [[gnu::always_inline]] void add_bytes(unsigned size_class, uint64_t bytes) {
+    std::atomic<uint64_t>& kept = bytes_[is_range(size_class)];
+    kept.store(kept.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  }
   [[gnu::always_inline]] bool put_within(uint64_t most, unsigned size_class, const Entry& entry) {
     Shelf& shelf = shelves_[size_class];
-    const uint64_t bytes = bytes_of(size_class) + shelf.block_bytes;
+    std::atomic<uint64_t>& kept = bytes_[is_range(size_class)];
+    const uint64_t bytes = kept.load(std::memory_order_relaxed) + shelf.block_bytes;
     if (shelf.count == shelf.room || bytes > most) return false;
     shelf.push_newest(entry);
-    bytes_of(size_class) = bytes;
+    kept.store(bytes, std::memory_order_relaxed);
     return true;
   }
 
@@ -217,7 +231,7 @@ class alignas(128) ThreadCache {
   AsymmetricFence fence_;  // closed: another thread has the cache
   Pool* pool_;
   std::atomic<order::Timeline*> order_;
-  std::array<uint64_t, 2> bytes_{};  // kept: small blocks, ranges
+  std::array<std::atomic<uint64_t>, 2> bytes_{};  // kept: small blocks, ranges; the owner alone changes them
   std::array<uint64_t, 2> most_;
   uint64_t most_unsafe_;
   std::array<unsigned, 2> cursors_{};

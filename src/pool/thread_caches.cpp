@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <new>
+#include <utility>
 
 #include "stats/device.hpp"
 
@@ -13,9 +14,8 @@ void ThreadCaches::empty_all() {
   frees_.give_reached();
   std::array<Entry, ThreadCache::kMostMoved> entries;
   Guard hold(lock_);
-  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+  for (ThreadCache* cache = stop_full_ones(); cache != nullptr; cache = cache->next_stopped) {
     tenancy_.stats().count(stats::DeviceCounter::thread_caches_emptied);
-    cache->stop();
     for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) {
       while (const size_t count = cache->remove_oldest(size_class, 0, entries.data()))
         blocks_.give(size_class, entries.data(), count);
@@ -25,6 +25,35 @@ void ThreadCaches::empty_all() {
     cache->keep_fewer_ranges();
     cache->start();
   }
+}
+
+// A barrier interrupts every processor that runs a thread of this process, so there is one for all caches.
+ThreadCache* ThreadCaches::stop_full_ones() {
+  ThreadCache* stopped = nullptr;
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
+    if (cache->is_empty()) continue;
+    cache->begin_stop();
+    cache->next_stopped = std::exchange(stopped, cache);
+  }
+  if (stopped == nullptr) return nullptr;
+  const bool is_ordered = AsymmetricFence::order_all_threads();
+  for (ThreadCache* cache = stopped; cache != nullptr; cache = cache->next_stopped)
+    cache->end_stop(is_ordered);
+  AsymmetricFence::order_exits();
+  return stopped;
+}
+
+// Each emptying looks at every thread's cache. With many threads it comes so rarely that it costs little
+// beside the memory that was asked for since the last one; what they keep meanwhile is bounded for each.
+bool ThreadCaches::is_time_to_empty(uint64_t bytes) {
+  constexpr unsigned kFewThreads = 8;
+  constexpr uint64_t kBytesAThread = 64 << 10;
+  const unsigned threads = threads_.load(std::memory_order_relaxed);
+  if (threads <= kFewThreads) return true;
+  const uint64_t wanted = wanted_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  if (wanted < threads * kBytesAThread) return false;
+  wanted_.store(0, std::memory_order_relaxed);
+  return true;
 }
 
 bool ThreadCaches::is_time_to_collect() {
@@ -100,16 +129,15 @@ bool ThreadCaches::is_in_use() {
 void ThreadCaches::drop_kept() {
   std::array<Entry, ThreadCache::kMostMoved> entries;
   Guard hold(lock_);
-  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
-    cache->stop();
+  for (ThreadCache* cache = stop_full_ones(); cache != nullptr; cache = cache->next_stopped) {
     for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) {
       while (cache->remove_oldest(c, 0, entries.data()) != 0) {
       }
     }
     cache->large().swap({});
-    cache->tally().drop();
     cache->start();
   }
+  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) cache->tally().drop();
 }
 
 void ThreadCaches::set_order(order::Timeline& order) {

@@ -27,6 +27,9 @@ class ThreadCaches {
   void abandon(ThreadCache* cache) CUPOOL_EXCLUDES(lock_);
   // Returns all that threads keep to slabs and ranges.
   void empty_all() CUPOOL_EXCLUDES(lock_);
+  // Whether a request that would spare the driver a call should do so first. Where memory is short, it always
+  // should.
+  bool is_time_to_empty(uint64_t bytes);
   // Whether to look for a large block that another thread keeps.
   bool is_time_to_collect();
   // Takes from another thread a large block that fits a request of this lane's well and need not be waited
@@ -59,6 +62,8 @@ class ThreadCaches {
   uint64_t live_bytes() CUPOOL_EXCLUDES(lock_);
 
  private:
+  // Stops every cache that keeps something, with one barrier for all; the caller starts them again.
+  ThreadCache* stop_full_ones() CUPOOL_REQUIRES(lock_);
   void take_back_large(ThreadCache& cache, const Entry& entry);
   bool widen_or_spill(ThreadCache& cache, unsigned size_class);
   void empty_another_shelf(ThreadCache& cache, unsigned size_class);
@@ -71,6 +76,7 @@ class ThreadCaches {
   const GrowthHistory& growth_;
   std::atomic<unsigned> threads_{0};           // with a cache here
   std::atomic<uint32_t> collects_to_skip_{0};  // see collects_skipped_
+  std::atomic<uint64_t> wanted_{0};            // bytes, since a request last found it time to empty all
   Lock lock_{Rank::kCaches};
   ThreadCache* caches_ CUPOOL_GUARDED_BY(lock_) = nullptr;
   // How many requests do not look for large blocks that other threads keep after one did; in

@@ -187,7 +187,8 @@ int leave() {
     visit.work.is.store(false, std::memory_order_relaxed);
     begun.store(i, std::memory_order_release);
     wait_until([&] { return !visit.inside.is.load(std::memory_order_acquire); });
-    AsymmetricFence::order_exits(visit.inside.is);
+    AsymmetricFence::order_exits();
+    AsymmetricFence::note_exit_seen(visit.inside.is);
     if (!visit.work.is.load(std::memory_order_relaxed)) result = 1;
   }
   begun.store(kRounds + 1, std::memory_order_release);

@@ -218,3 +218,52 @@ TEST_CASE_METHOD(PoolWorld, "a thread is seen in a context that has the place of
   other.join();
   CHECK(time().has_several_threads());
 }
+
+TEST_CASE("only threads that keep something are stopped when memory is short") {
+  BasicPoolWorld<ClockedDriver> world;
+  std::atomic<int> ready{0};
+  std::atomic<bool> over{false};
+  const auto use = [&](bool keeps) {
+    driver::Address block = 0;
+    CHECK(world.memory.allocate(world.context, 1024, &block) == driver::kSuccess);
+    if (keeps) CHECK(world.memory.free(block) == memory::Freed::kDone);
+    ready.fetch_add(1);
+    while (!over.load()) std::this_thread::yield();
+  };
+  std::thread keeps(use, true);
+  while (ready.load() != 1) std::this_thread::yield();
+  world.pool().caches().empty_all();
+  const auto emptied = [&] { return stats::device(0).read().counts[static_cast<size_t>(stats::DeviceCounter::thread_caches_emptied)]; };
+  const uint64_t before = emptied();
+  std::thread holds(use, false);
+  while (ready.load() != 2) std::this_thread::yield();
+  world.pool().caches().empty_all();
+  // The batch that came with the second thread's block, and nothing of the first's.
+  CHECK(emptied() - before == 1);
+  over.store(true);
+  keeps.join();
+  holds.join();
+}
+
+TEST_CASE("among many threads a request that only wants to grow empties their caches now and then") {
+  BasicPoolWorld<ClockedDriver> world;
+  constexpr int kMany = 32;
+  std::atomic<int> ready{0};
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kMany; ++i) {
+    threads.emplace_back([&] {
+      driver::Address block = 0;
+      CHECK(world.memory.allocate(world.context, 1024, &block) == driver::kSuccess);
+      ready.fetch_add(1);
+      while (!over.load()) std::this_thread::yield();
+    });
+  }
+  while (ready.load() != kMany) std::this_thread::yield();
+  int emptyings = 0;
+  for (int i = 0; i < 320; ++i) emptyings += world.pool().caches().is_time_to_empty(64 << 10) ? 1 : 0;
+  CHECK(emptyings > 0);
+  CHECK(emptyings <= 320 / kMany + 1);
+  over.store(true);
+  for (std::thread& thread : threads) thread.join();
+}

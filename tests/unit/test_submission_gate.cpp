@@ -115,3 +115,19 @@ TEST_CASE("threads that are gone do not keep the gate from closing") {
   for (int i = 0; i < 1100; ++i) std::thread([] { const SubmissionGate::Pass pass; }).join();
   CHECK(SubmissionGate::Closing().is_closed());
 }
+
+TEST_CASE("two thousand threads that submit at once do not keep the gate from closing later") {
+  prepare();
+  constexpr int kThreads = 2000;
+  std::atomic<int> passed{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      { const SubmissionGate::Pass pass; }
+      passed.fetch_add(1);
+      while (passed.load() < kThreads) std::this_thread::yield();
+    });
+  }
+  run(threads);
+  CHECK(SubmissionGate::Closing().is_closed());
+}
