@@ -7,13 +7,13 @@
 namespace cupool::cuda {
 
 enum class Call : uint16_t {
-#define CUPOOL_ROW(kind, symbol, like, place) symbol,
+#define CUPOOL_ROW(symbol, like) symbol,
 #include "cuda/api.def"
 };
 
 inline const char* name_of(Call call) {
   static constexpr const char* kNames[] = {
-#define CUPOOL_ROW(kind, symbol, like, place) #symbol,
+#define CUPOOL_ROW(symbol, like) #symbol,
 #include "cuda/api.def"
   };
   return kNames[static_cast<uint16_t>(call)];

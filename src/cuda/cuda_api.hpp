@@ -9,31 +9,6 @@
 
 #include "cuda/later.hpp"
 
-namespace cupool::cuda {
-
-// How a row of api.def is hooked.
-enum class Kind {
-  kReal,
-  kLate,
-  kBody,
-  kStream,
-  kStreamPerThread,
-  kGate,
-  kGatePerThread,
-  kGraph,
-  kGraphPerThread,
-  kDefault,
-  kDefaultPerThread,
-  kConfig,
-  kConfigPerThread,
-  kList,
-  kNode,
-  kDoubt,
-  kRoomOnly,
-};
-
-}  // namespace cupool::cuda
-
 extern "C" {
 #pragma GCC visibility push(default)
 

@@ -27,7 +27,7 @@ void* ask_driver(const char* name, int version) {
 void fill_table(void* handle) {
   const Dlsym find = real_dlsym();
 #define CUPOOL_LATE(name, version)
-#define CUPOOL_ROW(kind, symbol, like, place) real.symbol.set(find(handle, #symbol));
+#define CUPOOL_ROW(symbol, like) real.symbol.set(find(handle, #symbol));
 #include "cuda/api.def"
 #define CUPOOL_LATE(name, version) real.name.set(ask_driver(#name, version));
 #include "cuda/api.def"

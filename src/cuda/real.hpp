@@ -89,18 +89,19 @@ class Entry<CUresult (*)(Args...)> {
 };
 
 namespace entries {
-#define CUPOOL_ROW(kind, symbol, like, place)       \
-  struct symbol {                                   \
-    static constexpr const char* kPlain = #like;    \
-    static constexpr Call kCall = Call::symbol;     \
-    static constexpr int kRoom = room_of(#symbol);  \
-    static const Entry<decltype(&::like)>& entry(); \
+#define CUPOOL_ROW(symbol, like)                            \
+  struct symbol {                                           \
+    static constexpr std::string_view kPlain = #like;       \
+    static constexpr bool kIsPerThread = kPlain != #symbol; \
+    static constexpr Call kCall = Call::symbol;             \
+    static constexpr int kRoom = room_of(#symbol);          \
+    static const Entry<decltype(&::like)>& entry();         \
   };
 #include "cuda/api.def"
 }  // namespace entries
 
 struct Real {
-#define CUPOOL_ROW(kind, symbol, like, place)                                                \
+#define CUPOOL_ROW(symbol, like)                                                             \
   Entry<decltype(&::like)> symbol{Entry<decltype(&::like)>::template first<entries::symbol>, \
                                   entries::symbol::kCall, entries::symbol::kRoom};
 #include "cuda/api.def"
@@ -108,7 +109,7 @@ struct Real {
 
 [[gnu::visibility("hidden")]] extern constinit Real real;
 
-#define CUPOOL_ROW(kind, symbol, like, place) \
+#define CUPOOL_ROW(symbol, like) \
   inline const Entry<decltype(&::like)>& entries::symbol::entry() { return real.symbol; }
 #include "cuda/api.def"
 

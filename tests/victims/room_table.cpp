@@ -50,7 +50,7 @@ struct Row {
 
 #define CUPOOL_REAL(name)
 #define CUPOOL_LATE(name, version)
-#define CUPOOL_ROW(kind, symbol, like, place) \
+#define CUPOOL_ROW(symbol, like) \
   Row{#symbol, cupool::cuda::room_of(#symbol), &Caller<decltype(&::like)>::call},
 constexpr Row kRows[] = {
 #include "cuda/api.def"

@@ -6,66 +6,32 @@
 #include <atomic>
 #include <cstdint>
 
+#include "cuda/kinds.hpp"
 #include "cuda/real.hpp"
 
 // Where submit.cpp keeps the hooks that it makes: to make them here as well would take as long again to
 // compile.
-#define CUPOOL_DECLARE(symbol, like) \
+#define CUPOOL_MADE(kind, symbol, like, place) \
   extern "C" [[gnu::visibility("hidden")]] const decltype(&like) cupool_slot_##symbol;
-#define CUPOOL_DECLARE_kBody(symbol, like)
-#define CUPOOL_DECLARE_kStream CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kStreamPerThread CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kGate CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kGatePerThread CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kGraph CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kGraphPerThread CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kDefault CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kDefaultPerThread CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kConfig CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kConfigPerThread CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kList CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kNode CUPOOL_DECLARE
-#define CUPOOL_DECLARE_kRoomOnly CUPOOL_DECLARE
-#define CUPOOL_REAL(name)
-#define CUPOOL_LATE(name, version)
-#define CUPOOL_DOUBT(name)
-#define CUPOOL_ROW(kind, symbol, like, place) CUPOOL_DECLARE_##kind(symbol, like)
 #include "cuda/api.def"
-
-// The hook itself: the body or trampoline under the C name, or what the trampoline jumps to.
-#define CUPOOL_HOOK_kBody(symbol) address(&::symbol)
-#define CUPOOL_HOOK_kDoubt CUPOOL_HOOK_kBody
-#define CUPOOL_HOOK(symbol) address(cupool_slot_##symbol)
-#define CUPOOL_HOOK_kStream CUPOOL_HOOK
-#define CUPOOL_HOOK_kStreamPerThread CUPOOL_HOOK
-#define CUPOOL_HOOK_kGate CUPOOL_HOOK
-#define CUPOOL_HOOK_kGatePerThread CUPOOL_HOOK
-#define CUPOOL_HOOK_kGraph CUPOOL_HOOK
-#define CUPOOL_HOOK_kGraphPerThread CUPOOL_HOOK
-#define CUPOOL_HOOK_kDefault CUPOOL_HOOK
-#define CUPOOL_HOOK_kDefaultPerThread CUPOOL_HOOK
-#define CUPOOL_HOOK_kConfig CUPOOL_HOOK
-#define CUPOOL_HOOK_kConfigPerThread CUPOOL_HOOK
-#define CUPOOL_HOOK_kList CUPOOL_HOOK
-#define CUPOOL_HOOK_kNode CUPOOL_HOOK
-#define CUPOOL_HOOK_kRoomOnly CUPOOL_HOOK
 
 namespace cupool::hooks {
 namespace {
-
-using cuda::Kind;
 
 template <typename Function>
 void* address(Function function) {
   return reinterpret_cast<void*>(function);
 }
 
+// The hook itself: the body or trampoline under the C name, or what the trampoline jumps to.
+#define CUPOOL_ENTER(symbol, hook, is_seen)                                     \
+  Row{#symbol, [] { return address(hook); }, [] { return address(&::symbol); }, \
+      [] { return cuda::real.symbol.address(); }, is_seen},
 #define CUPOOL_REAL(name)
 #define CUPOOL_LATE(name, version)
-#define CUPOOL_ROW(kind, symbol, like, place)                                                \
-  Row{#symbol, [] { return CUPOOL_HOOK_##kind(symbol); }, [] { return address(&::symbol); }, \
-      [] { return cuda::real.symbol.address(); },                                            \
-      Kind::kind != Kind::kRoomOnly && Kind::kind != Kind::kNode},
+#define CUPOOL_ROW(symbol, like) CUPOOL_ENTER(symbol, &::symbol, true)
+#define CUPOOL_MADE(kind, symbol, like, place) \
+  CUPOOL_ENTER(symbol, cupool_slot_##symbol, cuda::row_of(cuda::Kind::kind).is_seen)
 constexpr Row kRows[] = {
 #include "cuda/api.def"
 };
@@ -77,7 +43,7 @@ struct Name {
 
 #define CUPOOL_REAL(name)
 #define CUPOOL_LATE(name, version)
-#define CUPOOL_ROW(kind, symbol, like, place) #symbol,
+#define CUPOOL_ROW(symbol, like) #symbol,
 constexpr std::string_view kHooked[] = {
 #include "cuda/api.def"
 };
@@ -95,7 +61,7 @@ constexpr auto kByName = [] {
 constexpr auto kKnown = [] {
 #define CUPOOL_KNOWN(name) #name,
 #define CUPOOL_QUIET(name, reason) #name,
-#define CUPOOL_ROW(kind, symbol, like, place) #symbol,
+#define CUPOOL_ROW(symbol, like) #symbol,
   std::array names = std::to_array<std::string_view>({
 #include "cuda/api.def"
 #include "cuda/known.def"

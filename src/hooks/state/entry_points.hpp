@@ -13,7 +13,7 @@ extern "C" {
 #define CUPOOL_REAL(name)
 #define CUPOOL_LATE(name, version)
 #define CUPOOL_DOUBT(name)
-#define CUPOOL_ROW(kind, symbol, like, place) decltype(::like) symbol;
+#define CUPOOL_ROW(symbol, like) decltype(::like) symbol;
 #include "cuda/api.def"
 
 #pragma GCC visibility pop

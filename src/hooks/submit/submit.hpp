@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "cuda/kinds.hpp"
 #include "cuda/real.hpp"
 #include "hooks/observe/tell.hpp"
 #include "hooks/state/serving.hpp"
@@ -284,17 +285,14 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
     return submit(stream, [&] { return Self::entry()(in_turn.config(), rest...); });
   }
 
-  static constexpr bool kIsGraph = kind == cuda::Kind::kGraph || kind == cuda::Kind::kGraphPerThread;
-  static constexpr bool kIsGate = kind == cuda::Kind::kGate || kind == cuda::Kind::kGatePerThread;
-  static constexpr bool kIsPlain = kind == cuda::Kind::kDefault || kind == cuda::Kind::kDefaultPerThread;
-  static constexpr bool kIsConfig = kind == cuda::Kind::kConfig || kind == cuda::Kind::kConfigPerThread;
+  static constexpr cuda::KindRow kRow = cuda::row_of(kind);
+  static constexpr bool kIsGraph = kRow.way == cuda::Way::kSubmitGraph;
+  static constexpr bool kIsGate = kRow.way == cuda::Way::kSubmitGate;
+  static constexpr bool kIsPlain = kRow.stream == cuda::StreamIn::kDefault;
+  static constexpr bool kIsConfig = kRow.stream == cuda::StreamIn::kInConfig;
 
   static constexpr DefaultStream kZero =
-      kind == cuda::Kind::kStreamPerThread || kind == cuda::Kind::kGatePerThread ||
-              kind == cuda::Kind::kGraphPerThread || kind == cuda::Kind::kConfigPerThread ||
-              kind == cuda::Kind::kDefaultPerThread
-          ? DefaultStream::kPerThread
-          : DefaultStream::kLegacy;
+      Self::kIsPerThread ? DefaultStream::kPerThread : DefaultStream::kLegacy;
 
   // The first version of the batch calls reports which copy failed, through the argument before the stream.
   static void tell_failed_copy([[maybe_unused]] size_t index, [[maybe_unused]] const Args&... args) {
@@ -316,8 +314,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
 
   static CUstream stream_of(const Args&... args) {
     const auto all = std::tie(args...);
-    if constexpr (kind == cuda::Kind::kStream || kind == cuda::Kind::kStreamPerThread || kIsGate ||
-                  kIsGraph) {
+    if constexpr (kRow.stream == cuda::StreamIn::kAtPlace) {
       static_assert(std::is_same_v<std::tuple_element_t<place, std::tuple<Args...>>, CUstream>,
                     "api.def names the wrong place for the stream of this function");
       return named(std::get<place>(all), kZero);
