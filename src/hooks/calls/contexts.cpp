@@ -229,15 +229,15 @@ bool is_primary(CUcontext context, CUdevice device) {
 
 template <typename Call>
 CUresult destroys(CUcontext context, Call&& call) {
-  // For a primary context the driver may refuse, and then none of our state may be lost.
+  // The driver may refuse to destroy a primary context, and our state must survive that.
   if (int device = 0; is_serving() && context != nullptr && memory.device_of(ours(context), &device) &&
                       is_primary(context, device))
     return releases(device, call);
   const auto taken = live.take(context);
   const uint64_t ending = drop(context);
   const CUresult result = call();
-  // An error of earlier work is told by the call that ends the context all the same. Any other is a refusal:
-  // the context is none, has ended before or is a primary one, or no call is allowed now.
+  // A sticky error is one of earlier work: the context has ended nevertheless. Any other error is a refusal:
+  // the handle is invalid, has been destroyed before or names a primary context, or no call is allowed now.
   const bool gone = result == CUDA_SUCCESS || is_sticky(result);
   end_with(context, ending, gone);
   if (!gone && context != nullptr) live.put_back(taken);
@@ -361,7 +361,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
   const CUresult result = forward(Event::peer_changes, real.cuCtxEnablePeerAccess, peer, flags);
   if (result == CUDA_SUCCESS) let_in(peer, true);
-  // Also if another thread has just enabled it: that one may not have come here yet.
+  // Already enabled counts, too: the thread that enabled it may not have reached this line yet.
   const bool is_open = result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
   if (is_open && is_serving()) {
     // The memory of a green context is its primary one's.

@@ -79,7 +79,7 @@ CUresult export_mapped(CUipcMemHandle* handle, const Block& block) {
 }
 
 CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
-  // The driver may not be asked for a handle below.
+  // Check the context first: not every path below asks the driver.
   const CUresult allowed = ask_context();
   if (allowed != CUDA_SUCCESS) return allowed;
   if (!memory.taint(pointer, Taint::kExported))
@@ -113,7 +113,7 @@ CUresult open_with_room(int where, Open&& open) {
   return call_with_room(open(), room, open);
 }
 
-// False: the arguments are such that the driver knows what to say.
+// False: the driver refuses these arguments itself.
 bool open_export_token(CUdeviceptr* pointer, const share::Handle& handle, const share::ExportToken& token,
                        unsigned flags, CUresult* result) {
   if (pointer == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return false;

@@ -46,13 +46,14 @@ CUresult allocate_on(CUstream stream, const Entry& entry, CUdeviceptr* pointer, 
   return tell_allocated(entry.call(), Server::kDriver, pointer, bytes, result, stream);
 }
 
-// A free while a stream captures. Whether this thread may is asked with a probe allocation: the driver
-// answers as it would for the free, and affects the capture in the same way. Its free waits for all work of
-// the context, as the program's would, also for what a stream was given before its capture: so what is freed
-// before that can be had at once.
+// A free while a stream captures. A probe allocation finds out whether this thread may free: the driver
+// answers it as it would answer the free, and affects the capture in the same way. The probe's own free waits
+// for all work of the context, as the program's free would, including work that a stream was given before its
+// capture; so blocks freed before it may be reused at once.
 class CaptureProbe {
  public:
-  // In the block's context: the driver's free waits for that one, and a thread without any may free, too.
+  // The probe is made in the block's context, because the driver's free waits for that context, and a thread
+  // without a current context may free.
   explicit CaptureProbe(CUdeviceptr pointer) {
     memory::BlockInfo held;
     if (memory.find(pointer, &held)) {
@@ -164,8 +165,8 @@ CUresult free_ours_on(CUdeviceptr pointer, CUstream stream, FreeReport* report) 
     const Reentry guard;
     return memory.free_on(pointer, reinterpret_cast<driver::Stream>(stream), elsewhere);
   };
-  // While a stream captures, this one does not and may be given a record, unless it is the one that orders
-  // itself with all others.
+  // This stream does not capture. While another one does, an event may be recorded here, except in the legacy
+  // stream, which orders itself with all others.
   Freed freed = Freed::kNotOurs;
   if (memory.order().is_capturing() && stream != CU_STREAM_LEGACY) {
     const cuda::RelaxedCapture allowed;
@@ -320,8 +321,8 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height,
                             unsigned element) {
-  // The driver's pitch on every device so far: the width rounded up to 512. Unusual arguments are left to the
-  // driver.
+  // Every device known to us has this pitch: the width rounded up to 512. The driver handles unusual
+  // arguments.
   constexpr size_t kPitchStep = 512;
   const bool plain = pointer != nullptr && pitch != nullptr && width != 0 && height != 0 &&
                      (element == 4 || element == 8 || element == 16) && width < size_t{1} << 40 &&

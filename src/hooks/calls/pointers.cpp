@@ -34,7 +34,8 @@ Block mapping_of(const Block& block) {
   return {block.start, (block.bytes + kStep - 1) & ~(kStep - 1)};
 }
 
-// What the driver says of mapped memory and would not say of cuMemAlloc's. True: that was all.
+// Corrects attributes that the driver answers differently for mapped memory than for cuMemAlloc's. True:
+// nothing else has to be corrected.
 bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& block) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -50,7 +51,7 @@ bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& bloc
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       put<unsigned long long>(data, 0);
       return true;
-    // Also where it has spilled to the host's.
+    // Even a block that spilled to host memory counts as device memory.
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       put<unsigned>(data, CU_MEMORYTYPE_DEVICE);
       return true;
@@ -124,7 +125,7 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
   return result;
 }
 
-// For calls about the program's own mappings, of which our mapped blocks are none.
+// For calls about the program's own mappings: our mapped blocks must look unknown to them.
 CUdeviceptr unknown_if_ours(CUdeviceptr pointer) {
   Block block;
   const Whose whose = look_up(pointer, &block);
@@ -191,7 +192,8 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   if (whose == Whose::kBlock && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && value != nullptr) {
     return tell_forwarded(cuda::Call::cuPointerSetAttribute, set_sync_memops(value, pointer, block));
   }
-  // Of mapped memory the driver refuses every attribute alike; of cuMemAlloc's as of a wrong address.
+  // The driver refuses all attributes of mapped memory with one error, and those of cuMemAlloc's with the
+  // error for an unknown address, which is what the program must get.
   const bool is_strange = whose == Whose::kNotLive || (whose == Whose::kBlock && block.mapped);
   return forward(real.cuPointerSetAttribute, value, attribute, is_strange ? kUnknownAddress : pointer);
 }
@@ -214,7 +216,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
   return forward(real.cuMemRetainAllocationHandle, handle, unknown_if_ours(address));
 }
 
-// Of memory of cuMemAlloc's the driver tells no rights.
+// The driver reports no access rights for cuMemAlloc's memory.
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
   Block block;
   const bool is_hidden = look_up(pointer, &block) == Whose::kNotLive || (block.mapped && block.imported);
@@ -232,7 +234,7 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes) {
   return forward(real.cuMemUnmap, unknown_if_ours(pointer), bytes);
 }
 
-// To the driver mapped memory is host memory, too, and managed memory that we keep is still there.
+// The driver takes mapped memory for host memory, too, and managed memory that we keep for live.
 CUresult cuMemHostGetFlags(unsigned* flags, void* address) {
   return forward(real.cuMemHostGetFlags, flags, unknown_if_ours(address));
 }

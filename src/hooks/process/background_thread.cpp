@@ -69,7 +69,7 @@ void* work(void*) {
         }
       }
     }
-    // The figures are to be fresh however rarely memory goes back.
+    // Publish figures at this rate even if memory goes back more rarely.
     wait_for_neighbours(std::min(period, kSecond));
   }
 }
@@ -83,7 +83,7 @@ void detail::start_background_thread() {
 
 void stop_background_thread() {
   is_stopped.store(true, std::memory_order_release);
-  // If it is held for longer, the driver does not answer, and there is nothing to be done about it here.
+  // A lock held for longer means that the driver does not answer: go on without it.
   if (!working.try_lock_for_a_moment()) return;
   leave_neighbours();
   working.unlock();

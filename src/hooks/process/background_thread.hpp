@@ -1,5 +1,5 @@
-// The thread that returns memory nobody needs any more: of a program that makes no call, and for the
-// processes beside it. It sleeps nearly always, begins with the first device memory, and ends before the
+// The thread that gives idle memory back: of a program that makes no call, and for other processes that ask.
+// It sleeps nearly always, begins with the first device memory, and ends before the
 // driver does. It touches memory only while nothing is pending (order/idle_moment.hpp).
 #pragma once
 

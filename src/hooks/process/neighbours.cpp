@@ -26,12 +26,14 @@ using neighbours::Figures;
 using neighbours::Registry;
 
 constexpr uint64_t kMillisecond = 1'000'000;
-// For work that is about to be over. A neighbour waits a little longer than that for the first sign.
+// How often and how long we retry a release while work is still pending. A process that asks waits a little
+// longer than all retries (kPatience) for the first sign of an answer.
 constexpr int kTries = 8;
 constexpr uint64_t kBetweenTries = 5 * kMillisecond;
 constexpr uint64_t kPatience = 60 * kMillisecond;
 constexpr uint64_t kMostPatience = 1000 * kMillisecond;
-// Who got nothing does not ask for so many times as long as it took: another process may free at any time.
+// Back off for eight times the duration of a request in vain. Not for ever: another process may free memory
+// at any time.
 constexpr uint64_t kSilence = 8;
 
 constinit std::atomic<Registry*> the_registry{nullptr};
@@ -95,7 +97,7 @@ bool has_pending_work() {
   return any;
 }
 
-// Processes that ask at the same time need all of it together.
+// Requests add up: processes that ask at the same time need the sum.
 uint64_t add(uint64_t one, uint64_t other) {
   return one + std::min(other, neighbours::kEverythingIdle - one);
 }
@@ -109,8 +111,8 @@ void release_for(int device, uint64_t bytes) {
   }
 }
 
-// What the driver has on a device. False: nobody knows, because the driver tells it of the current context's
-// device alone.
+// The free memory of a device, as the driver reports it. False: unknown, because the driver reports it only
+// for the device of the current context.
 bool read_free(int device, size_t* out) {
   int current = 0;
   size_t total = 0;
@@ -119,7 +121,7 @@ bool read_free(int device, size_t* out) {
          memory.driver().memory(out, &total) == driver::kSuccess;
 }
 
-// Whether another thread got something while this one was on its way here.
+// Whether memory came back to another thread recently, perhaps after this thread was refused.
 bool came_back_lately(uint64_t now) {
   const uint64_t at = came_back_at.load(std::memory_order_relaxed);
   return at != 0 && (at > now || now - at < kMostPatience);
@@ -130,7 +132,7 @@ bool came_back_lately(uint64_t now) {
 void meet_neighbours() {
   Registry* const registry = find_registry();
   if (registry == nullptr || registry->is_open() || !registry->open()) return;
-  // What was asked before this process came does not concern it.
+  // Skip requests from before this process joined.
   Ask old;
   registry->asks_since(&answered, &old, 1);
 }
@@ -141,7 +143,7 @@ void wait_for_neighbours(uint64_t ns) {
     sleep_for(ns);
     return;
   }
-  // Read before the requests are: one that comes after it ends the next wait.
+  // Read the bell before the requests: a request that comes later rings it and ends the next wait.
   static constinit uint32_t heard = 0;
   registry->wait(heard, static_cast<int64_t>(ns));
   heard = registry->bell();
@@ -160,12 +162,12 @@ void answer_neighbours() {
     }
     if (bytes != 0) release_for(device, bytes);
   });
-  // Who asked looks at the stamp.
+  // Publish again even if the figures are the same: the process that asked waits for a newer stamp.
   shown_count = 0;
 }
 
 void show_to_neighbours() {
-  // Also without a registry: the file of metrics names the devices too.
+  // Needed without a registry, too: the metrics file names the devices.
   for_each_device([](int device, const DeviceId& id) { report::note_device(device, id); });
   Registry* const registry = find_registry();
   if (registry == nullptr || !registry->is_open()) return;
@@ -182,8 +184,8 @@ void leave_neighbours() {
 }
 
 bool ask_neighbours(int device, uint64_t bytes) {
-  // Who has just been told that there is nothing is not told faster by asking again.
   const uint64_t begin = now_ns();
+  // Still backing off after a request in vain; or a capture, which a wait would break.
   if (begin < silent_until.load(std::memory_order_relaxed) || memory.order().is_capturing()) return false;
   const PreserveErrno preserve;
   Registry* const registry = find_registry();
@@ -202,7 +204,7 @@ bool ask_neighbours(int device, uint64_t bytes) {
        now = now_ns()) {
     if (now - changed >= kPatience || now - begin >= kMostPatience) break;
     sleep_for(2 * kMillisecond);
-    // First who has answered: what they gave back is then seen.
+    // Count the answers before reading the free memory, so that what they released is included.
     const size_t still = count_waiting();
     size_t seen = free;
     if (is_known && !read_free(device, &seen)) break;
@@ -212,7 +214,7 @@ bool ask_neighbours(int device, uint64_t bytes) {
   }
   const uint64_t end = now_ns();
   if (free > before) came_back_at.store(end, std::memory_order_relaxed);
-  // Where nobody knows, or others have got it meanwhile, the driver is asked once more.
+  // Ask the driver once more if the free memory is unknown, or another thread may have taken what came back.
   if (!is_known || free > before || free >= wanted || came_back_lately(begin)) return true;
   silent_until.store(end + kSilence * (end - begin), std::memory_order_relaxed);
   return false;

@@ -7,18 +7,18 @@
 
 namespace cupool::hooks {
 
-// Joins the others, if the user wants that.
+// Joins the registry, if CUPOOL_NEIGHBOURS allows it.
 void meet_neighbours();
-// Sleeps until somebody asks, or the time is over.
+// Sleeps until another process asks for memory, for `ns` at most.
 void wait_for_neighbours(uint64_t ns);
-// Does what they ask for, without making anybody in this process wait.
+// Releases idle memory for processes that have asked. No thread of this process waits for it.
 void answer_neighbours();
-// Shows them this process's figures, if they have changed.
+// Publishes this process's figures, if they have changed.
 void show_to_neighbours();
 // The process ends.
 void leave_neighbours();
 
-// The driver has refused memory of a device; `bytes` 0: nobody knows how much. True: neighbours gave some
+// The driver has refused memory of a device; `bytes` 0: the amount is unknown. True: neighbours gave some
 // back, or may have. Costs nothing without neighbours; else waits for their answers, for a second at most.
 bool ask_neighbours(int device, uint64_t bytes);
 

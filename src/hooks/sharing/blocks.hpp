@@ -29,7 +29,8 @@ enum class Whose { kDrivers, kBlock, kNotLive };
 inline bool may_have_blocks() { return is_serving() || (imports.any() && !Reentry::inside()); }
 
 Whose look_up(CUdeviceptr address, Block* out);
-// The same for a call whose effect stays with the block: one that a stream has yet to free is nobody's.
+// The same for a call whose effect stays with the block: a block whose stream-ordered free is pending counts
+// as freed.
 Whose look_up_lasting(CUdeviceptr address, Block* out);
 
 // An address that no driver ever hands out: querying it yields the driver's own answer for an unknown

@@ -15,12 +15,12 @@ struct ForeignMemory {
   size_t offset = 0;  // of the block
 };
 
-// Maps the chunks under the block for a device of this process. INVALID_VALUE: nobody gives memory for this
-// export token.
+// Maps the chunks under the block for a device of this process. INVALID_VALUE: no process serves this export
+// token.
 CUresult map_foreign(const share::ExportToken& token, CUdevice device, ForeignMemory* out);
 // pre: no work uses it any more.
 void unmap_foreign(const ForeignMemory& memory);
-// Lets one more device in, or no longer.
+// Grants or withdraws access for one more device.
 void show_foreign(const ForeignMemory& memory, CUdevice device, bool allowed);
 
 }  // namespace cupool::hooks

@@ -157,7 +157,7 @@ CUresult Imports::open(CUdeviceptr* out, const share::Handle& handle, const shar
       mappings_.push_back({context, handle, made.start, made.bytes, true});
       count_.store(mappings_.size(), std::memory_order_release);
       blocks_.push_back({*out, token.bytes, made.start, context, 1, {allocator::next_life()}});
-      // After it is on the list, where a device that is let in now finds it.
+      // Set access after the mapping is on the list: apply_access() finds it there if it runs meanwhile.
       for (const int peer : memory.pools().peers_of(reinterpret_cast<driver::Context>(context)))
         show_foreign(made, peer, true);
       return CUDA_SUCCESS;
@@ -167,7 +167,7 @@ CUresult Imports::open(CUdeviceptr* out, const share::Handle& handle, const shar
   return result;
 }
 
-// Under the lock, so that the last one to tell the driver tells it what holds then.
+// Called under the lock, so that the last call to the driver has the latest rights.
 void Imports::apply_access(CUcontext context, CUdevice device) {
   if (!any()) return;
   const CancelShield shield;
@@ -194,8 +194,8 @@ void Imports::ended(CUcontext context) {
 
 // ---- Closing.
 
-// Takes a mapping without blocks off the list: before the driver closes it, for then its addresses may be
-// another allocation's.
+// Takes a mapping without blocks off the list. Done before the driver closes it: afterwards the driver may
+// give its addresses to another allocation.
 bool Imports::take_unused_locked(CUdeviceptr start, CUcontext context, Mapping* out) {
   const auto is_part = [&](const auto& block) { return block.mapping == start && block.context == context; };
   const Mapping* const found = mapping_at(start, context);
@@ -215,7 +215,7 @@ CUresult Imports::unmap(const Mapping& mapping) {
   return real.cuIpcCloseMemHandle(mapping.start);
 }
 
-// The block that was opened at a pointer, in this context if it can be.
+// The block that was opened at a pointer; one of this context is preferred.
 std::vector<Imports::Block>::iterator Imports::opened_locked(CUdeviceptr pointer, CUcontext context) {
   const auto opened_here = [&](const Block& block) {
     return block.start == pointer && block.context == context;

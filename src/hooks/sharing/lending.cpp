@@ -23,7 +23,7 @@ CUresult write_export_token(const Block& block, CUipcMemHandle* out) {
   uint64_t life = 0;
   memory.with_mark(block.start, [&](const memory::Mark& mark) { life = mark.life; });
   share::Handle handle;
-  // Asked now: an importer could not be told why it gets nothing.
+  // Check now: an importer that gets nothing could not be told the reason.
   if (life != 0 && can_lend(block) && server.value.offer(block.start, block.bytes, life, &handle)) {
     *out = std::bit_cast<CUipcMemHandle>(handle);
     return CUDA_SUCCESS;

@@ -20,7 +20,7 @@ struct Capture {
 constinit Lock lock{Rank::kCapturingStreams};
 constinit NoDestroy<std::vector<Capture>> list CUPOOL_GUARDED_BY(lock);
 
-// Makes contexts wait, which may stand, so not under the lock.
+// Called without the lock: it makes contexts wait, and that may block.
 void order_what_is_owed() {
   memory.order().for_each([](order::Timeline& timeline) { timeline.order_owed(); });
 }
@@ -37,7 +37,7 @@ void remove(Ended&& ended) {
 
 }  // namespace
 
-// The gate may let this thread wait for a call of ours, so not under the lock.
+// Called without the lock: the gate may make this thread wait for a call of ours.
 void capture_begins(CUstream stream) {
   const driver::Context context = owner_of(stream);
   {

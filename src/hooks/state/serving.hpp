@@ -32,7 +32,7 @@ inline bool is_serving() { return !is_slow_for_any(SlowReason::kNotServing) && !
 inline bool serves_plainly() {
   return detail::slow_reasons.load(std::memory_order_relaxed) == 0 && !Reentry::inside();
 }
-// The same for work: nobody has to be told of it.
+// The same for work, of which no listener has to be told.
 inline bool submits_plainly() {
   return !is_slow_for_any(SlowReason::kNotServing, SlowReason::kWorkObserved) && !Reentry::inside();
 }
@@ -77,7 +77,7 @@ void start_mapping(bool segments, Size spill);
 bool is_sticky(CUresult result);
 // After a sticky error the pool steps aside for the failed context, and the driver answers from then on.
 void note_failure(CUresult result);
-// Whether any context has failed so far.
+// Whether any context has failed since the process began.
 namespace detail {
 [[gnu::visibility("hidden")]] extern constinit std::atomic<bool> any_failed;
 }

@@ -1,6 +1,6 @@
 // Why a call must not take the fast path: a mask of reasons, each set and cleared by the one file that knows.
-// The fast paths test it as a whole (memory) or two neighbouring bits of it (work): what costs no instruction
-// more than a test for one reason. Holds no lock.
+// The fast path of memory tests the whole word, that of work two neighbouring bits: neither takes an
+// instruction more than a test for one reason. Holds no lock.
 #pragma once
 
 #include <atomic>

@@ -12,8 +12,8 @@
 
 namespace cupool::hooks {
 
-// Makes the real call, and again if it was refused for want of memory and some could be released. That
-// happens outside of the guard, which takes every call for the driver's own.
+// Makes the real call, and repeats it if it failed for lack of memory and some could be released. Memory is
+// released outside of the guard: inside it, every call counts as the driver's own.
 template <typename... Params, typename... Args>
 CUresult call_guarded(const cuda::Entry<CUresult (*)(Params...)>& entry, const Args&... args) {
   const auto call = [&] {

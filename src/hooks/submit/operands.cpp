@@ -26,8 +26,8 @@ bool is_good_word(CUdeviceptr address) {
   constexpr CUdeviceptr kLarge = 1 << 20;
   Block block;
   if (look_up(address, &block) != Whose::kNotLive) return true;
-  // Behind the end of a block that the driver would have rounded up: small ones to units, large ones to
-  // twice what makes a block large, so that one of two steps back meets it.
+  // The word may lie behind the end of a block, in bytes by which the driver would have rounded it up: to
+  // kUnit if small, to 2 * kLarge if large, so that one of two steps back finds the block.
   if (look_up(address & ~(kUnit - 1), &block) == Whose::kBlock) return true;
   for (const CUdeviceptr back : {kLarge, 2 * kLarge}) {
     if (look_up(address - back, &block) != Whose::kBlock || block.bytes <= kLarge) continue;
@@ -37,8 +37,8 @@ bool is_good_word(CUdeviceptr address) {
 }
 
 // The driver checks context and stream first: if either is missing or has failed, that error takes
-// precedence. A stream that the program made brings its context along, and takes work from host functions;
-// but of a copy there it says that it is not permitted.
+// precedence. A stream that the program created needs no current context, and accepts work from host
+// functions, except copies, which it answers with NOT_PERMITTED.
 CUresult refuse_operand(CUstream stream, bool is_memset) {
   const bool is_made = stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
   CUresult result = ask_context();

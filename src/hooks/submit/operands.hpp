@@ -60,7 +60,7 @@ bool visit_side(Visit&& visit, CUmemorytype type, CUdeviceptr device, const void
   if (type == CU_MEMORYTYPE_ARRAY || width == 0 || height == 0 || depth == 0) return true;
   const CUdeviceptr start = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
   if (pitch == 0) pitch = width;
-  // Of a box whose slices have no height of their own, each follows the one before.
+  // Height 0 of a 3-D copy: slices follow each other without a gap.
   if (rows == 0) rows = height;
   return visit(start + x + (y + z * rows) * pitch, span(depth, pitch * rows, span(height, pitch, width)));
 }
@@ -165,8 +165,8 @@ inline bool is_plainly_good(CUdeviceptr address, uint64_t bytes) {
 // Whether the driver would have accepted the operand; one in memory of ours is added to `owners`. Takes
 // locks.
 bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners);
-// The same of a value that a stream writes or waits for: the driver looks only at whether an allocation is
-// there, as large as it makes it.
+// The same for a value that a stream writes or waits for: the driver only checks whether an allocation of its
+// own, with the size it rounds up to, is there.
 bool is_good_word(CUdeviceptr address);
 constexpr bool has_words(Shape shape) {
   return shape == Shape::kWord32 || shape == Shape::kWord64 || shape == Shape::kWords;

@@ -63,7 +63,7 @@ void Owners::add(driver::Context context, driver::Address block, bool is_mapped)
   }
   if (owner == nullptr) return;
   owner->context = context;
-  // With a single context, nobody will ask.
+  // Only calls across contexts read leant_on.
   if (memory.order().only() != nullptr) return;
   if (order::Timeline* const timeline = memory.order().find(context))
     owner->leant_on = std::max(owner->leant_on, timeline->leant_on_by(block));

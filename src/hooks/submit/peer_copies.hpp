@@ -1,8 +1,8 @@
 // Copies by a stream of one context on memory of another, for which the driver asks for no peer access. They
 // come after the old work on that memory, and its context knows of them where the driver's free would wait
 // for them. To or from mapped memory, plain ones and those that involve a second device are made as copies
-// between contexts: the driver knows only of its own allocations whose they are. Only a copy whose operands
-// are looked up anyway comes here, and with several contexts all are. Owns nothing.
+// between contexts: the driver knows the context only of its own allocations. Only a copy whose operands are
+// looked up anyway comes here; with several contexts all are. Owns nothing.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class Owners {
   // old work of this timeline.
   order::Timeline* wait_for_old_work(driver::Context maker, CUstream stream) const;
   // Makes a copy that is ordered before all later work of these contexts, too, and notes it in them before
-  // the submission gate may close. (Where the maker has no memory of ours, nobody has announced it yet.)
+  // the submission gate may close. (If the maker has no memory of ours, submit() has not announced it.)
   template <typename Call>
   CUresult note_after(driver::Context maker, Call&& call) const {
     std::optional<order::SubmissionGate::Pass> pass;

@@ -19,14 +19,14 @@ int device_of(driver::Context context) {
 bool make_room(allocator::Effort effort, int where, driver::Context context, uint64_t bytes) {
   if (where == cuda::kNotRepeated || !is_serving()) return false;
   if (memory.order().is_capturing()) {
-    // To wait for all work would end the capture.
+    // Waiting for all work would end the capture.
     if (effort == allocator::Effort::kAll) return false;
     const cuda::RelaxedCapture allowed;
     const order::CaptureGate::Relaxed relaxed;
     return make_room(effort, where, context, bytes);
   }
   int device = where;
-  // What lies on other devices does not help, and to release it would wait for the work there.
+  // Memory of other devices does not help, and releasing it would wait for their work.
   if (where == cuda::kHere) device = device_of(context);
   if (where == cuda::kAnywhere) device = memory::kEveryDevice;
   return memory.release_for_call(device, effort, bytes);

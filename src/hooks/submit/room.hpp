@@ -1,7 +1,7 @@
 // Refused means: release, then ask again. When the driver answers OUT_OF_MEMORY to a call that cuda/api.def
 // marks with CUPOOL_ROOM, idle memory of ours is released and the call made again: without cupool that
-// memory would have been there. A call that was refused had no effect, so it can be repeated; what
-// is refused when nothing more can be released is the program's answer. Owns nothing, holds no lock.
+// memory would have been there. A call that was refused had no effect, so it can be repeated; when
+// nothing more can be released, the program gets the refusal. Owns nothing, holds no lock.
 //
 // A launch may also be answered with LAUNCH_OUT_OF_RESOURCES when the device heap or its stack does not fit.
 // Mostly that speaks of registers and shared memory, which no release provides, and autotuners provoke it in
@@ -33,8 +33,8 @@ int device_of(driver::Context context = nullptr);
 
 inline bool is_out_of_memory(CUresult result) { return result == CUDA_ERROR_OUT_OF_MEMORY; }
 
-// While the answer `is_refused`: makes room with growing effort, and after each the call again, so that
-// nobody waits for more than it takes.
+// While the answer `is_refused`: makes room with growing effort and repeats the call after each, so that no
+// more is released, and waited for, than is needed.
 template <typename Room, typename Call, typename Refused = bool (*)(CUresult)>
 CUresult call_with_room(CUresult result, Room&& room, Call&& call, Refused&& is_refused = is_out_of_memory) {
   for (const allocator::Effort effort : allocator::kEfforts) {
@@ -124,8 +124,8 @@ int device_named(int room, const Args&... args) {
   return device >= 0 ? device : cuda::kAnywhere;
 }
 
-// How many bytes of the device's memory the call asks for, and of nothing that a pool of the driver's may
-// have; 0: unknown.
+// How many bytes of device memory the call needs at least; 0: unknown, or a memory pool of the driver's may
+// have them already.
 template <typename... Args>
 uint64_t bytes_named(const Args&...) {
   return 0;
@@ -138,7 +138,7 @@ inline uint64_t bytes_named(CUmemGenericAllocationHandle*, size_t bytes, const C
 // Whether a kernel could run as launched if the device had memory for it.
 [[gnu::cold]] bool fits_multiprocessor(CUfunction function, uint64_t threads, size_t shared_bytes);
 
-// Whether a call failed for want of device memory.
+// Whether a call failed for lack of device memory.
 template <typename... Args>
 bool lacks_memory(CUresult result, const Args&...) {
   return result == CUDA_ERROR_OUT_OF_MEMORY;

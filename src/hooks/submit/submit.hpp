@@ -99,8 +99,8 @@ inline CUresult submit_graph(CUstream stream, Call&& call) {
     return call();
   });
 }
-// A submission was refused for want of memory: releases some where the stream has its own, if the row's mark
-// says so. True: it is to be made again, with all that belongs to a submission.
+// A submission was refused for lack of memory: releases some on the stream's device, if the row's mark says
+// so. True: repeat the whole submission, notes to order/ included.
 [[gnu::cold]] inline bool make_room_for(CUstream stream, int where, allocator::Effort effort) {
   const order::Timeline* const order = where == cuda::kHere && is_serving() ? timeline_of(stream) : nullptr;
   return make_room(effort, where, order != nullptr ? order->context() : nullptr);
