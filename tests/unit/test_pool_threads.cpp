@@ -233,7 +233,7 @@ TEST_CASE("only threads that keep something are stopped when memory is short") {
   std::thread keeps(use, true);
   while (ready.load() != 1) std::this_thread::yield();
   world.pool().caches().empty_all();
-  const auto emptied = [&] { return stats::device(0).read().counts[static_cast<size_t>(stats::DeviceCounter::thread_caches_emptied)]; };
+  const auto emptied = [&] { return stats::device(0).read().thread_caches_emptied; };
   const uint64_t before = emptied();
   std::thread holds(use, false);
   while (ready.load() != 2) std::this_thread::yield();
