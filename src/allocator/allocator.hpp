@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "allocator/marks.hpp"
+#include "context/resident.hpp"
 #include "driver/types.hpp"
 
 namespace cupool::allocator {
@@ -59,7 +60,8 @@ enum class Effort {
 };
 inline constexpr Effort kEfforts[] = {Effort::kDone, Effort::kFrees, Effort::kAll};
 
-class Allocator {
+// What ends with a context, context/resident.hpp says.
+class Allocator : public context::Resident {
  public:
   // Allocates `bytes` > 0 in `context`, which is the current one; returns the driver's status or kDeclined.
   // On kOutOfMemory the allocator has already released what it could of its own.
@@ -99,12 +101,6 @@ class Allocator {
   virtual uint64_t releasable_bytes(int device) = 0;
   // The largest free piece on a device; 0 when the lock is taken (with `wait`: for more than a moment).
   virtual uint64_t largest_free(int device, bool wait) = 0;
-
-  // A context is ending and no call in it is in flight: drops its memory, which the driver handles from now
-  // on. `ending` is its number, which rises and comes again with ended(), after the driver's call.
-  virtual void begin_end(driver::Context context, uint64_t ending) = 0;
-  // `gone` false: the driver refused, and the context lives on.
-  virtual void ended(uint64_t ending, bool gone) = 0;
 
  protected:
   ~Allocator() = default;

@@ -15,7 +15,6 @@ namespace cupool::dedicated {
 using driver::kOutOfMemory;
 using driver::kSuccess;
 using stats::DeviceCounter;
-using upstream::InFlight;
 
 namespace {
 
@@ -249,7 +248,7 @@ Freed DedicatedBlocks::free_after(Address address, order::Timeline& elsewhere) {
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
   order::Timeline* const order = call.is_open() ? order_.find(context) : nullptr;
   const Epoch former = order == nullptr ? 0 : order->newest_leant_on();
-  const upstream::Elsewhere until(elsewhere);
+  const order::CrossContextWait until(elsewhere);
   {
     Guard hold(lock_);
     const auto found = containing(address);

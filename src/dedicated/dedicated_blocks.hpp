@@ -15,12 +15,12 @@
 #include "allocator/settings.hpp"
 #include "base/clock.hpp"
 #include "base/lock.hpp"
+#include "context/in_flight.hpp"
 #include "driver/driver.hpp"
 #include "driver/source.hpp"
+#include "order/cross_context_wait.hpp"
 #include "order/timelines.hpp"
 #include "stats/device.hpp"
-#include "upstream/elsewhere.hpp"
-#include "upstream/in_flight.hpp"
 #include "upstream/upstream.hpp"
 
 namespace cupool::dedicated {
@@ -32,12 +32,13 @@ using allocator::Mark;
 using allocator::Status;
 using allocator::Taint;
 using allocator::Waits;
+using context::InFlight;
 using order::Epoch;
 
 class DedicatedBlocks final : public allocator::Allocator {
  public:
   DedicatedBlocks(driver::Driver& driver, driver::Source& source, order::Timelines& order,
-                  upstream::InFlight& in_flight)
+                  InFlight& in_flight)
       : driver_(driver), source_(source), order_(order), in_flight_(in_flight) {}
 
   const driver::Source& source() const { return source_; }
@@ -60,7 +61,7 @@ class DedicatedBlocks final : public allocator::Allocator {
   template <typename Call>
   Status free_by(Address start, driver::Context streams, Call&& call) {
     if (!is_host_visible() && context_at(start) != streams) return allocator::kDeclined;
-    const upstream::InFlight::Call use(in_flight_, context_at(start), upstream::InFlight::Kind::kUse);
+    const InFlight::Call use(in_flight_, context_at(start), InFlight::Kind::kUse);
     Block block;
     if (!use.is_open() || !take_out(start, &block)) return allocator::kDeclined;
     const Status status = call();
@@ -129,7 +130,7 @@ class DedicatedBlocks final : public allocator::Allocator {
   struct Leaving {
     Address start;
     uint64_t age;  // of the block: another one may start there by now
-    upstream::Elsewhere until;
+    order::CrossContextWait until;
   };
   using Key = std::pair<driver::Context, uint64_t>;
   using Table = std::map<Address, Block>;
@@ -196,7 +197,7 @@ class DedicatedBlocks final : public allocator::Allocator {
   driver::Driver& driver_;
   driver::Source& source_;
   order::Timelines& order_;
-  upstream::InFlight& in_flight_;
+  InFlight& in_flight_;
   Lock lock_{Rank::kDedicated};
   Table table_ CUPOOL_GUARDED_BY(lock_);
   std::map<int, stats::ThreadTally*> tally_ CUPOOL_GUARDED_BY(lock_);

@@ -11,7 +11,6 @@ namespace cupool::dedicated {
 
 using driver::kSuccess;
 using stats::DeviceCounter;
-using upstream::InFlight;
 
 namespace {
 

@@ -14,7 +14,6 @@ namespace cupool::dedicated {
 
 using driver::kSuccess;
 using stats::DeviceCounter;
-using upstream::InFlight;
 
 // Managed memory may exceed the device's.
 bool DedicatedBlocks::may_take(driver::Context context, uint64_t bytes) {

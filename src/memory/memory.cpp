@@ -11,6 +11,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "config/options.hpp"
+#include "context/context_ending.hpp"
 #include "driver/mapping.hpp"
 #include "memory/hot_path.hpp"
 #include "stats/counters.hpp"
@@ -175,12 +176,12 @@ bool Memory::taint(Address address, Taint reason, uint64_t bytes) {
 }
 
 bool Memory::may_be_gone(Address address) {
-  if (!ContextEnding::is_under_way()) return false;
+  if (!context::ContextEnding::is_under_way()) return false;
   const pool::Pool* const pool = pool::page_map.pool_of(address);
-  if (pool != nullptr) return ContextEnding::is_of(pool->context());
+  if (pool != nullptr) return context::ContextEnding::is_of(pool->context());
   for (auto& slot : dedicated_) {
     DedicatedBlocks* const blocks = slot.load(std::memory_order_acquire);
-    if (blocks != nullptr && ContextEnding::is_of(blocks->context_at(address))) return true;
+    if (blocks != nullptr && context::ContextEnding::is_of(blocks->context_at(address))) return true;
   }
   return false;
 }
@@ -274,18 +275,11 @@ void Memory::release_idle_managed(driver::Context context) {
 // ---- The end of a context.
 
 uint64_t Memory::begin_end(driver::Context context) {
-  in_flight_.begin_end(context);
-  pools_.shut(context);
-  in_flight_.wait(context, [&] { return pools_.is_in_use(context); });
-  order_.leave(context);
-  const uint64_t ending = allocator::next_life();
-  for_each([&](Allocator& one) { one.begin_end(context, ending); });
-  return ending;
+  return endings_.begin(context, [&](auto&& tell) { for_each_resident(tell); });
 }
 
 pool::Pools::Lost Memory::closed(driver::Context context, uint64_t ending, bool gone) {
-  if (ending != 0) for_each([&](Allocator& one) { one.ended(ending, gone); });
-  in_flight_.ended(context);
+  endings_.finish(context, ending, gone, [&](auto&& tell) { for_each_resident(tell); });
   return ending != 0 ? pools_.end_access(context, ending, gone) : pool::Pools::Lost{};
 }
 

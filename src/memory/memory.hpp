@@ -1,5 +1,5 @@
 // The front end that hooks call: chooses the allocator that serves a block, makes room when memory is short,
-// and ends a context for all allocators alike. The hot path of allocation and free is in hot_path.hpp. Holds
+// and says who hears of the end of a context. The hot path of allocation and free is in hot_path.hpp. Holds
 // no lock across a call of the driver.
 #pragma once
 
@@ -7,6 +7,8 @@
 #include <atomic>
 
 #include "allocator/allocator.hpp"
+#include "context/endings.hpp"
+#include "context/in_flight.hpp"
 #include "dedicated/dedicated_blocks.hpp"
 #include "driver/driver.hpp"
 #include "driver/source.hpp"
@@ -14,7 +16,6 @@
 #include "native/native_pool.hpp"
 #include "order/timelines.hpp"
 #include "pool/pools.hpp"
-#include "upstream/in_flight.hpp"
 
 namespace cupool::memory {
 
@@ -30,7 +31,6 @@ using allocator::Waits;
 using native::NativePool;
 using pool::Kept;
 using pool::Unkept;
-using upstream::ContextEnding;
 
 class Memory {
  public:
@@ -160,7 +160,7 @@ class Memory {
   // The timeline of a context's memory; null: it has none.
   order::Timeline* timeline_of(driver::Context context) { return order_.find(context); }
   driver::Driver& driver() { return *driver_; }
-  upstream::InFlight& in_flight() { return in_flight_; }
+  context::InFlight& in_flight() { return in_flight_; }
   pool::Pools& pools() { return pools_; }
 
   void forget_after_fork();
@@ -177,6 +177,12 @@ class Memory {
       if (dedicated::DedicatedBlocks* const blocks = slot.load(std::memory_order_acquire)) f(*blocks);
     }
     if (NativePool* const one = native()) f(*one);
+  }
+  // All that have something of a context; the timelines are told first.
+  template <typename F>
+  void for_each_resident(F&& f) {
+    f(static_cast<context::Resident&>(order_));
+    for_each(f);
   }
   // Whether `f` returns true for an allocator; stops at the first.
   template <typename F>
@@ -206,7 +212,8 @@ class Memory {
   driver::Driver* driver_;
   driver::Source* device_memory_;
   order::Timelines order_;
-  upstream::InFlight in_flight_;
+  context::InFlight in_flight_;
+  context::Endings endings_{in_flight_};
   pool::Pools pools_;
   Lock lock_{Rank::kMemory};
   std::atomic<bool> dedicated_only_{false};

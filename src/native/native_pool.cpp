@@ -22,7 +22,6 @@ using driver::kNotSupported;
 using driver::kOutOfMemory;
 using driver::kSuccess;
 using stats::DeviceCounter;
-using upstream::InFlight;
 using upstream::Limit;
 
 namespace {

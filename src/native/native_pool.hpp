@@ -13,12 +13,12 @@
 #include "allocator/allocator.hpp"
 #include "base/bytes.hpp"
 #include "base/lock.hpp"
+#include "context/in_flight.hpp"
 #include "driver/driver.hpp"
 #include "driver/native_driver.hpp"
 #include "driver/source.hpp"
 #include "order/timelines.hpp"
 #include "stats/device.hpp"
-#include "upstream/in_flight.hpp"
 
 namespace cupool::native {
 
@@ -29,11 +29,12 @@ using allocator::Mark;
 using allocator::Status;
 using allocator::Taint;
 using allocator::Waits;
+using context::InFlight;
 
 class NativePool final : public allocator::Allocator {
  public:
   NativePool(driver::Driver& driver, driver::Source& device_memory, driver::NativeDriver& native,
-             order::Timelines& order, upstream::InFlight& in_flight)
+             order::Timelines& order, InFlight& in_flight)
       : driver_(driver),
         device_memory_(device_memory),
         native_(native),
@@ -45,7 +46,7 @@ class NativePool final : public allocator::Allocator {
   // Creates the streams and pool of `context`, the current one, before its first allocation: while a
   // destroyed stream still has work, the driver makes the creation of another wait for it.
   void prepare(driver::Context context) {
-    const upstream::InFlight::Call call(in_flight_, context, upstream::InFlight::Kind::kUse);
+    const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
     if (call.is_open()) open(context);
   }
   bool may_take(driver::Context, uint64_t) override { return true; }
@@ -152,7 +153,7 @@ class NativePool final : public allocator::Allocator {
   driver::Source& device_memory_;  // where the pool cannot serve
   driver::NativeDriver& native_;
   order::Timelines& order_;
-  upstream::InFlight& in_flight_;
+  InFlight& in_flight_;
   Lock lock_{Rank::kNativePool};
   std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
   std::map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);

@@ -6,11 +6,12 @@
 #include <array>
 #include <atomic>
 
+#include "context/resident.hpp"
 #include "order/timeline.hpp"
 
 namespace cupool::order {
 
-class Timelines {
+class Timelines final : public context::Resident {
  public:
   constexpr explicit Timelines(driver::Driver* driver) : driver_(driver) {}
 
@@ -27,6 +28,8 @@ class Timelines {
   // A context of the program begins; it has ended.
   void join(driver::Context context);
   void leave(driver::Context context);
+  void begin_end(driver::Context context, uint64_t) override { leave(context); }
+  void ended(uint64_t, bool) override {}
   // Work of other contexts may touch memory of `owner` from now on: it is reused only when its old work is
   // done, since no wait can tell their work that uses it from the rest. Before the program learns of it;
   // waits for the old work of what is handed out already.

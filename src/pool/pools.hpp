@@ -51,6 +51,8 @@ class Pools final : public allocator::Allocator {
   void set_max_cached(uint64_t bytes) override { table_.set_max_cached(bytes); }
   uint64_t releasable_bytes(int device) override;
   uint64_t largest_free(int device, bool wait) override;
+  void shut(driver::Context context) override { table_.shut(context); }
+  bool is_in_use(driver::Context context) override { return table_.is_in_use(context); }
   void begin_end(driver::Context context, uint64_t ending) override { table_.begin_end(context, ending); }
   void ended(uint64_t ending, bool gone) override { table_.ended(ending, gone); }
 
@@ -67,9 +69,6 @@ class Pools final : public allocator::Allocator {
   using Lost = Peers::Lost;
   Lost end_access(driver::Context context, uint64_t ending, bool gone);
 
-  // Before begin_end(): no thread enters the context's pool from now on; whether one is still in it.
-  void shut(driver::Context context) { table_.shut(context); }
-  bool is_in_use(driver::Context context) { return table_.is_in_use(context); }
   // The context has failed, but the program still holds it.
   void fail(driver::Context context) { table_.fail(context); }
 

@@ -47,7 +47,7 @@ struct BlockRecord {
   std::atomic<uint32_t> block_bytes{0};
   uint32_t blocks = 1;
   std::atomic<uint8_t> size_class{0};
-  mutable std::atomic<uint16_t> leaving{0};  // blocks that a stream has yet to free (ordered_frees.hpp)
+  mutable std::atomic<uint16_t> leaving{0};  // blocks that a stream has yet to free (stream_frees.hpp)
   Range* range = nullptr;                    // itself, or the slab's range
   Pool* pool = nullptr;
   Tag* tags = nullptr;  // one per block

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "context/context_ending.hpp"
 #include "pool/page_map.hpp"
 #include "stats/device.hpp"
 
@@ -122,7 +123,7 @@ void Segments::drop_all() {
 bool SegmentRecords::enter_pages(Address start, uint64_t bytes) {
   while (!page_map.enter(start, bytes)) {
     // Read before the last try, so that pages that leave in between are not missed.
-    const bool may_leave = upstream::ContextEnding::is_under_way();
+    const bool may_leave = context::ContextEnding::is_under_way();
     if (page_map.enter(start, bytes)) break;
     if (!may_leave) return false;
     sched_yield();

@@ -6,18 +6,18 @@
 
 #include <atomic>
 
+#include "context/in_flight.hpp"
 #include "driver/driver.hpp"
 #include "driver/source.hpp"
 #include "order/timeline.hpp"
 #include "pool/settings.hpp"
 #include "pool/thread_cache.hpp"
 #include "stats/device.hpp"
-#include "upstream/in_flight.hpp"
 #include "upstream/upstream.hpp"
 
 namespace cupool::pool {
 
-using upstream::InFlight;
+using context::InFlight;
 
 class Tenancy {
  public:

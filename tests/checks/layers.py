@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 # From the top down. Folders of one row stand side by side and do not know each other.
-LAYERS = [["hooks"], ["cuda", "share"], ["memory"], ["pool", "dedicated", "native"], ["mapped"], ["upstream", "allocator"], ["order"], ["report"], ["driver", "neighbours"], ["config", "stats"], ["base"]]
+LAYERS = [["hooks"], ["cuda", "share"], ["memory"], ["pool", "dedicated", "native"], ["mapped"], ["upstream", "allocator"], ["order"], ["context", "report"], ["driver", "neighbours"], ["config", "stats"], ["base"]]
 
 # The layers within a folder, in the same way: every file of it lies in one of them.
 INSIDE = {"hooks": [["calls"], ["process"], ["submit"], ["observe"], ["doors", "sharing"], ["state"]]}

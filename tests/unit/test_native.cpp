@@ -22,7 +22,7 @@ struct NativeWorld {
   FakeDriver driver;
   FakeNativeDriver native;
   order::Timelines order{&driver};
-  upstream::InFlight in_flight;
+  context::InFlight in_flight;
   native::NativePool pool{driver, driver, native, order, in_flight};
   const uint64_t booked_before = upstream::Limit::booked(0);
   uint64_t endings = 0;

@@ -11,6 +11,7 @@
 #include "base/after_fork.hpp"
 #include "base/clock.hpp"
 #include "base/output.hpp"
+#include "context/context_ending.hpp"
 #include "cuda/live.hpp"
 #include "hooks/observe/debug_fill.hpp"
 #include "hooks/process/background_thread.hpp"
@@ -210,7 +211,7 @@ CUresult releases(CUdevice device, Call&& call) {
   if (native::NativePool* const native = memory.native()) native->usage(device);
   const BackgroundThreadPause pause;
   // Until our record is dropped, the driver may already reuse the context's addresses.
-  const memory::ContextEnding ending(ours(context));
+  const context::ContextEnding ending(ours(context));
   const auto taken = live.take(context);
   const CUresult result = call();
   if (context != nullptr && !primary_is_active(device)) {

@@ -7,58 +7,12 @@
 
 #include <sched.h>
 
-#include <array>
-#include <atomic>
 #include <vector>
 
 #include "base/lock.hpp"
 #include "driver/types.hpp"
 
-namespace cupool::upstream {
-
-// While one of these exists, a context may have ended without its allocators knowing yet, so addresses in the
-// page map may already have been reused by the driver. Contexts of several devices may end at once; each has
-// a slot. No lock.
-class ContextEnding {
- public:
-  explicit ContextEnding(driver::Context context) {
-    for (;; sched_yield()) {
-      for (auto& slot : slots_) {
-        driver::Context none = nullptr;
-        if (slot.load(std::memory_order_relaxed) == nullptr &&
-            slot.compare_exchange_strong(none, context, std::memory_order_acq_rel)) {
-          slot_ = &slot;
-          return;
-        }
-      }
-    }
-  }
-  ~ContextEnding() { slot_->store(nullptr, std::memory_order_release); }
-  ContextEnding(const ContextEnding&) = delete;
-  ContextEnding& operator=(const ContextEnding&) = delete;
-
-  static bool is_under_way() {
-    for (const auto& slot : slots_) {
-      if (slot.load(std::memory_order_acquire) != nullptr) return true;
-    }
-    return false;
-  }
-  static bool is_of(driver::Context context) {
-    for (const auto& slot : slots_) {
-      if (context != nullptr && slot.load(std::memory_order_acquire) == context) return true;
-    }
-    return false;
-  }
-  static void forget_after_fork() {
-    for (auto& slot : slots_) slot.store(nullptr, std::memory_order_relaxed);
-  }
-
- private:
-  // One of each device at a time: see hooks/calls/contexts.cpp. A thread that finds none free waits.
-  static constexpr size_t kMost = 16;
-  static inline constinit std::array<std::atomic<driver::Context>, kMost> slots_{};
-  std::atomic<driver::Context>* slot_ = nullptr;
-};
+namespace cupool::context {
 
 class InFlight {
  public:
@@ -123,4 +77,4 @@ class InFlight {
   std::vector<driver::Context> failed_ CUPOOL_GUARDED_BY(lock_);
 };
 
-}  // namespace cupool::upstream
+}  // namespace cupool::context

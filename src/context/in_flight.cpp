@@ -1,15 +1,9 @@
 // See in_flight.hpp. Call records live on the stacks of the calling threads.
-#include "upstream/in_flight.hpp"
+#include "context/in_flight.hpp"
 
 #include <algorithm>
 
-#include "base/after_fork.hpp"
-
-namespace cupool::upstream {
-
-namespace {
-CUPOOL_AFTER_FORK(endings_after_fork, ContextEnding::forget_after_fork);
-}  // namespace
+namespace cupool::context {
 
 InFlight::Call::Call(InFlight& all, driver::Context context, Kind kind, int device)
     : all_(all), context_(context), kind_(kind), device_(device) {
@@ -100,4 +94,4 @@ void InFlight::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   failed_.clear();
 }
 
-}  // namespace cupool::upstream
+}  // namespace cupool::context

@@ -1,14 +1,16 @@
 // Memory of one context that waits for work of another: it was freed in the order of a stream there.
 #pragma once
 
+#include "context/in_flight.hpp"
 #include "order/timeline.hpp"
-#include "upstream/in_flight.hpp"
 
-namespace cupool::upstream {
+namespace cupool::order {
+
+using context::InFlight;
 
 // What such memory waits for: all work of the other context up to an epoch of its timeline.
-struct Elsewhere {
-  explicit Elsewhere(order::Timeline& of) : timeline(&of), context(of.context()), epoch(of.open()) {}
+struct CrossContextWait {
+  explicit CrossContextWait(Timeline& of) : timeline(&of), context(of.context()), epoch(of.open()) {}
 
   // Once the memory waits: makes it known some time later that the work is done.
   void expect(InFlight& in_flight) const {
@@ -29,9 +31,9 @@ struct Elsewhere {
     return epoch <= timeline->done() && !in_flight.is_off(context);
   }
 
-  order::Timeline* timeline;
+  Timeline* timeline;
   driver::Context context;
-  order::Epoch epoch;
+  Epoch epoch;
 };
 
-}  // namespace cupool::upstream
+}  // namespace cupool::order
