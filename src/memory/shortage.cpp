@@ -10,7 +10,7 @@
 //      as often as upstream/retry.hpp allows while other threads give or take. Blocks that are not cut
 //      (dedicated/dedicated_blocks_room.cpp, release_enough) give back what is done, then what frees would
 //      have waited for, then the oldest idle blocks.
-//   2. Memory::allocate_when_short, here: all allocators give back (release_here), with growing effort
+//   2. ShortageLadder::allocate, here: all allocators give back (release_here), with growing effort
 //      (allocator::kEfforts), and after each the first rung again.
 //   3. Other processes are asked (ask_others), and the first rung again; what they gave may be enough only
 //      together with ours.
@@ -18,33 +18,33 @@
 //   5. The report of the failure (note_failure).
 //
 // A call of the program's that the driver has refused (hooks/room.hpp, call_with_room): with growing effort
-// hooks::make_room asks Memory::release_for_call, which is rung 2 and, with the last effort, rung 3; after
-// each the call is made again. It does not come through rung 1: nobody asks us for a block.
+// hooks::make_room asks ShortageLadder::release_for_call, which is rung 2 and, with the last effort, rung 3;
+// after each the call is made again. It does not come through rung 1: nobody asks us for a block.
 //
 // Holds no lock.
+#include "memory/shortage.hpp"
+
 #include <utility>
 
 #include "base/bytes.hpp"
 #include "base/log.hpp"
 #include "driver/mapping.hpp"
-#include "memory/memory.hpp"
 #include "stats/device.hpp"
 #include "upstream/limit.hpp"
 
 namespace cupool::memory {
 
-using allocator::Allocator;
 using allocator::Effort;
 using allocator::kDeclined;
-using dedicated::DedicatedBlocks;
+using allocator::Short;
 using driver::kNotSupported;
 using driver::kOutOfMemory;
 using driver::kSuccess;
 
 // The last resorts: `first` has already released what it could, so all other allocators do; then the driver's
 // own pool and then host memory are tried if the user enabled that; then the failure is reported.
-Status Memory::allocate_when_short(Allocator& first, driver::Source& source, driver::Context context,
-                                   uint64_t bytes, Address* out) {
+Status ShortageLadder::allocate(Allocator& first, driver::Source& source, driver::Context context,
+                                uint64_t bytes, Address* out) {
   const bool may_take = first.may_take(context, bytes);
   // What lies on other devices does not help, and to give it back would wait for the work there.
   int device = kEveryDevice;
@@ -62,7 +62,8 @@ Status Memory::allocate_when_short(Allocator& first, driver::Source& source, dri
   }
   if (status != kOutOfMemory) return status == kDeclined ? kOutOfMemory : status;
   Allocator* last = &first;
-  if (NativePool* const fallback = native(); fallback != nullptr && &first == &pools_ && may_take) {
+  if (NativePool* const fallback = allocators_.native();
+      fallback != nullptr && &first == &allocators_.pools() && may_take) {
     status = fallback->allocate(context, bytes, out);
     if (status == kSuccess) stats::device(device).count(stats::DeviceCounter::fallback_allocations);
     if (status == kOutOfMemory) last = fallback;
@@ -76,14 +77,15 @@ Status Memory::allocate_when_short(Allocator& first, driver::Source& source, dri
 
 // While a block of this size that spilled lies idle: takes what the device has without a wait, else that
 // block if its work is done. To make room on the device would wait for all work. False: do so.
-bool Memory::allocate_at_once(mapped::Spill& spill, driver::Context context, uint64_t bytes, Address* out) {
-  DedicatedBlocks* const spilled = find_dedicated(spill);
-  if (spilled == nullptr || !spilled->has_idle(context, bytes) || serves_native()) return false;
+bool ShortageLadder::allocate_at_once(driver::Context context, uint64_t bytes, Address* out) {
+  const mapped::Spill* const source = spill();
+  DedicatedBlocks* const spilled = source == nullptr ? nullptr : allocators_.find_dedicated(*source);
+  if (spilled == nullptr || !spilled->has_idle(context, bytes) || allocators_.is_native_first()) return false;
   DedicatedBlocks* const blocks =
-      dedicated_only_.load(std::memory_order_relaxed) ? dedicated_of(*device_memory_) : nullptr;
+      allocators_.is_dedicated_only() ? allocators_.dedicated_of(*device_memory_) : nullptr;
   const Status status = blocks != nullptr ? blocks->allocate(context, bytes, out, Short::kLeave)
-                                          : pools_.allocate(context, bytes, out, Short::kLeave);
-  if (status == kSuccess && blocks != nullptr) forget_stale(*blocks, *out, bytes);
+                                          : allocators_.pools().allocate(context, bytes, out, Short::kLeave);
+  if (status == kSuccess && blocks != nullptr) allocators_.forget_stale(*blocks, *out, bytes);
   if (status != kOutOfMemory) return status == kSuccess;
   int device = 0;
   if (!spilled->device_of(context, &device) || !spilled->take_done(context, bytes, out)) return false;
@@ -92,9 +94,10 @@ bool Memory::allocate_at_once(mapped::Spill& spill, driver::Context context, uin
   return true;
 }
 
-Status Memory::allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out) {
-  mapped::Spill* const spill = spill_.load(std::memory_order_acquire);
-  DedicatedBlocks* const blocks = spill == nullptr || order_.is_capturing() ? nullptr : dedicated_of(*spill);
+Status ShortageLadder::allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out) {
+  mapped::Spill* const source = spill();
+  DedicatedBlocks* const blocks =
+      source == nullptr || order_.is_capturing() ? nullptr : allocators_.dedicated_of(*source);
   if (blocks == nullptr || blocks->allocate(context, bytes, out) != kSuccess) return kOutOfMemory;
   stats::device(device).count(stats::DeviceCounter::spilled_allocations);
   stats::device(device).count(stats::DeviceCounter::spilled_bytes, bytes);
@@ -109,15 +112,15 @@ Status Memory::allocate_spilled(driver::Context context, uint64_t bytes, int dev
 
 // What the device does not have even then is refused at once, as by the driver: a release would wait for
 // work.
-bool Memory::may_have(int device, uint64_t bytes) {
+bool ShortageLadder::may_have(int device, uint64_t bytes) {
   if (bytes == 0 || device == kEveryDevice) return true;
   if (bytes > kMiB) bytes = round_up(bytes, driver::kMappingStep);
   uint64_t most = 0;
-  for_each([&](Allocator& one) { most += one.most_releasable(device, bytes); });
+  allocators_.for_each([&](Allocator& one) { most += one.most_releasable(device, bytes); });
   return most >= bytes || (most != 0 && device_memory_->might_give(device, bytes - most));
 }
 
-bool Memory::release_for_call(int device, Effort effort, uint64_t bytes) {
+bool ShortageLadder::release_for_call(int device, Effort effort, uint64_t bytes) {
   if (release_here(device, bytes, effort)) {
     catch_up_on_returns();
     return true;
@@ -130,20 +133,20 @@ bool Memory::release_for_call(int device, Effort effort, uint64_t bytes) {
   return true;
 }
 
-bool Memory::release_here(int device, uint64_t bytes, Effort effort) {
-  const bool is_released = may_have(device, bytes) && release_everything(device, effort) != 0;
+bool ShortageLadder::release_here(int device, uint64_t bytes, Effort effort) {
+  const bool is_released = may_have(device, bytes) && idle_.release_everything(device, effort) != 0;
   return is_released || (effort == Effort::kAll && in_flight_.wait_for_releases(device));
 }
 
 // Whether memory has come back since this thread last caught up: maybe between the driver's refusal and the
 // look for releases under way. Then the call is made once more.
-bool Memory::catch_up_on_returns() {
+bool ShortageLadder::catch_up_on_returns() {
   constinit static thread_local uint64_t seen = 0;
   const uint64_t returns = upstream::Limit::returns();
   return std::exchange(seen, returns) != returns;
 }
 
-bool Memory::ask_others(int device, uint64_t bytes) {
+bool ShortageLadder::ask_others(int device, uint64_t bytes) {
   const auto ask = ask_neighbours_.load(std::memory_order_acquire);
   return ask != nullptr && ask(device, bytes);
 }

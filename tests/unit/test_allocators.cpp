@@ -161,7 +161,7 @@ TEMPLATE_TEST_CASE("trim gives all idle memory back to the driver", "", EVERY_AL
   const driver::Address block = get(world, 10 * kMiB);
   CHECK(taken(world) != 0);
   world.free(block);
-  world.memory.trim(0);
+  world.memory.idle().trim(0);
   CHECK(taken(world) == 0);
   CHECK(world.booked() == 0);
 }
@@ -174,7 +174,7 @@ TEMPLATE_TEST_CASE("memory idle for CUPOOL_DECAY_MS goes back when the program w
   for (int look = 0; look < 2; ++look) {
     const uint64_t begin = now_ns();
     while (now_ns() - begin < 2 * kDecayMs * 1'000'000) std::this_thread::yield();
-    world.memory.decay();
+    world.memory.idle().decay();
   }
   CHECK(taken(world) == 0);
 }
@@ -197,13 +197,13 @@ TEMPLATE_TEST_CASE("nothing goes back to the driver while a stream captures", ""
   if (TestType::kKeeps) world.free(freed);
   const uint64_t before = taken(world);
   world.memory.order().gate().begin_capture();
-  CHECK(world.memory.trim(0) == 0);
-  CHECK(world.memory.release_everything() == 0);
+  CHECK(world.memory.idle().trim(0) == 0);
+  CHECK(world.memory.idle().release_everything() == 0);
   world.free(kept);
   CHECK(taken(world) == before);
   world.memory.order().gate().end_capture();
   if (!TestType::kKeeps) world.free(freed);
-  world.memory.trim(0);
+  world.memory.idle().trim(0);
   CHECK(taken(world) == 0);
 }
 
@@ -247,7 +247,7 @@ TEMPLATE_TEST_CASE("memory freed by a thread that has ended can be given back", 
     for (int i = 0; i < 4; ++i) blocks.push_back(get(world, 64 * kKiB));
     for (const driver::Address block : blocks) world.free(block);
   }).join();
-  world.memory.trim(0);
+  world.memory.idle().trim(0);
   CHECK(taken(world) == 0);
 }
 

@@ -196,7 +196,7 @@ TEST_CASE_METHOD(DedicatedWorld,
   CHECK(memory.free(address) == memory::Freed::kNotLive);
   memory.order().gate().end_capture();
   CHECK(allocate_managed(kMiB) != address);
-  CHECK(memory.trim(0) == kMiB);
+  CHECK(memory.idle().trim(0) == kMiB);
   CHECK(managed.releases == 1);
   CHECK_FALSE(memory.owns(address));
 }
@@ -213,8 +213,8 @@ TEST_CASE_METHOD(DedicatedWorld, "advice on a range marks every block in it") {
 TEST_CASE_METHOD(DedicatedWorld, "idle dedicated blocks go back when memory is needed, and count as free") {
   const auto address = allocate(100 * kMiB);
   free(address);
-  CHECK(memory.releasable_bytes(0) == 100 * kMiB);
-  CHECK(memory.release_everything() == 100 * kMiB);
+  CHECK(memory.idle().releasable_bytes(0) == 100 * kMiB);
+  CHECK(memory.idle().release_everything() == 100 * kMiB);
   CHECK(driver.reserved == 0);
 }
 
@@ -222,7 +222,7 @@ TEST_CASE_METHOD(DedicatedWorld, "little managed memory stays idle while a progr
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
   for (const auto block : blocks) free(block);
-  memory.release_idle_managed(context);
+  memory.idle().release_managed(context);
   CHECK(managed.reserved == 64 * kMiB);
 }
 
@@ -231,11 +231,11 @@ TEST_CASE_METHOD(DedicatedWorld, "a query of free memory does not wait for work 
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate_managed(32 * kMiB));
   for (const auto block : blocks) free(block);
   work(kS);
-  memory.release_idle_managed(context);
+  memory.idle().release_managed(context);
   CHECK(managed.releases == 0);
   CHECK(driver.synchronisations == 0);
   time().wait_for_all();
-  memory.release_idle_managed(context);
+  memory.idle().release_managed(context);
   CHECK(managed.reserved == 64 * kMiB);
 }
 
@@ -246,7 +246,7 @@ TEST_CASE_METHOD(DedicatedWorld,
   for (const auto block : blocks) free(block);
   std::thread([&] { const order::SubmissionGate::Pass prepared; }).join();
   const order::SubmissionGate::Pass submitting;
-  memory.release_idle_managed(context);
+  memory.idle().release_managed(context);
   CHECK(managed.releases == 0);
 }
 
@@ -293,7 +293,7 @@ TEST_CASE_METHOD(DedicatedWorld, "a new driver allocation replaces the record of
   CHECK(allocate(kMiB) != idle);
   CHECK(memory.free(held) == Freed::kNotLive);
   free(both);
-  CHECK(memory.releasable_bytes(0) == 4 * kMiB);
+  CHECK(memory.idle().releasable_bytes(0) == 4 * kMiB);
 }
 
 TEST_CASE_METHOD(DedicatedWorld, "a block whose release the driver refuses is kept, and given back later") {
@@ -301,10 +301,10 @@ TEST_CASE_METHOD(DedicatedWorld, "a block whose release the driver refuses is ke
   const auto address = allocate(5 * kMiB);
   free(address);
   driver.fail_release = 999;
-  CHECK(memory.release_everything() == 0);
+  CHECK(memory.idle().release_everything() == 0);
   CHECK(memory.owns(address));
   CHECK(stats::device(0).read().reserved_bytes == reserved + 5 * kMiB);
-  CHECK(memory.releasable_bytes(0) == 5 * kMiB);
+  CHECK(memory.idle().releasable_bytes(0) == 5 * kMiB);
   CHECK(allocate(5 * kMiB) == address);
   REQUIRE(memory.taint(address, memory::Taint::kAdvised));
   free(address);
@@ -312,7 +312,7 @@ TEST_CASE_METHOD(DedicatedWorld, "a block whose release the driver refuses is ke
   driver.fail_release = driver::kSuccess;
   // Nobody gets what is tainted.
   CHECK(allocate(5 * kMiB) != address);
-  CHECK(memory.release_everything() == 5 * kMiB);
+  CHECK(memory.idle().release_everything() == 5 * kMiB);
   CHECK_FALSE(memory.owns(address));
 }
 
@@ -323,7 +323,7 @@ TEST_CASE_METHOD(DedicatedWorld, "a block that the driver refuses to take does n
   free(other);
   // Gone behind our back: the driver does not know the older one any more.
   REQUIRE(driver.release(address) == driver::kSuccess);
-  CHECK(memory.release_everything() == 7 * kMiB);
+  CHECK(memory.idle().release_everything() == 7 * kMiB);
   CHECK(memory.owns(address));
   CHECK_FALSE(memory.owns(other));
 }
@@ -349,10 +349,10 @@ TEST_CASE_METHOD(BasicPoolWorld<EndingDriver>,
   if (GENERATE(false, true)) memory.use_dedicated_allocations();
   free(allocate(64 * kMiB));
   driver.meanwhile = [this] { memory.close(context); };
-  CHECK(memory.release_everything() == 0);
+  CHECK(memory.idle().release_everything() == 0);
   REQUIRE(driver.other);
   driver.other->join();
-  CHECK(memory.releasable_bytes(0) == 0);
+  CHECK(memory.idle().releasable_bytes(0) == 0);
   allocate(64 * kMiB);
   CHECK(driver.allocations == 2);
 }
@@ -368,7 +368,7 @@ TEST_CASE_METHOD(DedicatedWorld, "what lies in a context that has failed does no
   // Only the block of the context that still works can make room.
   allocate(18 * kMiB);
   CHECK(driver.releases == 1);
-  memory.trim(0);
+  memory.idle().trim(0);
   memory.close(another);
 }
 
@@ -396,6 +396,6 @@ TEST_CASE_METHOD(BasicPoolWorld<RefusingDriver>,
   free(second);
   // The one that was refused first is in use again when its turn would come.
   driver.in_second = [&] { CHECK(allocate(5 * kMiB) == first); };
-  CHECK(memory.release_everything() == 0);
+  CHECK(memory.idle().release_everything() == 0);
   CHECK(driver.refusals == 2);
 }

@@ -59,7 +59,7 @@ class Replay : PoolWorld {
     figures_.late_calls = calls() - early_calls_;
     end_all();
     time().advance();
-    memory.trim(0);
+    memory.idle().trim(0);
     check_records();
     figures_.last_live = live_;
     figures_.last_reserved = driver.reserved;

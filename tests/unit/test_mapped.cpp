@@ -37,7 +37,7 @@ TEST_CASE_METHOD(MappedWorld,
   const uint64_t taken = driver.reserved;
   // Sealed: a block of one lane is handed out again, but it may still be written.
   CHECK(time().cheap() > time().completed());
-  memory.trim(0);
+  memory.idle().trim(0);
   pool().release_free_segments(0);
   pool().release_idle({});
   pool().release_idle({.on_own_thread = true});
@@ -46,7 +46,7 @@ TEST_CASE_METHOD(MappedWorld,
   CHECK(driver.reserved == taken);
   CHECK(mapping.unmaps == 0);
   finish();
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved == 0);
   check_records();
 }
@@ -60,7 +60,7 @@ TEST_CASE_METHOD(MappedWorld,
   work(kT);
   const uint64_t synchronisations = driver.synchronisations;
   const uint64_t waits = driver.waits + driver.orders;
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved == 8 * kMiB);
   CHECK(driver.synchronisations == synchronisations);
   CHECK(driver.waits + driver.orders == waits);
@@ -75,7 +75,7 @@ TEST_CASE_METHOD(MappedWorld, "where memory was refused the pool waits for work,
   free(low);
   free(high);
   driver.end_work_when_watched();
-  CHECK(memory.release_everything() == 16 * kMiB);
+  CHECK(memory.idle().release_everything() == 16 * kMiB);
   CHECK(driver.synchronisations == 0);
   CHECK(driver.reserved == 0);
 }
@@ -87,13 +87,13 @@ TEST_CASE_METHOD(MappedWorld, "where memory was refused the pool waits for all w
   driver.fail_record = driver::kUnknown;
   REQUIRE(memory.free_on(block, reinterpret_cast<driver::Stream>(kS), nullptr) == memory::Freed::kDone);
   driver.fail_record = driver::kSuccess;
-  CHECK(memory.release_everything() == 8 * kMiB);
+  CHECK(memory.idle().release_everything() == 8 * kMiB);
   CHECK(driver.synchronisations == 1);
   CHECK(driver.reserved == 0);
   // Nothing to gain: nothing is waited for.
   allocate(8 * kMiB);
   work(kS);
-  CHECK(memory.release_everything() == 0);
+  CHECK(memory.idle().release_everything() == 0);
   CHECK(driver.synchronisations == 1);
 }
 
@@ -112,7 +112,7 @@ TEST_CASE_METHOD(MappedWorld, "holes go back wherever they lie, and the rest sta
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 16; ++i) blocks.push_back(allocate(8 * kMiB));
   for (int i = 1; i < 16; i += 2) free(blocks[static_cast<size_t>(i)]);
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved <= 9 * 8 * kMiB);
   check_records();
   for (int i = 0; i < 16; i += 2) {
@@ -267,7 +267,7 @@ TEST_CASE_METHOD(MappedWorld, "a driver that stops mapping serves segments of it
   CHECK(driver.allocations == 1);
   free(block);
   free(other);
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved == 0);
   CHECK(booked() == 0);
 }
@@ -287,7 +287,7 @@ TEST_CASE_METHOD(MappedWorld, "after mapping was given up both kinds serve, and 
   free(block);
   free(other);
   check_records();
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved == 0);
 }
 
@@ -295,7 +295,7 @@ TEST_CASE_METHOD(MappedWorld, "memory that the driver does not unmap serves on")
   const driver::Address block = allocate(32 * kMiB);
   free(block);
   mapping.fail_unmap = driver::kUnknown;
-  CHECK(memory.trim(0) == 0);
+  CHECK(memory.idle().trim(0) == 0);
   check_records();
   CHECK(booked() == driver.reserved);
   const uint64_t maps = mapping.maps;
@@ -328,7 +328,7 @@ TEST_CASE_METHOD(MappedWorld,
   wait();
   allocate(24 * kMiB);
   CHECK(mapping.maps == maps);
-  memory.release_everything();
+  memory.idle().release_everything();
   CHECK_FALSE(memory.owns(blocks[3]));
   CHECK(driver.reserved == 24 * kMiB);
 }
@@ -340,7 +340,7 @@ TEST_CASE_METHOD(MappedWorld, "a tainted block takes along live neighbours that 
   check_records();
   for (const driver::Address block : blocks) free(block);
   wait();
-  memory.release_everything();
+  memory.idle().release_everything();
   CHECK(driver.reserved == 0);
   CHECK(booked() == 0);
 }
@@ -349,9 +349,9 @@ TEST_CASE_METHOD(MappedWorld, "free memory as the program is told is what could 
   std::vector<driver::Address> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(allocate(8 * kMiB));
   for (size_t i = 0; i < 8; i += 2) free(blocks[i]);
-  const uint64_t told = memory.releasable_bytes(0);
+  const uint64_t told = memory.idle().releasable_bytes(0);
   const uint64_t before = driver.reserved;
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(before - driver.reserved == told);
 }
 
@@ -421,7 +421,7 @@ TEST_CASE_METHOD(Watched,
       unfinished.clear();
       finish();
     } else if (what < 97) {
-      memory.trim(random() % 2 == 0 ? 0 : 64 * kMiB);
+      memory.idle().trim(random() % 2 == 0 ? 0 : 64 * kMiB);
     } else if (what < 98) {
       pool().release_idle({.on_own_thread = random() % 2 == 0});
     } else if (what < 99) {
@@ -431,13 +431,13 @@ TEST_CASE_METHOD(Watched,
       wait();
     }
     if (i % 50 == 0) check_records();
-    if (i % 10 == 0) CHECK(memory.releasable_bytes(0) == releasable());
+    if (i % 10 == 0) CHECK(memory.idle().releasable_bytes(0) == releasable());
   }
   CHECK(mapping.unmaps > 100);
   while (!live.empty()) give(random, false);
   unfinished.clear();
   wait();
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved == 0);
   CHECK(booked() == 0);
 }
@@ -459,7 +459,7 @@ TEST_CASE_METHOD(MappedWorld, "threads that allocate, free and give back at once
           memory.free(mine[at]);
           mine.erase(mine.begin() + static_cast<long>(at));
         }
-        if (random() % 40 == 0) memory.trim(0);
+        if (random() % 40 == 0) memory.idle().trim(0);
         memory::BlockInfo held;
         if (!mine.empty() && !memory.find(mine[random() % mine.size()], &held)) abort();
       }
@@ -468,7 +468,7 @@ TEST_CASE_METHOD(MappedWorld, "threads that allocate, free and give back at once
   }
   for (std::thread& thread : threads) thread.join();
   check_records();
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved == 0);
   CHECK(booked() == 0);
 }
@@ -481,7 +481,7 @@ TEST_CASE_METHOD(MappedWorld, "runs of two reservations that lie side by side st
   for (int i = 0; i < 4; ++i) blocks.push_back(allocate(30 * kMiB));
   CHECK(mapping.reservations > 1);
   for (const driver::Address block : blocks) free(block);
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved == 0);
 }
 

@@ -79,7 +79,7 @@ TEST_CASE_METHOD(Moves, "memory that has moved goes back although it is mapped w
   free(allocate(16 * kMiB));
   CHECK(places() > 0);
   finish();
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved == 16 * kMiB);
   CHECK(mapping.mapped.size() == mapping.creates - mapping.releases);
   free(between);
@@ -251,7 +251,7 @@ TEST_CASE_METHOD(MappedWorld, "where more would move than is recorded, new memor
   check_records();
   for (const driver::Address one : kept) free(one);
   finish();
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved == 0);
   CHECK(mapping.mapped.empty());
 }
@@ -344,7 +344,7 @@ class SharedMoves : public BasicPoolWorld<SharedDriver> {
       }
       if (random() % 8 == 0) driver.finish();
       if (random() % 16 == 0) pool().release_idle({});
-      if (random() % 32 == 0) memory.trim(0);
+      if (random() % 32 == 0) memory.idle().trim(0);
     }
     for (const auto& [block, size] : mine) memory.free(block);
   }
@@ -368,7 +368,7 @@ TEST_CASE_METHOD(SharedMoves, "threads that move, use and give back memory at on
   check_records();
   driver.finish();
   time().wait_for_all();
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(driver.reserved == 0);
   CHECK(mapping.mapped.empty());
 }

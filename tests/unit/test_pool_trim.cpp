@@ -88,7 +88,7 @@ TEST_CASE_METHOD(WatchedWorld, "nor does one that begins while a dedicated block
   REQUIRE(memory.allocate_dedicated(context, driver, 30 * kMiB, &dedicated) == driver::kSuccess);
   free(dedicated);
   begin_capture_with_release();
-  CHECK(memory.trim(0) == 30 * kMiB);
+  CHECK(memory.idle().trim(0) == 30 * kMiB);
   finish_capture();
 }
 

@@ -67,7 +67,7 @@ class Program : public PoolWorld {
       if (driver.synchronisations + (is_busy ? driver.releases : 0) != before) ++in_vain;
       end_all_work();
       status = memory.allocate(where, bytes, &address);
-      if (status != driver::kSuccess && memory.release_everything() != 0)
+      if (status != driver::kSuccess && memory.idle().release_everything() != 0)
         status = memory.allocate(where, bytes, &address);
       if (status == driver::kSuccess) FAIL("refused, and there after a wait: " << bytes << " bytes");
       return;

@@ -72,7 +72,7 @@ struct ReleaseWorld : BasicPoolWorld<TwoDevices> {
       CHECK(memory.allocate(another, 40 * kMiB, &block) == driver::kSuccess);
       CHECK(memory.free(block) == memory::Freed::kDone);
       driver.capacity = driver.reserved;
-      memory.trim(0);
+      memory.idle().trim(0);
     });
     while (!driver.is_releasing) std::this_thread::yield();
     driver::Address block = 0;
@@ -261,7 +261,7 @@ struct QuietWorld : PoolWorld {
     driver.finish();
   }
   void look() {
-    memory.decay_quiet();
+    memory.idle().decay_quiet();
     const uint64_t begin = now_ns();
     const uint64_t period = 2 * kDecayMs * 1'000'000;
     while (now_ns() - begin < period) std::this_thread::yield();
@@ -293,9 +293,9 @@ TEST_CASE_METHOD(QuietWorld, "nothing goes back by itself between a program's la
 }
 
 TEST_CASE_METHOD(QuietWorld, "another process gets what is idle at once, and nothing that work still uses") {
-  CHECK(memory.release_for_others(0, kMiB) == 0);
+  CHECK(memory.idle().release_for_others(0, kMiB) == 0);
   finish();
-  CHECK(memory.release_for_others(1, kMiB) == 0);
-  CHECK(memory.release_for_others(0, kMiB) != 0);
+  CHECK(memory.idle().release_for_others(1, kMiB) == 0);
+  CHECK(memory.idle().release_for_others(0, kMiB) != 0);
   CHECK(driver.reserved == 0);
 }

@@ -55,7 +55,7 @@ struct CrowdedWorld : BasicPoolWorld<CrowdedDriver> {
     driver.on_release = [&] {
       if (!other) allocate_elsewhere(other, &result);
     };
-    memory.release_everything();
+    memory.idle().release_everything();
     REQUIRE(other);
     other->join();
     driver.on_release = [] {};
@@ -134,7 +134,7 @@ TEST_CASE_METHOD(CrowdedWorld, "a dedicated block that went back just after the 
   driver.on_refusal = [&](int count) {
     if (count != 1) return;
     free(block);
-    memory.release_everything();
+    memory.idle().release_everything();
   };
   allocate(kBlock - kMiB);
   CHECK(driver.refusals == 1);
@@ -142,13 +142,13 @@ TEST_CASE_METHOD(CrowdedWorld, "a dedicated block that went back just after the 
 
 TEST_CASE_METHOD(CrowdedWorld, "memory that went back just after a call was refused is seen, once") {
   using enum allocator::Effort;
-  memory.release_for_call(0, kAll);
+  memory.shortage().release_for_call(0, kAll);
   free(allocate(kBlock));
-  std::thread([&] { memory.release_everything(); }).join();
-  CHECK(!memory.release_for_call(0, kDone));
-  CHECK(!memory.release_for_call(0, kFrees));
-  CHECK(memory.release_for_call(0, kAll));
-  CHECK(!memory.release_for_call(0, kAll));
+  std::thread([&] { memory.idle().release_everything(); }).join();
+  CHECK(!memory.shortage().release_for_call(0, kDone));
+  CHECK(!memory.shortage().release_for_call(0, kFrees));
+  CHECK(memory.shortage().release_for_call(0, kAll));
+  CHECK(!memory.shortage().release_for_call(0, kAll));
 }
 
 // ---- Nobody waits in vain. Work is pending that is newer than the last free: it may be waiting for this
@@ -287,7 +287,7 @@ TEST_CASE_METHOD(CrowdedWorld, "others are asked where what lay idle here was no
   driver.on_release = [&] { driver.reserved += 40 * kMiB; };
   static CrowdedDriver* device = nullptr;
   device = &driver;
-  memory.set_neighbours([](int, uint64_t) {
+  memory.shortage().set_neighbours([](int, uint64_t) {
     device->reserved -= 40 * kMiB;
     return true;
   });
@@ -305,7 +305,7 @@ TEST_CASE_METHOD(CrowdedWorld, "what others give back is enough together with wh
   driver.reserved += 40 * kMiB;
   static CrowdedDriver* device = nullptr;
   device = &driver;
-  memory.set_neighbours([](int, uint64_t) {
+  memory.shortage().set_neighbours([](int, uint64_t) {
     device->reserved -= 40 * kMiB;
     return true;
   });
@@ -391,10 +391,10 @@ struct UnwaitedWorld : CrowdedWorld {
   }
   void expect_nothing_before_its_work_is_done() {
     free_a_used_block();
-    CHECK(memory.release_everything(0, allocator::Effort::kDone) == 0);
+    CHECK(memory.idle().release_everything(0, allocator::Effort::kDone) == 0);
     CHECK(driver.reserved == 40 * kMiB);
     driver.end_work_when_watched();
-    CHECK(memory.release_everything(0, allocator::Effort::kFrees) == 40 * kMiB);
+    CHECK(memory.idle().release_everything(0, allocator::Effort::kFrees) == 40 * kMiB);
     CHECK(driver.ordered_releases == 1);
     CHECK(driver.synchronisations == 0);
   }
@@ -429,7 +429,7 @@ TEST_CASE_METHOD(UnwaitedWorld, "a free that gives nothing back is not waited fo
   driver.on_query = [&] {
     if (driver.queries > 100) driver.finish();
   };
-  CHECK(memory.release_everything(0, allocator::Effort::kFrees) == 0);
+  CHECK(memory.idle().release_everything(0, allocator::Effort::kFrees) == 0);
   CHECK(driver.queries < 10);
 }
 
@@ -442,7 +442,7 @@ TEST_CASE_METHOD(UnwaitedWorld, "a free whose dedicated block is in use again is
   driver.on_query = [&] {
     if (driver.queries > 100) driver.finish();
   };
-  CHECK(memory.release_everything(0, allocator::Effort::kFrees) == 0);
+  CHECK(memory.idle().release_everything(0, allocator::Effort::kFrees) == 0);
   CHECK(driver.queries < 10);
 }
 

@@ -21,10 +21,10 @@ struct SpillWorld : PoolWorld {
   FakeDriver host;
   FakeMapping host_mapping{host};
   mapped::Spill spill{driver, host_mapping, Size{uint64_t{4} << 30, false}};
-  SpillWorld() { memory.use_spill(&spill); }
+  SpillWorld() { memory.shortage().use_spill(&spill); }
   ~SpillWorld() {
     memory.close(context);
-    memory.use_spill(nullptr);
+    memory.shortage().use_spill(nullptr);
   }
   // From here on every block that needs more memory spills.
   void fill_device() {
@@ -137,7 +137,7 @@ TEST_CASE_METHOD(SpillWorld, "small blocks that spill share their host memory") 
     CHECK(memory.chunk_at(block).bytes == kStep);
   }
   for (const driver::Address block : blocks) free(block);
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(host.reserved == 0);
   CHECK(host_mapping.reserved.empty());
 }
@@ -155,7 +155,7 @@ TEST_CASE_METHOD(SpillWorld, "a chunk goes back with the last of its blocks, and
   free(blocks[0]);
   free(blocks[2]);
   free(blocks[3]);
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(host.reserved == 2 * kStep);
   CHECK(host_mapping.has_access(blocks[1], kMiB, 0));
   // The free slots serve before another chunk does.
@@ -167,7 +167,7 @@ TEST_CASE_METHOD(SpillWorld, "a chunk goes back with the last of its blocks, and
 
 TEST_CASE_METHOD(SpillWorld, "the limit of what spills counts host memory, however small the blocks are") {
   mapped::Spill little{driver, host_mapping, Size{2 * kStep, false}};
-  memory.use_spill(&little);
+  memory.shortage().use_spill(&little);
   fill_device();
   allocate_many(4, kMiB);
   driver::Address out = 0;
@@ -186,7 +186,7 @@ TEST_CASE_METHOD(SpillWorld, "no block comes where another process may still hav
   for (const driver::Address block : allocate_many(200, 10 * kKiB))
     CHECK(memory.chunk_at(block).start != memory.chunk_at(beside).start);
   free(beside);
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK_FALSE(host_mapping.has_access(beside, 1, 0));
 }
 
@@ -205,7 +205,7 @@ TEST_CASE_METHOD(SpillWorld, "a chunk that the driver does not unmap serves on")
   const driver::Address block = allocate(10 * kKiB);
   free(block);
   host_mapping.fail_unmap = driver::kUnknown;
-  CHECK(memory.trim(0) == 0);
+  CHECK(memory.idle().trim(0) == 0);
   CHECK(allocate(10 * kKiB) == block);
   const driver::Address beside = allocate(10 * kKiB);
   CHECK(beside != block);
@@ -213,7 +213,7 @@ TEST_CASE_METHOD(SpillWorld, "a chunk that the driver does not unmap serves on")
   host_mapping.fail_unmap = driver::kSuccess;
   free(block);
   free(beside);
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(host.reserved == 0);
 }
 
@@ -262,7 +262,7 @@ TEST_CASE_METHOD(SpillWorld, "threads that spill and give back at once never sha
           memory.free(mine.back());
           mine.pop_back();
         }
-        if (random() % 20 == 0) memory.trim(0);
+        if (random() % 20 == 0) memory.idle().trim(0);
       }
       for (const driver::Address block : mine) {
         {
@@ -274,7 +274,7 @@ TEST_CASE_METHOD(SpillWorld, "threads that spill and give back at once never sha
     });
   }
   for (std::thread& thread : threads) thread.join();
-  memory.trim(0);
+  memory.idle().trim(0);
   CHECK(host.reserved == 0);
   CHECK(host_mapping.reserved.empty());
 }
@@ -286,6 +286,6 @@ TEST_CASE_METHOD(SpillWorld, "another process that needs memory of the device is
   REQUIRE(spill.chunk_at(spilled).bytes != 0);
   free(spilled);
   time().end_wait(time().begin_wait(order::Lane::kMany), true);
-  CHECK(memory.release_for_others(0, kMiB) == 0);
+  CHECK(memory.idle().release_for_others(0, kMiB) == 0);
   CHECK(spill.chunk_at(spilled).bytes != 0);
 }

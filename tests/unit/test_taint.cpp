@@ -136,7 +136,7 @@ TEST_CASE_METHOD(PoolWorld, "during a capture a tainted segment stays until the 
   free(address);
   CHECK(driver.releases == 0);
   memory.order().gate().end_capture();
-  memory.release_everything();
+  memory.idle().release_everything();
   CHECK(driver.releases == 1);
 }
 

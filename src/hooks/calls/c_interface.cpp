@@ -54,11 +54,11 @@ void cupool_reset_peaks(void) {
   if (memory.native() != nullptr) memory.native()->reset_peaks();
 }
 
-size_t cupool_trim(size_t bytes) { return is_serving() ? memory.trim(bytes) : 0; }
+size_t cupool_trim(size_t bytes) { return is_serving() ? memory.idle().trim(bytes) : 0; }
 
 size_t cupool_empty_cache(void) { return cupool_trim(0); }
 
-void cupool_set_max_cached(size_t bytes) { memory.set_max_cached(bytes); }
+void cupool_set_max_cached(size_t bytes) { memory.idle().set_max_cached(bytes); }
 
 int cupool_record_stream(uint64_t pointer, void* stream) {
   memory::BlockInfo held;

@@ -343,10 +343,10 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
-  if (is_serving()) memory.release_idle_managed(current_context());
+  if (is_serving()) memory.idle().release_managed(current_context());
   const CUresult result = forward(Counter::pointer_questions, real.cuMemGetInfo_v2, free, total);
   if (result == CUDA_SUCCESS && free != nullptr && is_serving()) {
-    *free += memory.releasable_bytes(device_of());
+    *free += memory.idle().releasable_bytes(device_of());
   }
   return result;
 }

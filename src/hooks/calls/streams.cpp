@@ -23,7 +23,7 @@ CUresult waits(Timeline* order, Lane lane, Call&& call) {
   const order::Epoch epoch = order->begin_wait(lane);
   const CUresult result = call();
   order->end_wait(epoch, result == CUDA_SUCCESS);
-  if (result == CUDA_SUCCESS && config::options().decay_ms != 0) memory.decay();
+  if (result == CUDA_SUCCESS && config::options().decay_ms != 0) memory.idle().decay();
   return result;
 }
 

@@ -60,7 +60,7 @@ void* work(void*) {
         answer_neighbours();
         if (decay_ms != 0 && now - looked >= period && is_serving()) {
           looked = now;
-          memory.decay_quiet();
+          memory.idle().decay_quiet();
         }
         show_to_neighbours();
         if (now - measured >= kBetweenMetrics) {

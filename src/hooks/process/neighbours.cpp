@@ -105,7 +105,7 @@ uint64_t add(uint64_t one, uint64_t other) {
 void release_for(int device, uint64_t bytes) {
   uint64_t released = 0;
   for (int i = 0; i < kTries; ++i) {
-    released += memory.release_for_others(device, bytes - released);
+    released += memory.idle().release_for_others(device, bytes - released);
     if (released >= bytes || !has_pending_work()) return;
     sleep_for(kBetweenTries);
   }

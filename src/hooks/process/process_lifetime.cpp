@@ -59,7 +59,7 @@ report::Mode current_mode() {
 
 void fill_figures(int device, stats::Reading reading, stats::DeviceSums* sums) {
   const bool may_wait = reading != stats::Reading::kNoLock;
-  sums->largest_free_range = memory.largest_free(device, may_wait);
+  sums->largest_free_range = memory.idle().largest_free(device, may_wait);
   native::NativePool* const native = memory.native();
   if (native == nullptr || !may_wait) return;
   // An exit from a signal handler may have interrupted this very thread inside the driver.
@@ -91,7 +91,7 @@ void start() {
   start_mapping(options.segments == config::Segments::kMapped, options.spill);
   look_for_direct_access();
   look_for_unknown_names();
-  if (options.neighbours) memory.set_neighbours(&ask_neighbours);
+  if (options.neighbours) memory.shortage().set_neighbours(&ask_neighbours);
   if (!options.split) memory.use_dedicated_allocations();
   const bool native_first = options.backend == config::Backend::kNative;
   if (native_first || options.fallback == config::Fallback::kNative) start_native(native_first);

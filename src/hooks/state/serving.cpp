@@ -115,7 +115,7 @@ void start_native(bool first) {
 void start_mapping(bool segments, Size spill) {
   if (segments) memory.pools().use_mapped(&hooks::mapping);
   if (spill.of(kUnlimited) == 0) return;
-  memory.use_spill(new (std::nothrow) mapped::Spill(cuda_driver, mapping, spill));
+  memory.shortage().use_spill(new (std::nothrow) mapped::Spill(cuda_driver, mapping, spill));
 }
 
 void note_failure(CUresult result) {
