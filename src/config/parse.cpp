@@ -96,7 +96,7 @@ void set_default(const char* text, Value& value) {
 void set_default(const char* text, Text& value) { value = text; }
 
 // Resolves options that are valid one by one but not together.
-void settle_contradictions(Options& options, const Reader& reader) {
+void resolve_contradictions(Options& options, const Reader& reader) {
   const Options plain = defaults();
   require_power_of_two(options.min_block, "CUPOOL_MIN_BLOCK", plain.min_block, reader);
   require_power_of_two(options.large_round, "CUPOOL_LARGE_ROUND", plain.large_round, reader);
@@ -168,7 +168,7 @@ Options read_environment(const char* const* environment, Complain complain) {
       continue;
     take_entry(options, reader, text.substr(0, equals), *entry + equals + 1);
   }
-  settle_contradictions(options, reader);
+  resolve_contradictions(options, reader);
   return options;
 }
 

@@ -133,10 +133,10 @@ bool Memory::device_of(driver::Context context, int* device) {
   return allocators_.any([&](Allocator& one) { return one.device_of(context, device); });
 }
 
-void Memory::settle(Address address) {
+void Memory::drain_before_export(Address address) {
   BlockInfo held;
   if (!find(address, &held)) return;
-  if (order::Timeline* const order = order_.find(held.context)) order->settle();
+  if (order::Timeline* const order = order_.find(held.context)) order->wait_for_leant();
 }
 
 // ---- The end of a context.

@@ -103,7 +103,7 @@ class Memory {
   bool has_dedicated() const { return allocators_.has_dedicated(); }
   // Before a block leaves the process or stream order: the work of its previous life is done when this
   // returns.
-  void settle(Address address);
+  void drain_before_export(Address address);
 
   // Before a context ends: drops its memory; until closed(), allocations of other threads in it go to the
   // driver. Returns the `ending` to pass to closed() after the driver's call; `gone` false: the driver

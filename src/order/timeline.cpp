@@ -504,7 +504,7 @@ Epoch Timeline::newest_leant_on() {
   return std::max(ordered(), newest_leant_on_locked());
 }
 
-bool Timeline::settle() {
+bool Timeline::wait_for_leant() {
   const Epoch newest = newest_leant_on();
   return newest <= completed_.load(std::memory_order_acquire) || !kLeaves || wait_for(newest);
 }
@@ -593,11 +593,12 @@ void Timeline::lower_ordered_locked() {
   set_ordered_locked(completed_.load(std::memory_order_relaxed));
 }
 
-// Where other contexts' streams visit, a block that is ordered in this one alone is not settled.
+// Where other contexts' streams visit, a block that is ordered in this one alone is not ordered everywhere.
 void Timeline::set_ordered_locked(Epoch epoch) {
   const bool is_visited = is_visited_.load(std::memory_order_relaxed);
   ordered_.store(epoch, std::memory_order_release);
-  settled_.store(is_visited ? completed_.load(std::memory_order_relaxed) : epoch, std::memory_order_release);
+  ordered_everywhere_.store(is_visited ? completed_.load(std::memory_order_relaxed) : epoch,
+                            std::memory_order_release);
 }
 
 void Timeline::use_completed_only() {
@@ -612,7 +613,7 @@ void Timeline::expect_direct_access() {
   direct_.store(true, std::memory_order_seq_cst);
   use_completed_only();
   const CaptureGate::Relaxed relaxed;
-  settle();
+  wait_for_leant();
 }
 
 // What was handed out before counts as leaning on the newest of it all.

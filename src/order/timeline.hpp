@@ -75,7 +75,8 @@ class Timeline {
   // Before handing out a block that cheap() or reachable() allowed: orders submissions that may use it after
   // its old work, which is all in lane `sole` if one is given. `stamp` is 0 if no work was pending.
   void lean_on(Epoch stamp, driver::Address block, LaneName sole = LaneName::kNone) {
-    if (stamp > settled_.load(std::memory_order_acquire) && kFence) lean_on_seal(stamp, block, sole);
+    if (stamp > ordered_everywhere_.load(std::memory_order_acquire) && kFence)
+      lean_on_seal(stamp, block, sole);
   }
   const Turns& turns() const { return turns_; }
   // Before handing out a block that a lane other than the current turn's is expected to use.
@@ -171,7 +172,7 @@ class Timeline {
   // it.
   Epoch newest_leant_on();
   // Before a block leaves the process or stream order: its old work is done when this returns.
-  bool settle();
+  bool wait_for_leant();
   // The same for all that frees have sealed: the driver's frees would have waited for it.
   bool wait_for_frees();
   // The same for all seals so far, of frees or not, but not for longer.
@@ -279,11 +280,11 @@ class Timeline {
   alignas(64) std::atomic<Epoch> open_{1};
   std::atomic<Epoch> completed_{0};  // the highest epoch whose work is done
   std::atomic<Epoch> ordered_{0};    // the same, or the highest that all later work of the context waits for
-  std::atomic<Epoch> settled_{0};    // a hand-out of a block up to this stamp asks nothing of anybody
-  std::atomic<Epoch> sealed_{0};     // the highest epoch with an event that work may wait for
-  std::atomic<Epoch> lean_{0};       // the highest stamp that every lane must wait for
-  std::atomic<uint64_t> demand_{0};  // number of the newest in `demands_`; 0: all are done
-  std::atomic<Lane> noted_{Lane::kNone};  // lanes given work since the last seal
+  std::atomic<Epoch> ordered_everywhere_{0};  // a hand-out of a block up to this asks nothing of any stream
+  std::atomic<Epoch> sealed_{0};              // the highest epoch with an event that work may wait for
+  std::atomic<Epoch> lean_{0};                // the highest stamp that every lane must wait for
+  std::atomic<uint64_t> demand_{0};           // number of the newest in `demands_`; 0: all are done
+  std::atomic<Lane> noted_{Lane::kNone};      // lanes given work since the last seal
   // This lane is noted and it is its turn: its next submission changes nothing. kMany: the same for every
   // lane. Cleared before either changes.
   std::atomic<Lane> quiet_{Lane::kNone};

@@ -188,7 +188,7 @@ void name_with_process(const char* name, unsigned turn, char* out, size_t room) 
 }
 
 // Moves the finished part file to `name`. 0 or an errno; EEXIST: the name is taken by another process.
-int settle(const Directory& directory, const Written& last, const char* part, const char* name) {
+int give_name(const Directory& directory, const Written& last, const char* part, const char* name) {
   const int moved = directory.move(part, name, RENAME_NOREPLACE);
   if (moved != EEXIST && moved != EINVAL) return moved;
   struct stat there;
@@ -210,13 +210,13 @@ int settle(const Directory& directory, const Written& last, const char* part, co
   return directory.move(part, name, 0);
 }
 
-int settle_somewhere(const Directory& directory, const Written& last, const char* part) {
+int give_any_name(const Directory& directory, const Written& last, const char* part) {
   constexpr unsigned kMostTurns = 1000;
-  int error = settle(directory, last, part, directory.name());
+  int error = give_name(directory, last, part, directory.name());
   for (unsigned turn = 1; error == EEXIST && turn < kMostTurns; ++turn) {
     char name[NAME_MAX + 1];
     name_with_process(directory.name(), turn, name, sizeof name);
-    error = settle(directory, last, part, name);
+    error = give_name(directory, last, part, name);
   }
   return error;
 }
@@ -277,7 +277,7 @@ const char* write_file(const char* path, Written& last, char* buffer, size_t roo
   struct stat made = {};
   int error = fstat(file, &made) != 0 ? errno : out.error();
   if (close(file) != 0 && error == 0) error = errno;
-  if (error == 0) error = settle_somewhere(directory, last, part);
+  if (error == 0) error = give_any_name(directory, last, part);
   if (error != 0) {
     directory.remove(part);
     return reason(error);

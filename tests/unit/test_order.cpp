@@ -85,7 +85,7 @@ TEST_CASE_METHOD(OrderWorld, "only a free records an event, nothing else does") 
   app.work(kU);
   app.wait(Lane::kMany, false);
   time.destroy_stream(kS);
-  CHECK(time.settle());
+  CHECK(time.wait_for_leant());
   CHECK(driver.records == 0);
   app.free_and_seal();
   CHECK(driver.records == 1);

@@ -179,17 +179,17 @@ TEST_CASE_METHOD(OrderWorld, "what was never sealed in a free is not waited for"
 }
 
 TEST_CASE_METHOD(OrderWorld, "memory leaves the order of streams when the work it leaned on is over") {
-  CHECK(time.settle());
+  CHECK(time.wait_for_leant());
   const Epoch stamp = app.use_and_free(kS);
   // Nobody has it yet.
-  CHECK(time.settle());
+  CHECK(time.wait_for_leant());
   CHECK(driver.queries == 0);
   REQUIRE(app.hand_out(stamp));
   finish_after(driver, 5);
-  CHECK(time.settle());
+  CHECK(time.wait_for_leant());
   CHECK(time.completed() >= stamp);
   CHECK(driver.queries == 5);
-  CHECK(time.settle());
+  CHECK(time.wait_for_leant());
   CHECK(driver.queries == 5);
 }
 
@@ -201,7 +201,7 @@ TEST_CASE_METHOD(OrderWorld,
   REQUIRE(app.hand_out(stamp));
   REQUIRE(time.completed() < stamp);
   finish_after(driver, 5);
-  CHECK(time.settle());
+  CHECK(time.wait_for_leant());
   CHECK(time.completed() >= stamp);
 }
 

@@ -376,10 +376,10 @@ TEST_CASE_METHOD(PoolWorld, "memory that leaves the process waits until the work
   driver.on_query = [&, asked = 0]() mutable {
     if (++asked == 3) driver.finish();
   };
-  memory.settle(first + 5);
+  memory.drain_before_export(first + 5);
   CHECK(time().completed() >= stamp);
   // What is not ours is not waited for.
-  memory.settle(0x1234);
+  memory.drain_before_export(0x1234);
 }
 
 TEST_CASE_METHOD(PoolWorld,

@@ -82,7 +82,7 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
     const Life& life = held[any(held.size())];
     const bool before = driver.ends_when_asked;
     driver.ends_when_asked = true;
-    memory.settle(life.start + any(life.bytes));
+    memory.drain_before_export(life.start + any(life.bytes));
     driver.ends_when_asked = before;
     if (!driver.is_over(life.follows)) FAIL("memory left the process before its old work was over");
   }

@@ -84,7 +84,7 @@ CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& 
   if (allowed != CUDA_SUCCESS) return allowed;
   if (!memory.taint(pointer, Taint::kExported))
     return host::is_short() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
-  memory.settle(pointer);
+  memory.drain_before_export(pointer);
   if (block.mapped) return export_mapped(handle, block);
   if (block.dedicated) return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, block.segment);
   SegmentHandles* const handles = segment_handles();

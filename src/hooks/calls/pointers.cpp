@@ -93,7 +93,7 @@ void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Blo
   if (attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS || block.mapped) return;
   if (!block.imported) memory.taint(pointer, Taint::kPeerTokens);
   note_direct_access();
-  memory.settle(pointer);
+  memory.drain_before_export(pointer);
 }
 
 // The driver keeps the attribute per segment. Once one block wants synchronous copies, all blocks of its
@@ -114,7 +114,7 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
   if (wanted != 0) {
     if (!block.imported) memory.taint(pointer, Taint::kSyncMemops);
     note_direct_access();
-    memory.settle(pointer);
+    memory.drain_before_export(pointer);
   }
   if (wanted != 0 || block.dedicated) {
     result = call_guarded(real.cuPointerSetAttribute, value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
@@ -206,7 +206,7 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t
   if (whose == Whose::kBlock && !block.imported && bytes != 0) {
     memory.taint(pointer, Taint::kDmaBuf);
     note_direct_access();
-    memory.settle(pointer);
+    memory.drain_before_export(pointer);
   }
   const CUdeviceptr asked = whose == Whose::kNotLive ? kUnknownAddress : pointer;
   return forward(real.cuMemGetHandleForAddressRange, handle, asked, bytes, type, flags);
