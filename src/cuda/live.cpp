@@ -68,7 +68,7 @@ std::vector<CUcontext> Live::contexts() {
 }
 
 bool Live::may_be_capturing() {
-  if (!distrusted_.load(std::memory_order_relaxed)) [[likely]]
+  if (!has_untracked_work_.load(std::memory_order_relaxed)) [[likely]]
     return false;
   const OwnCall guard;
   Guard hold(lock_);

@@ -28,7 +28,7 @@ class Live {
   std::vector<CUcontext> contexts();
 
   // From now on a capture may begin or end unseen: the program has an entry point that we do not know.
-  void distrust_notes() { distrusted_.store(true, std::memory_order_relaxed); }
+  void expect_untracked_work() { has_untracked_work_.store(true, std::memory_order_relaxed); }
   // Whether a stream captures without our having seen the capture begin, as far as the driver can be asked: a
   // stream created behind our back, or another thread's per-thread default stream, is found only if it is a
   // blocking one.
@@ -45,7 +45,7 @@ class Live {
   Lock lock_{Rank::kLive};
   NoDestroy<std::vector<CUcontext>> contexts_ CUPOOL_GUARDED_BY(lock_);
   NoDestroy<std::vector<Stream>> streams_ CUPOOL_GUARDED_BY(lock_);
-  std::atomic<bool> distrusted_{false};
+  std::atomic<bool> has_untracked_work_{false};
 };
 
 [[gnu::visibility("hidden")]] extern constinit Live live;

@@ -31,7 +31,7 @@ constinit thread_local char thread_token = 0;
 }  // namespace
 
 Lane Timeline::in_use_locked() const {
-  return blind_ ? Lane::kMany : unite(noted_.load(std::memory_order_relaxed), seals_.lanes());
+  return has_untracked_work_ ? Lane::kMany : unite(noted_.load(std::memory_order_relaxed), seals_.lanes());
 }
 
 // Recomputes the words that the hot path of an allocation reads, whenever something they depend on has
@@ -158,7 +158,7 @@ bool Timeline::seal_if_event(bool matters) {
   // Nothing was submitted since the last seal, so its event covers all work on blocks with the open stamp: it
   // serves for the open epoch as well.
   const bool is_covered = noted_.load(std::memory_order_relaxed) == Lane::kNone && !seals_.empty() &&
-                          seals_.newest().in_free && !blind_;
+                          seals_.newest().in_free && !has_untracked_work_;
   if (is_covered) {
     const Epoch epoch = open_.load(std::memory_order_relaxed);
     seals_.newest().epoch = epoch;
@@ -215,7 +215,7 @@ void Timeline::advance() {
 
 bool Timeline::is_all_before_last_free() {
   Guard hold(lock_);
-  return !blind_ && noted_.load(std::memory_order_relaxed) == Lane::kNone &&
+  return !has_untracked_work_ && noted_.load(std::memory_order_relaxed) == Lane::kNone &&
          (seals_.empty() || sealer_ == &thread_token);
 }
 
@@ -227,7 +227,7 @@ bool Timeline::is_only_thread() {
 void Timeline::expect_completion() {
   if (!lock_.try_lock()) return;
   // Where work may be submitted unseen, a capture may begin unseen, too, at any moment of the program's.
-  if (!blind_) {
+  if (!has_untracked_work_) {
     if (!seals_.has_event()) poll_locked();
     if (noted_.load(std::memory_order_relaxed) != Lane::kNone) seal_locked(Kind::kForCompletion);
     poll_locked();
@@ -266,9 +266,9 @@ Epoch Timeline::newest_leant_on_locked() const {
   return std::max(lean_.load(std::memory_order_seq_cst), demands_.highest());
 }
 
-// Publishes the demand, then reads the mode; distrust(), expect_direct_access() and expect_visits() do the
-// reverse. So at least one sees the other, and no hand-out stays unordered. What is ordered in this context
-// is still to be remembered for copies of others.
+// Publishes the demand, then reads the mode; expect_untracked_work(), expect_direct_access() and
+// expect_visits() do the reverse. So at least one sees the other, and no hand-out stays unordered. What is
+// ordered in this context is still to be remembered for copies of others.
 void Timeline::lean_on_seal(Epoch stamp, driver::Address block, LaneName sole) {
   if (stamp > ordered()) {
     if (stamp > lean_.load(std::memory_order_acquire)) {
@@ -370,7 +370,7 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
       return true;
     }
     if (Seal* const seal = seals_.covering(asked)) {
-      const Lane before = blind_ ? Lane::kMany : seals_.lanes_up_to(seal->epoch);
+      const Lane before = has_untracked_work_ ? Lane::kMany : seals_.lanes_up_to(seal->epoch);
       if (before == Lane::kNone || before == lane) {
         waited_.set(lane, seal->epoch, demand);
         return true;
@@ -573,13 +573,13 @@ void Timeline::destroy_stream(Lane lane) {
   refresh_locked();
 }
 
-// ---- Distrust.
+// ---- Untracked work.
 
-void Timeline::distrust() {
+void Timeline::expect_untracked_work() {
   Epoch newest = 0;
   {
     Guard hold(lock_);
-    blind_ = true;
+    has_untracked_work_ = true;
     if (reuse() == Reuse::kLean) reuse_.store(Reuse::kOrder, std::memory_order_seq_cst);
     refresh_locked();
     newest = newest_leant_on_locked();
@@ -651,7 +651,7 @@ void Timeline::end() {
   set_ordered_locked(epoch);
   demand_.store(0, std::memory_order_release);
   // The next context begins as every context does: Timelines says what is known of it.
-  blind_ = false;
+  has_untracked_work_ = false;
   reuse_.store(Reuse::kLean, std::memory_order_seq_cst);
   direct_.store(false, std::memory_order_seq_cst);
   is_visited_.store(false, std::memory_order_seq_cst);

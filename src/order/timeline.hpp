@@ -189,10 +189,10 @@ class Timeline {
   // Before the driver's call: the handle can be reused for another stream.
   void destroy_stream(Lane lane);
 
-  // ---- Distrust, permanent.
+  // ---- Untracked work, permanent.
 
   // Work may be submitted unseen. The whole context waits for what hand-outs already lean on.
-  void distrust();
+  void expect_untracked_work();
   // From now on nothing is handed out before its old work is done. Earlier hand-outs that lean stay ordered
   // by the streams' waits.
   void use_completed_only();
@@ -304,15 +304,16 @@ class Timeline {
   std::atomic<bool> several_threads_{false};
   std::atomic<bool> direct_{false};
   std::atomic<bool> was_quiet_{false};
-  std::atomic<Epoch> owed_{0};  // during a capture a hand-out, or distrust, could not be ordered after this
+  std::atomic<Epoch> owed_{
+      0};  // during a capture a hand-out, or untracked work, could not be ordered after this
   std::atomic<bool> is_visited_{false};  // another context's streams may copy from and to blocks of this one
   Epoch looked_at_ = 0;                  // the open epoch at the last look
 
   alignas(64) Lock lock_{Rank::kTimeline};
-  bool blind_ CUPOOL_GUARDED_BY(lock_) = false;            // work may be submitted unseen
-  bool failed_ CUPOOL_GUARDED_BY(lock_) = false;           // the driver no longer answers for its events
-  const void* thread_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // identifies the thread noted first
-  const void* sealer_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // whose free made the newest seal, if one did
+  bool has_untracked_work_ CUPOOL_GUARDED_BY(lock_) = false;  // work may be submitted unseen
+  bool failed_ CUPOOL_GUARDED_BY(lock_) = false;              // the driver no longer answers for its events
+  const void* thread_ CUPOOL_GUARDED_BY(lock_) = nullptr;     // identifies the thread noted first
+  const void* sealer_ CUPOOL_GUARDED_BY(lock_) = nullptr;     // whose free made the newest seal, if one did
   size_t polls_in_ CUPOOL_GUARDED_BY(lock_) = kFewestBetweenPolls;  // so many frees until one polls
   uint32_t stream_waits_ CUPOOL_GUARDED_BY(lock_) = 0;
   uint64_t demands_made_ CUPOOL_GUARDED_BY(lock_) = 0;

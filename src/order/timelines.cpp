@@ -31,7 +31,7 @@ Timeline* Timelines::of(driver::Context context) {
     } else if (timeline->context() != nullptr) {
       continue;
     }
-    if (blind_.load(std::memory_order_relaxed)) timeline->distrust();
+    if (has_untracked_work_.load(std::memory_order_relaxed)) timeline->expect_untracked_work();
     if (completed_only_.load(std::memory_order_relaxed)) timeline->use_completed_only();
     if (direct_.load(std::memory_order_relaxed) || (contexts_.has_peers(context) && kPeersDone))
       timeline->expect_direct_access();
@@ -78,15 +78,15 @@ void Timelines::expect_peers(driver::Context owner, const char* reason) {
   if (timeline != nullptr && kPeersDone) timeline->expect_direct_access();
 }
 
-void Timelines::distrust(const char* reason) {
+void Timelines::expect_untracked_work(const char* reason) {
   const char* none = nullptr;
   reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
   {
     Guard hold(lock_);
-    blind_.store(true, std::memory_order_relaxed);
+    has_untracked_work_.store(true, std::memory_order_relaxed);
   }
   // Each makes its context wait, which may stand, so not under the lock.
-  for_each([](Timeline& timeline) { timeline.distrust(); });
+  for_each([](Timeline& timeline) { timeline.expect_untracked_work(); });
 }
 
 void Timelines::use_completed_only(const char* reason) {
@@ -113,7 +113,7 @@ const char* Timelines::reason() const {
 
 Reuse Timelines::reuse() const {
   if (completed_only_.load(std::memory_order_relaxed)) return Reuse::kCompleted;
-  Reuse reuse = blind_.load(std::memory_order_relaxed) ? Reuse::kOrder : Reuse::kLean;
+  Reuse reuse = has_untracked_work_.load(std::memory_order_relaxed) ? Reuse::kOrder : Reuse::kLean;
   for_each([&](const Timeline& timeline) {
     if (timeline.reuse() == Reuse::kCompleted) reuse = Reuse::kCompleted;
   });

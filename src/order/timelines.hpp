@@ -1,5 +1,5 @@
 // The process's timelines, one for each context with memory of ours, and what concerns all of them: captures,
-// distrust, access from one context to another one's memory. Grows under `lock_`, is read without it; a
+// untracked work, access from one context to another one's memory. Grows under `lock_`, is read without it; a
 // timeline is never freed, and serves another context when its own has ended.
 #pragma once
 
@@ -39,7 +39,7 @@ class Timelines final : public context::Resident {
   bool is_capturing() const { return gate_.is_capturing(); }
 
   // For all timelines, future ones too. `reason` must live forever.
-  void distrust(const char* reason);
+  void expect_untracked_work(const char* reason);
   void use_completed_only(const char* reason);
   void expect_direct_access(const char* reason);
   // The program uses waits that only a later submission ends. With several threads, one may have to release
@@ -75,7 +75,7 @@ class Timelines final : public context::Resident {
   Contexts contexts_;
   std::atomic<Timeline*> only_{nullptr};
   std::atomic<const char*> reason_{nullptr};
-  std::atomic<bool> blind_{false};
+  std::atomic<bool> has_untracked_work_{false};
   std::atomic<bool> completed_only_{false};
   std::atomic<bool> direct_{false};
   std::atomic<bool> has_early_work_{false};

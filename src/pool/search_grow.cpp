@@ -54,8 +54,8 @@ bool Search::is_all_before_last_free() {
 
 Range* Search::grow() {
   Segments& segments = pool_.segments();
-  const uint64_t in_doubt = growth::maybe_needed(pool_.growth().figures());
-  const uint64_t needed = in_doubt == 0 ? 0 : in_doubt - std::min(in_doubt, segments.releasable_bytes());
+  const uint64_t unsure = growth::maybe_needed(pool_.growth().figures());
+  const uint64_t needed = unsure == 0 ? 0 : unsure - std::min(unsure, segments.releasable_bytes());
   Range* range = add_segment(segments.bytes_for(bytes_));
   segments.note_answer(request_.status);
   if (range != nullptr && needed != 0) pool_.growth().note_needed(needed);

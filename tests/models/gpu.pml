@@ -58,8 +58,8 @@
 #define STREAMS OWN_STREAMS
 #define OWN_WORK alive
 #endif
-#if defined(FENCES) || defined(WITH_DOUBT)
-#define CAN_DOUBT
+#if defined(FENCES) || defined(WITH_UNTRACKED)
+#define CAN_BE_UNTRACKED
 #endif
 #define ME _pid
 #define LARGER(a, b) ((a) > (b) -> (a) : (b))
@@ -88,7 +88,7 @@ byte waiting, releasing; /* work that waits for the flag; work that sets it */
 bool flag_used, flag_set;
 byte debtor;             /* the thread, plus 1, by which the work that sets the flag is still to come */
 #endif
-#if defined(CAN_DOUBT) || defined(OVERLAP_BARRIER)
+#if defined(CAN_BE_UNTRACKED) || defined(OVERLAP_BARRIER)
 #define CONTEXT_WAITS
 byte context_holds;      /* what every later submission waits for, to streams to come as well */
 #endif

@@ -17,7 +17,7 @@
  *                      work before it
  * WITH_x adds a part of the world:
  *   WITH_PAST          begins with two blocks freed under two pending seals, each with its work on a lane of its own
- *   WITH_DOUBT         distrust() is called once; submissions may be unseen after that
+ *   WITH_UNTRACKED         expect_untracked_work() is called once; submissions may be unseen after that
  *   WITH_WAITS         the program waits for its context or for one stream (WAITS times)
  *   WITH_FAILURES      waits of the program and records of ours may fail
  *   WITH_ORDERED_FREE  a free may be ordered by a stream: the driver waits for nothing in it
@@ -79,21 +79,21 @@ byte taken_in[BLOCKS + 1], sole[BLOCKS + 1];
 #define MET(lane) 0
 #define SOLE(block) NONE
 #endif
-#ifdef CAN_DOUBT
+#ifdef CAN_BE_UNTRACKED
 byte ordered;
 #define ORDERED ordered
 #ifdef FENCES
-bool blind = true;
+bool untracked = true;
 #define MAY_BE_UNSEEN true
 #else
-bool blind, fences;      /* `fences`: reuse is kOrder by now */
-bool doubt_begun, doubted;
-#define MAY_BE_UNSEEN doubted
+bool untracked, fences;      /* `fences`: reuse is kOrder by now */
+bool untracked_begun, untracked_over;
+#define MAY_BE_UNSEEN untracked_over
 #endif
-#define BLIND blind
+#define UNTRACKED untracked
 #else
 #define ORDERED completed
-#define BLIND false
+#define UNTRACKED false
 #endif
 #ifdef WITH_PEERS
 bool direct = AT_ONCE;    /* another context may touch the memory */
@@ -117,7 +117,7 @@ inline refresh() {
     idle = noted == NONE;
     for (k : 1 .. EPOCHS) { idle = idle && lanes[k] == NONE }
     k = 0;
-    idle = idle && !BLIND
+    idle = idle && !UNTRACKED
   }
 }
 
@@ -189,7 +189,7 @@ inline complete(epoch) {
     k = 0;
     completed = epoch;
     sealed = LARGER(sealed, completed);
-#ifdef CAN_DOUBT
+#ifdef CAN_BE_UNTRACKED
     ordered = LARGER(ordered, completed);
 #endif
 #ifdef WITH_SOLE
@@ -206,9 +206,9 @@ inline close_idle_epoch() {
   d_step { lanes_up_to(EPOCHS, s); s = UNITE(s, noted) }
   if
 #ifdef WITHOUT_IDLE_EPOCH
-  :: open <= EPOCHS && !BLIND ->
+  :: open <= EPOCHS && !UNTRACKED ->
 #else
-  :: s == NONE && open <= EPOCHS && !BLIND ->
+  :: s == NONE && open <= EPOCHS && !UNTRACKED ->
 #endif
     e = open;
     open = e + 1;
@@ -238,7 +238,7 @@ inline change_turn(handle) {
 #define TURN_OF(handle) true
 #endif
 
-#ifdef CAN_DOUBT
+#ifdef CAN_BE_UNTRACKED
 /* Without the lock, but for the look at the seals and the note. */
 inline order(epoch) {
   lock();
@@ -270,7 +270,7 @@ inline order(epoch) {
 #ifdef WITHOUT_COVERED_BLIND
 #define ALL_SEEN true
 #else
-#define ALL_SEEN (!BLIND)
+#define ALL_SEEN (!UNTRACKED)
 #endif
 
 inline seal_in_free() {
@@ -404,7 +404,7 @@ inline launch(handle, overlapping, block, what) {
   if :: overlapping && (lean > completed || DEMAND != 0) -> overlapping = false :: else fi;
 #endif
 #endif
-#ifdef CAN_DOUBT
+#ifdef CAN_BE_UNTRACKED
   if
   :: MAY_BE_UNSEEN -> submit(handle, overlapping, block, what)
   :: true ->
@@ -474,10 +474,10 @@ inline wait_for(epoch) {
 }
 #endif
 
-/* Before a sealed block is handed out. What is asked is published first and the mode read then; distrust() and
+/* Before a sealed block is handed out. What is asked is published first and the mode read then; expect_untracked_work() and
  * enable_peer_access() do it the other way round. */
 inline lean_on(to, lane) {
-#if defined(WITH_DOUBT) && defined(WITHOUT_LEAN_BEFORE_MODE)
+#if defined(WITH_UNTRACKED) && defined(WITHOUT_LEAN_BEFORE_MODE)
   ok = fences;
 #endif
 #if defined(WITH_PEERS) && defined(WITHOUT_LEAN_BEFORE_DIRECT)
@@ -490,7 +490,7 @@ inline lean_on(to, lane) {
 #endif
   :: else -> raise_lean(to)
   fi
-#ifdef WITH_DOUBT
+#ifdef WITH_UNTRACKED
   ;
 #ifndef WITHOUT_LEAN_BEFORE_MODE
   ok = fences;
@@ -529,8 +529,8 @@ inline wait_on_host(is_free) {
 
 /* What it takes to make sealed blocks reachable. */
 inline reach() {
-#ifdef CAN_DOUBT
-#ifdef WITH_DOUBT
+#ifdef CAN_BE_UNTRACKED
+#ifdef WITH_UNTRACKED
   if :: fences -> l = sealed; order(l); l = 0 :: else fi
 #else
   if :: KEEPS_ORDERED -> l = sealed; order(l); l = 0 :: else fi
@@ -548,7 +548,7 @@ inline reach() {
 #define LIMIT ordered
 #elif defined(EXACT)
 #define LIMIT completed
-#elif defined(WITH_DOUBT)
+#elif defined(WITH_UNTRACKED)
 #define LIMIT (fences -> ordered : sealed)
 #elif defined(WITH_PEERS) && !defined(WITHOUT_PEERS_DONE) && !defined(DONE_LATE)
 #define LIMIT (done_only -> completed : sealed)
@@ -810,13 +810,13 @@ inline destroy() {
 }
 #endif
 
-#ifdef WITH_DOUBT
-inline distrust() {
+#ifdef WITH_UNTRACKED
+inline expect_untracked_work() {
   lock();
-  blind = true;
+  untracked = true;
   fences = true;
   refresh();
-#ifndef WITHOUT_DOUBT_SETTLES
+#ifndef WITHOUT_UNTRACKED_WAITS
   l = HIGHEST;
   unlock();
   order(l);
@@ -824,7 +824,7 @@ inline distrust() {
   unlock();
 #endif
   l = 0;
-  doubted = true
+  untracked_over = true
 }
 #endif
 
@@ -834,13 +834,13 @@ inline enable_peer_access() {
   direct = true;
   lock();
   done_only = true;
-#if defined(CAN_DOUBT) && !defined(WITHOUT_ORDERED_LOWERED)
+#if defined(CAN_BE_UNTRACKED) && !defined(WITHOUT_ORDERED_LOWERED)
   /* What is ordered but not done is no longer handed out, and counts as leant on. */
   LEAN = LARGER(LEAN, ordered);
   ordered = completed;
 #endif
   unlock();
-#ifndef WITHOUT_PEERS_SETTLE
+#ifndef WITHOUT_PEERS_WAIT
   lock();
   l = HIGHEST;
   unlock();

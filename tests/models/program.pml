@@ -24,7 +24,7 @@ active [PROGRAMS] proctype Program() {
 #endif
   do
   :: lives < LIVES && held == 0 && (!taken[1] || !taken[BLOCKS]) ->
-#if defined(CAN_DOUBT) || defined(WAIT_LATE)
+#if defined(CAN_BE_UNTRACKED) || defined(WAIT_LATE)
     if :: true :: reach() fi;
 #endif
     allocate()
@@ -74,9 +74,9 @@ active [PROGRAMS] proctype Program() {
   :: atomic { !destroy_begun && submitting == 0 -> destroy_begun = true; dying = true }
     destroy()
 #endif
-#ifdef WITH_DOUBT
-  :: atomic { !doubt_begun -> doubt_begun = true }
-    distrust()
+#ifdef WITH_UNTRACKED
+  :: atomic { !untracked_begun -> untracked_begun = true }
+    expect_untracked_work()
 #endif
 #ifdef WITH_PEERS
   :: atomic { access && held != 0 && launches < LAUNCHES -> launches++ }

@@ -61,7 +61,7 @@ inline lanes_up_to(epoch, result) {
   result = NONE;
   for (k : 1 .. EPOCHS) { if :: k <= epoch -> result = UNITE(result, lanes[k]) :: else fi }
   k = 0;
-  if :: BLIND -> result = MANY :: else fi
+  if :: UNTRACKED -> result = MANY :: else fi
 }
 
 /* Lanes of one that proved nothing pass to the next newer one, or else back to what is noted. */

@@ -31,7 +31,7 @@ struct Meanwhile {
 
 TEST_CASE_METHOD(Process, "while one context is made to wait, so can be another") {
   all.join(kSecond);
-  all.distrust("a test");
+  all.expect_untracked_work("a test");
   const OrderSteps first = of(kFirst), second = of(kSecond);
   first.use_and_free(kS);
   second.use_and_free(kT);
@@ -43,7 +43,7 @@ TEST_CASE_METHOD(Process, "while one context is made to wait, so can be another"
 TEST_CASE_METHOD(Process, "while a context is made to wait, a capture can begin in another one") {
   all.join(kSecond);
   of(kSecond);
-  all.distrust("a test");
+  all.expect_untracked_work("a test");
   const OrderSteps first = of(kFirst);
   first.use_and_free(kS);
   const Meanwhile meanwhile(driver, [&] { all.gate().begin_capture(kSecond); });
@@ -52,7 +52,7 @@ TEST_CASE_METHOD(Process, "while a context is made to wait, a capture can begin 
 }
 
 TEST_CASE_METHOD(Process, "a capture begins in a context only when no wait of it is being made") {
-  all.distrust("a test");
+  all.expect_untracked_work("a test");
   const OrderSteps first = of(kFirst);
   first.use_and_free(kS);
   std::optional<OtherThread> beginner;
@@ -66,12 +66,12 @@ TEST_CASE_METHOD(Process, "a capture begins in a context only when no wait of it
   CHECK(all.is_capturing());
 }
 
-TEST_CASE_METHOD(Process, "while doubt makes a context wait, another context can get its timeline") {
+TEST_CASE_METHOD(Process, "while untracked work makes a context wait, another context can get its timeline") {
   const OrderSteps first = of(kFirst);
   first.work(kT);
   REQUIRE(first.hand_out(first.use_and_free(kS)));
   const Meanwhile meanwhile(driver, [&] { all.of(kSecond); });
-  all.distrust("a test");
+  all.expect_untracked_work("a test");
   CHECK(driver.context_waits.size() == 1);
   CHECK(meanwhile.has_ended);
 }

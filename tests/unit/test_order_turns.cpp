@@ -89,7 +89,7 @@ TEST_CASE_METHOD(OrderWorld, "a turn that was left open is that of the lane that
 TEST_CASE_METHOD(OrderWorld, "where work may be unseen no block is a lane's own") {
   app.work(kS);
   const uint64_t taken = time.turns().now();
-  time.distrust();
+  time.expect_untracked_work();
   CHECK(time.sole_since(taken) == kNobody);
 }
 

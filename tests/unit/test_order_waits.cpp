@@ -195,7 +195,7 @@ TEST_CASE_METHOD(OrderWorld, "memory leaves the order of streams when the work i
 
 TEST_CASE_METHOD(OrderWorld,
                  "what was handed out behind a context's wait leaves when its work is over, too") {
-  time.distrust();
+  time.expect_untracked_work();
   const Epoch stamp = app.use_and_free(kS);
   REQUIRE(time.reach());
   REQUIRE(app.hand_out(stamp));
@@ -310,7 +310,7 @@ TEST_CASE_METHOD(OrderWorld, "every call of ours about a context holds off a cap
     app.free_and_seal();
   }
   SECTION("a wait") {
-    time.distrust();
+    time.expect_untracked_work();
     app.free_and_seal();
     driver.on_wait = begin;
     REQUIRE(time.reach());
@@ -481,7 +481,7 @@ TEST_CASE_METHOD(DeviceWait, "while a stream is made to wait, another one can be
 }
 
 TEST_CASE_METHOD(DeviceWait, "while a context is made to wait, frees of other threads seal") {
-  time.distrust();
+  time.expect_untracked_work();
   const Epoch stamp = app.use_and_free(kS);
   in_next_wait(driver, [&] {
     app.work(kS);
@@ -561,7 +561,7 @@ TEST_CASE_METHOD(DeviceWait, "a context that ends while a stream is made to wait
 }
 
 TEST_CASE_METHOD(DeviceWait, "what is ordered while exact reuse begins is not handed out before it is done") {
-  time.distrust();
+  time.expect_untracked_work();
   const Epoch stamp = app.use_and_free(kS);
   in_next_wait(driver, [&] { time.use_completed_only(); });
   time.reach();

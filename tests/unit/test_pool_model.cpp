@@ -31,7 +31,7 @@ struct Walk : BasicPoolWorld<ClockedDriver> {
   Walk(uint64_t seed, bool with_hostility, order::Reuse mode = order::Reuse::kLean)
       : random(seed), hostile(with_hostility), reuse(mode) {
     driver.capacity = 2 * kGiB;
-    if (reuse == order::Reuse::kOrder) memory.order().distrust("a test");
+    if (reuse == order::Reuse::kOrder) memory.order().expect_untracked_work("a test");
     if (reuse == order::Reuse::kCompleted) memory.order().use_completed_only("a test");
     driver.ends_when_asked = reuse == order::Reuse::kCompleted;
   }

@@ -109,7 +109,7 @@ struct Crowd : BasicPoolWorld<ClockedDriver> {
   }
   void run(size_t streams) {
     free(allocate(1));
-    if (reuse == order::Reuse::kOrder) memory.order().distrust("a test");
+    if (reuse == order::Reuse::kOrder) memory.order().expect_untracked_work("a test");
     if (reuse == order::Reuse::kCompleted) memory.order().use_completed_only("a test");
     driver.ends_when_asked = reuse == order::Reuse::kCompleted;
     running = kThreads;

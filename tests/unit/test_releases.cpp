@@ -229,7 +229,7 @@ TEST_CASE_METHOD(OneThreadWorld,
 }
 
 TEST_CASE_METHOD(OneThreadWorld, "growing does not wait for what may have been submitted unseen") {
-  memory.order().distrust("a test");
+  memory.order().expect_untracked_work("a test");
   CHECK_FALSE(releases_before_growing());
 }
 

@@ -379,7 +379,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer) {
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {
-  if (is_serving()) memory.order().distrust("a green context was created");
+  if (is_serving()) memory.order().expect_untracked_work("a green context was created");
   const Primaries one_at_a_time(device);
   const CUresult result = forward(real.cuGreenCtxCreate, context, resources, device, flags);
   if (result == CUDA_SUCCESS && context != nullptr && is_serving()) green_contexts.created(*context, device);

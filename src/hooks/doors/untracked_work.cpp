@@ -9,9 +9,9 @@
 namespace cupool::hooks {
 
 void doubt(const char* reason) {
-  memory.order().distrust(reason);
+  memory.order().expect_untracked_work(reason);
   stop_remembering_contexts();
-  cuda::live.distrust_notes();
+  cuda::live.expect_untracked_work();
 }
 
 void note_unknown_entry_point(const char* name) {

@@ -85,7 +85,8 @@ void start() {
   const config::Options& options = config::options();
   find_exit();
   report::begin({current_mode, fill_figures});
-  if (options.streams == config::Streams::kFences) memory.order().distrust("CUPOOL_STREAMS=fences");
+  if (options.streams == config::Streams::kFences)
+    memory.order().expect_untracked_work("CUPOOL_STREAMS=fences");
   if (options.streams == config::Streams::kExact) memory.order().use_completed_only("CUPOOL_STREAMS=exact");
   observer.start();
   start_mapping(options.segments == config::Segments::kMapped, options.spill);

@@ -18,11 +18,11 @@ void in_another_thread(const std::function<void()>& steps) { std::thread(steps).
 
 }  // namespace
 
-// ---- Doubt: work that we do not see.
+// ---- Untracked work: work that we do not see.
 
 TEST_CASE_METHOD(OrderWorld,
                  "where work may be unseen, the whole context waits before a block is handed out") {
-  time.distrust();
+  time.expect_untracked_work();
   CHECK(time.reuse() == Reuse::kOrder);
   const Epoch first = app.use_and_free(kS);
   const Epoch second = app.use_and_free(kS);
@@ -40,7 +40,7 @@ TEST_CASE_METHOD(OrderWorld,
 }
 
 TEST_CASE_METHOD(OrderWorld, "where work may be unseen, blocks are not handed out because none was seen") {
-  time.distrust();
+  time.expect_untracked_work();
   CHECK_FALSE(time.is_idle());
   const Epoch stamp = app.free();
   CHECK_FALSE(app.hand_out(stamp));
@@ -55,42 +55,43 @@ TEST_CASE_METHOD(OrderWorld, "where work may be unseen, blocks are not handed ou
 }
 
 TEST_CASE_METHOD(OrderWorld, "where work may be unseen, a wait for one lane proves nothing") {
-  time.distrust();
+  time.expect_untracked_work();
   app.work(kS);
   CHECK(time.begin_wait(kS) == 0);
   CHECK(time.begin_wait(Lane::kMany) != 0);
 }
 
-TEST_CASE_METHOD(OrderWorld, "what leans on a seal when doubt comes is ordered in the whole context") {
+TEST_CASE_METHOD(OrderWorld,
+                 "what leans on a seal when untracked work comes is ordered in the whole context") {
   const Epoch stamp = app.use_and_free(kS);
   app.use_and_free(kS);
   REQUIRE(app.hand_out(stamp));
-  time.distrust();
+  time.expect_untracked_work();
   REQUIRE(driver.context_waits.size() == 1);
   CHECK(driver.context_waits[0].record == 0);
-  time.distrust();
+  time.expect_untracked_work();
   CHECK(driver.orders == 1);
 }
 
-TEST_CASE_METHOD(OrderWorld, "where nothing leans, doubt makes nothing wait") {
+TEST_CASE_METHOD(OrderWorld, "where nothing leans, untracked work makes nothing wait") {
   app.use_and_free(kS);
-  time.distrust();
+  time.expect_untracked_work();
   CHECK(driver.orders == 0);
   CHECK(driver.synchronisations == 0);
 }
 
-TEST_CASE_METHOD(OrderWorld,
-                 "a block that was found just before doubt came is ordered before it is handed out") {
+TEST_CASE_METHOD(
+    OrderWorld, "a block that was found just before untracked work came is ordered before it is handed out") {
   const Epoch stamp = app.use_and_free(kS);
   REQUIRE(stamp <= time.reachable());
-  time.distrust();
+  time.expect_untracked_work();
   time.lean_on(stamp, kSomeBlock);
   REQUIRE(driver.context_waits.size() == 1);
   CHECK(driver.context_waits[0].record == 0);
 }
 
 TEST_CASE_METHOD(OrderWorld, "where the device refuses to order a context, blocks wait until they are over") {
-  time.distrust();
+  time.expect_untracked_work();
   const Epoch stamp = app.use_and_free(kS);
   driver.fail_order = driver::kNotSupported;
   CHECK_FALSE(time.reach());
@@ -100,7 +101,7 @@ TEST_CASE_METHOD(OrderWorld, "where the device refuses to order a context, block
 }
 
 TEST_CASE_METHOD(OrderWorld, "during a capture no context is ordered") {
-  time.distrust();
+  time.expect_untracked_work();
   const Epoch stamp = app.use_and_free(kS);
   gate.begin_capture();
   CHECK_FALSE(time.reach());
@@ -195,7 +196,7 @@ TEST_CASE_METHOD(OrderWorld, "what leans on a seal when another device may touch
 }
 
 TEST_CASE_METHOD(OrderWorld, "what only a context's wait had made reachable is not, once reuse is exact") {
-  time.distrust();
+  time.expect_untracked_work();
   const Epoch stamp = app.use_and_free(kS);
   REQUIRE(time.reach());
   REQUIRE(app.hand_out(stamp));
@@ -207,11 +208,11 @@ TEST_CASE_METHOD(OrderWorld, "what only a context's wait had made reachable is n
   CHECK((is_over || is_withheld));
 }
 
-TEST_CASE_METHOD(OrderWorld, "exact reuse stays exact when doubt comes, and the other way round") {
-  const bool doubt_first = GENERATE(true, false);
-  if (doubt_first) time.distrust();
+TEST_CASE_METHOD(OrderWorld, "exact reuse stays exact when untracked work comes, and the other way round") {
+  const bool untracked_first = GENERATE(true, false);
+  if (untracked_first) time.expect_untracked_work();
   time.use_completed_only();
-  if (!doubt_first) time.distrust();
+  if (!untracked_first) time.expect_untracked_work();
   CHECK(time.reuse() == Reuse::kCompleted);
   CHECK_FALSE(app.hand_out(app.use_and_free(kS)));
   CHECK(driver.orders == 0);
@@ -479,7 +480,7 @@ TEST_CASE_METHOD(Process, "a context that only has access to another one's memor
 TEST_CASE_METHOD(Process, "no context is made to wait for another one's work") {
   all.join(kSecond);
   const bool fences = GENERATE(false, true);
-  if (fences) all.distrust("a test");
+  if (fences) all.expect_untracked_work("a test");
   const OrderSteps first = of(kFirst), second = of(kSecond);
   if (GENERATE(false, true)) all.expect_peers(kFirst, "a test");
   for (int i = 0; i < 3; ++i) {
@@ -547,7 +548,7 @@ constexpr driver::Address kBlock = 0x200000, kOther = 0x300000;
 TEST_CASE_METHOD(Process, "a copy from another context waits for the old work of the block it names alone") {
   const bool fences = GENERATE(false, true);
   all.join(kSecond);
-  if (fences) all.distrust("a test");
+  if (fences) all.expect_untracked_work("a test");
   const OrderSteps app = of(kFirst);
   const Epoch first = app.use_and_free(kS);
   app.time.reach();
@@ -599,12 +600,13 @@ TEST_CASE_METHOD(Process,
   for (driver::Address i = 2000; i < 3000; ++i) CHECK(app.time.leant_on_by(kBlock + i * 256) < next);
 }
 
-TEST_CASE_METHOD(Process,
-                 "doubt and exact reuse hold for contexts that come later, and the first reason is told") {
+TEST_CASE_METHOD(
+    Process,
+    "untracked work and exact reuse hold for contexts that come later, and the first reason is told") {
   CHECK(all.reason() == nullptr);
   CHECK(all.reuse() == Reuse::kLean);
-  all.distrust("a test");
-  all.distrust("another");
+  all.expect_untracked_work("a test");
+  all.expect_untracked_work("another");
   CHECK(std::strcmp(all.reason(), "a test") == 0);
   CHECK(all.reuse() == Reuse::kOrder);
   CHECK(of(kFirst).time.reuse() == Reuse::kOrder);
@@ -619,10 +621,10 @@ TEST_CASE_METHOD(Process,
   CHECK(of(third).time.reuse() == Reuse::kCompleted);
 }
 
-TEST_CASE_METHOD(Process, "doubt that comes while no context exists holds for the next") {
+TEST_CASE_METHOD(Process, "untracked work that comes while no context exists holds for the next") {
   all.of(kFirst);
   all.leave(kFirst);
-  all.distrust("a test");
+  all.expect_untracked_work("a test");
   CHECK(of(kSecond).time.reuse() == Reuse::kOrder);
 }
 
@@ -650,12 +652,13 @@ TEST_CASE_METHOD(Process, "a fork child knows of no context, no work and no capt
   CHECK(driver.calls() == before);
 }
 
-TEST_CASE_METHOD(OrderWorld, "doubt that comes during a capture orders what leant when the capture is over") {
+TEST_CASE_METHOD(OrderWorld,
+                 "untracked work that comes during a capture orders what leant when the capture is over") {
   app.work(kU);
   const Epoch stamp = app.use_and_free(kS);
   REQUIRE(app.hand_out(stamp));
   gate.begin_capture(kFirst);
-  time.distrust();
+  time.expect_untracked_work();
   CHECK(driver.context_waits.empty());
   gate.end_capture();
   SECTION("at its end") { time.order_owed(); }
