@@ -18,7 +18,7 @@ decltype(cuGetProcAddress_v2) cuGetProcAddress_v2_ptsz;
 
 // Their arguments have types from graphics headers, which we do not include: such a call is passed on by a
 // jump.
-#define CUPOOL_DOUBT(name) CUresult name();
+#define CUPOOL_UNTRACKED(name) CUresult name();
 #include "cuda/api.def"
 
 #pragma GCC visibility pop

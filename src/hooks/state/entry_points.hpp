@@ -12,7 +12,7 @@ extern "C" {
 
 #define CUPOOL_REAL(name)
 #define CUPOOL_LATE(name, version)
-#define CUPOOL_DOUBT(name)
+#define CUPOOL_UNTRACKED(name)
 #define CUPOOL_ROW(symbol, like) decltype(::like) symbol;
 #include "cuda/api.def"
 
