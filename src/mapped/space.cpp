@@ -156,8 +156,8 @@ bool Space::unmap(Address start, uint64_t bytes) {
 // The addresses stay claimed. What chunks have left goes first: their work was done before that of their
 // present place, and the memory is the device's again only when nothing maps it.
 bool Space::take_away(Address start, uint64_t bytes) {
-  if (has_left())
-    for_each_chunk({start, bytes}, [&](Address, const Page& page) { unmap_left_of(page.chunk); });
+  if (has_vacated())
+    for_each_chunk({start, bytes}, [&](Address, const Page& page) { unmap_vacated_of(page.chunk); });
   if (mapping_->unmap(start, bytes) != kSuccess) return false;
   for_each_chunk({start, bytes}, [&](Address, const Page& page) {
     mapping_->release(page.chunk);
@@ -206,7 +206,7 @@ void Space::unmap_all() {
     Guard hold(lock_);
     all = addresses_.reservations();
   }
-  unmap_left(order::kAnyStamp);
+  unmap_vacated(order::kAnyStamp);
   for (const Reservation& one : all) {
     Addresses::for_each_chunk(one, [&](const Part& chunk) { take_away(chunk.start, chunk.bytes); });
     if (one.count != 0) mapping_->unreserve(one.base, one.bytes);
@@ -219,8 +219,8 @@ void Space::forget_all() {
   addresses_.drop_all();
   devices_.resize(1);
   // (An array to assign would lie on the stack of a thread that may have little of it.)
-  left_.fill({});
-  left_count_.store(0, std::memory_order_relaxed);
+  vacated_.fill({});
+  vacated_count_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace cupool::mapped

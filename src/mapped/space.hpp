@@ -3,7 +3,7 @@
 // side with memory from end to end, made of one or more chunks, and takes any whole chunks of them back. The
 // table is under `lock_`, a leaf: never held across a call of the driver. The caller unmaps only memory whose
 // work is done. A chunk may move before that: it is mapped at its new place too, and its old addresses are
-// left, mapped, until the caller says that the work there is done.
+// vacated, mapped, until the caller says that the work there is done.
 #pragma once
 
 #include <array>
@@ -48,10 +48,10 @@ class Space {
   Status map(const Run& run, Address* at);
   // How many chunks a part has, and whether so many may move now: only so many left places are recorded.
   size_t count_chunks(const Part& part);
-  bool may_move(size_t chunks) const { return left_count() + chunks <= kMostLeft; }
-  // Unmaps addresses that chunks have left, whose work is done with epoch `done`.
-  void unmap_left(order::Epoch done);
-  bool has_left() const { return left_count() != 0; }
+  bool may_move(size_t chunks) const { return vacated_count() + chunks <= kMostVacated; }
+  // Unmaps addresses that chunks have vacated, whose work is done with epoch `done`.
+  void unmap_vacated(order::Epoch done);
+  bool has_vacated() const { return vacated_count() != 0; }
   // Gives whole chunks back to the driver; false: it refused, and nothing has changed. Does not wait.
   // pre: all work on them is done, and nobody else knows them.
   bool unmap(Address start, uint64_t bytes);
@@ -103,15 +103,15 @@ class Space {
   bool take_away(Address start, uint64_t bytes);
   void change_access(int device, driver::Mapping::Access access);
 
-  // Addresses that a chunk has left. Claimed, so that nothing else comes there.
-  struct Left {
+  // Addresses that a chunk has vacated. Claimed, so that nothing else comes there.
+  struct Vacated {
     Address at = 0;
     uint64_t bytes = 0;  // 0: no entry
     driver::Chunk chunk = driver::Chunk::kNone;
     order::Epoch until = 0;
-    bool is_left = false;  // it is about to be
+    bool is_vacated = false;  // it is about to be
   };
-  static constexpr size_t kMostLeft = 1024;
+  static constexpr size_t kMostVacated = 1024;
   template <typename Visit>
   void for_each_chunk(const Part& part, Visit&& visit) {
     for (Address at = part.start; at < part.start + part.bytes;) {
@@ -120,14 +120,14 @@ class Space {
       at += page.pages * driver::kMappingStep;
     }
   }
-  size_t left_count() const { return left_count_.load(std::memory_order_relaxed); }
-  bool enlist(const Left& left);
-  void drop_locked(Left& left) CUPOOL_REQUIRES(lock_);
+  size_t vacated_count() const { return vacated_count_.load(std::memory_order_relaxed); }
+  bool enlist(const Vacated& place);
+  void drop_locked(Vacated& place) CUPOOL_REQUIRES(lock_);
   Status move_in(const Run& run, Address at, bool* is_clear);
   void end_move(const Run& run, bool is_made);
   template <typename Which>
   void unmap_where(Which&& which);
-  void unmap_left_of(driver::Chunk chunk);
+  void unmap_vacated_of(driver::Chunk chunk);
 
   driver::Mapping* const mapping_;
   upstream::Upstream& upstream_;
@@ -137,8 +137,8 @@ class Space {
   Lock lock_{Rank::kSpace};
   Addresses addresses_ CUPOOL_GUARDED_BY(lock_);
   std::vector<int> devices_ CUPOOL_GUARDED_BY(lock_);  // that have access; the context's own first
-  std::array<Left, kMostLeft> left_ CUPOOL_GUARDED_BY(lock_);
-  std::atomic<size_t> left_count_{0};
+  std::array<Vacated, kMostVacated> vacated_ CUPOOL_GUARDED_BY(lock_);
+  std::atomic<size_t> vacated_count_{0};
 };
 
 }  // namespace cupool::mapped

@@ -1,4 +1,4 @@
-// How chunks move: they are mapped at their new place too, and their old addresses are left, mapped, until
+// How chunks move: they are mapped at their new place too, and their old addresses are vacated, mapped, until
 // the caller says that the work there is done. See space.hpp.
 #include <algorithm>
 
@@ -12,20 +12,20 @@ using driver::kOutOfMemory;
 using driver::kSuccess;
 using stats::DeviceCounter;
 
-bool Space::enlist(const Left& left) {
+bool Space::enlist(const Vacated& place) {
   Guard hold(lock_);
-  for (Left& one : left_) {
+  for (Vacated& one : vacated_) {
     if (one.bytes != 0) continue;
-    one = left;
-    left_count_.fetch_add(1, std::memory_order_relaxed);
+    one = place;
+    vacated_count_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
   return false;
 }
 
-void Space::drop_locked(Left& left) {
-  left = {};
-  left_count_.fetch_sub(1, std::memory_order_relaxed);
+void Space::drop_locked(Vacated& place) {
+  place = {};
+  vacated_count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // Maps the chunks of all parts at claimed addresses too; if that fails, none.
@@ -49,17 +49,18 @@ Status Space::move_in(const Run& run, Address start, bool* is_clear) {
   return status;
 }
 
-// The parts' old addresses are left, or stay what they were.
+// The parts' old addresses are vacated, or stay what they were.
 void Space::end_move(const Run& run, bool is_made) {
   if (run.count == 0) return;
   Guard hold(lock_);
   for (size_t i = 0; i < run.count; ++i) {
     const Part& part = run.parts[i];
-    for (Left& left : left_) {
-      if (left.bytes == 0 || left.is_left || left.at < part.start || left.at >= part.start + part.bytes)
+    for (Vacated& place : vacated_) {
+      if (place.bytes == 0 || place.is_vacated || place.at < part.start ||
+          place.at >= part.start + part.bytes)
         continue;
-      left.is_left = true;
-      if (!is_made) drop_locked(left);
+      place.is_vacated = true;
+      if (!is_made) drop_locked(place);
       if (is_made) stats::device(upstream_.device()).count(DeviceCounter::chunks_moved);
     }
     if (is_made) addresses_.mark(part.start, part.bytes, Addresses::kClaimedPage);
@@ -69,13 +70,13 @@ void Space::end_move(const Run& run, bool is_made) {
 template <typename Which>
 void Space::unmap_where(Which&& which) {
   for (;;) {
-    Left found;
+    Vacated found;
     {
       Guard hold(lock_);
-      const auto one = std::find_if(left_.begin(), left_.end(), [&](const Left& left) {
-        return left.bytes != 0 && left.is_left && which(left);
+      const auto one = std::find_if(vacated_.begin(), vacated_.end(), [&](const Vacated& place) {
+        return place.bytes != 0 && place.is_vacated && which(place);
       });
-      if (one == left_.end()) return;
+      if (one == vacated_.end()) return;
       found = *one;
       drop_locked(*one);
     }
@@ -88,12 +89,12 @@ void Space::unmap_where(Which&& which) {
   }
 }
 
-void Space::unmap_left(order::Epoch done) {
-  if (has_left()) unmap_where([done](const Left& left) { return left.until <= done; });
+void Space::unmap_vacated(order::Epoch done) {
+  if (has_vacated()) unmap_where([done](const Vacated& place) { return place.until <= done; });
 }
 
-void Space::unmap_left_of(Chunk chunk) {
-  unmap_where([chunk](const Left& left) { return left.chunk == chunk; });
+void Space::unmap_vacated_of(Chunk chunk) {
+  unmap_where([chunk](const Vacated& place) { return place.chunk == chunk; });
 }
 
 size_t Space::count_chunks(const Part& part) {

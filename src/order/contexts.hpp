@@ -45,13 +45,13 @@ class Contexts {
   }
 
   // Streams wait for values in memory, which only later submissions may write.
-  void note_gates() { has_gates_.store(true, std::memory_order_relaxed); }
-  bool has_gates() const { return has_gates_.load(std::memory_order_relaxed); }
+  void note_value_wait() { has_value_waits_.store(true, std::memory_order_relaxed); }
+  bool has_value_waits() const { return has_value_waits_.load(std::memory_order_relaxed); }
 
   void forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     lock_.reset_after_fork();
     count_ = 0;
-    has_gates_.store(false, std::memory_order_relaxed);
+    has_value_waits_.store(false, std::memory_order_relaxed);
   }
 
  private:
@@ -70,7 +70,7 @@ class Contexts {
   Lock lock_{Rank::kContexts};
   std::array<Known, kMost> all_ CUPOOL_GUARDED_BY(lock_){};
   size_t count_ CUPOOL_GUARDED_BY(lock_) = 0;
-  std::atomic<bool> has_gates_{false};
+  std::atomic<bool> has_value_waits_{false};
 };
 
 }  // namespace cupool::order

@@ -87,7 +87,7 @@ void Timeline::leave_turn_open() {
 void Timeline::note_thread_locked() {
   if (thread_ == nullptr) thread_ = &thread_token;
   if (thread_ != &thread_token) several_threads_.store(true, std::memory_order_relaxed);
-  if (!has_several_threads() || !contexts_.has_gates() || reuse() == Reuse::kCompleted) return;
+  if (!has_several_threads() || !contexts_.has_value_waits() || reuse() == Reuse::kCompleted) return;
   reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
   refresh_locked();
 }

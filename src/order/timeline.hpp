@@ -212,7 +212,7 @@ class Timeline {
   // One would have had to, had no other memory been found for it.
   void note_avoided_wait();
   // Whether streams wait for values in memory, which only later submissions may write.
-  bool has_gates() const { return contexts_.has_gates(); }
+  bool has_value_waits() const { return contexts_.has_value_waits(); }
   // Whether more than one thread was seen to submit work, or to free.
   bool has_several_threads() const { return several_threads_.load(std::memory_order_relaxed); }
 

@@ -120,9 +120,9 @@ Reuse Timelines::reuse() const {
   return reuse;
 }
 
-void Timelines::note_gate() {
+void Timelines::note_value_wait() {
   if (completed_only_.load(std::memory_order_relaxed)) return;
-  contexts_.note_gates();
+  contexts_.note_value_wait();
   bool several = false;
   for_each([&](Timeline& timeline) { several = several || timeline.has_several_threads(); });
   if (several) use_completed_only(kGates);

@@ -44,7 +44,7 @@ class Timelines final : public context::Resident {
   void expect_direct_access(const char* reason);
   // The program uses waits that only a later submission ends. With several threads, one may have to release
   // what another's free would have waited for: from then on cupool makes nothing wait.
-  void note_gate();
+  void note_value_wait();
   // Work is submitted to a context without memory of ours, and thus without a timeline: those to come begin
   // with pending work.
   void note_early_work() {

@@ -103,7 +103,7 @@ uint64_t Pool::release_everything(allocator::Effort effort) {
   // segments back, it waits by itself.
   const bool can_go = segments_.can_go_when_done();
   const auto may_gain = [&] {
-    return can_go && (segments_.has_left() || ranges().has_unfinished(order().done()));
+    return can_go && (segments_.has_vacated() || ranges().has_unfinished(order().done()));
   };
   if (effort != Effort::kDone && may_gain()) order().wait_for_frees();
   uint64_t released = release_done();

@@ -218,7 +218,7 @@ Range* Search::make_range() {
   cache_.enter();
   cache_.keep_fewer_ranges();
   cache_.exit();
-  pool_.caches().spill_ranges(cache_);
+  pool_.caches().evict_ranges(cache_);
   if (Range* range = take_range(How::kRange)) return range;
   if (pool_.caches().is_time_to_empty(bytes_)) {
     pool_.caches().empty_all();

@@ -43,7 +43,7 @@ uint64_t Search::release_for_growth() {
 // submitted since, a seal now covers the same work; another thread may be in its first submission, so the
 // gate is closed. Where submissions may go unseen, it is never known.
 bool Search::is_all_before_last_free() {
-  if (order().reuse() != order::Reuse::kLean || order().has_gates() || !order().has_context_events())
+  if (order().reuse() != order::Reuse::kLean || order().has_value_waits() || !order().has_context_events())
     return false;
   if (!order().is_only_thread()) return order().is_all_before_last_free();
   const order::SubmissionGate::Closing gate;
@@ -118,7 +118,7 @@ bool Search::may_help_to_wait() {
   Segments& segments = pool_.segments();
   upstream::Upstream& upstream = pool_.tenancy().upstream();
   if (wants_slab_ && pool_.blocks().slabs().have_room(size_class_)) return true;
-  const bool is_time_missing = segments.has_left() || ranges().has_unfinished(order().done());
+  const bool is_time_missing = segments.has_vacated() || ranges().has_unfinished(order().done());
   if (is_time_missing && ranges().has_run(bytes_)) return true;
   // Memory that can go without a wait has been tried.
   if (!is_time_missing && !ranges().has_driver_segments()) return false;

@@ -38,7 +38,7 @@ class Segments {
   // New segments are allocations of the driver from now on; what is mapped stays.
   void stop_mapping() { mapped_.stop(); }
   // Whether memory that has moved is still mapped where it was, too: the device does not have it back.
-  bool has_left() const { return mapped_.has_left(); }
+  bool has_vacated() const { return mapped_.has_vacated(); }
   // Whether what is free can go back, or elsewhere, without the driver's free, which waits by itself: if it
   // is done.
   bool can_go_when_done();

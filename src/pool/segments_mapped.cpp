@@ -136,7 +136,7 @@ driver::Status MappedSegments::map_run_of(Moving* moving, SegmentRequest* reques
   run->stamp = order::kMoves ? moving->stamp : 0;
   run->sole = moving->sole;
   records_.growth.note_added();
-  unmap_left();
+  unmap_vacated();
   return status;
 }
 
@@ -158,7 +158,7 @@ Range* MappedSegments::add(uint64_t bytes, uint64_t taken, SegmentRequest* reque
   const InFlight::Call call(records_.tenancy.in_flight(), records_.tenancy.context(),
                             InFlight::Kind::kRelease, records_.tenancy.device());
   order().advance();
-  unmap_left();
+  unmap_vacated();
   if (Range* const range = extend_tail(bytes, taken, request)) return range;
   Run run{.bytes = bytes};
   request->status = map_run(request, &run);
@@ -208,17 +208,17 @@ Range* MappedSegments::extend_tail(uint64_t bytes, uint64_t taken, SegmentReques
 // The places that chunks have left go as soon as their work is done: as long as they are mapped there, too,
 // the device does not get them back. Another thread may add some while this one unmaps: what is read here
 // says nothing of those. So the open epoch is read first: work that begins later belongs to a newer one.
-void MappedSegments::unmap_left() {
-  if (!space_.has_left()) return;
+void MappedSegments::unmap_vacated() {
+  if (!space_.has_vacated()) return;
   const ReleaseScope release(records_.tenancy);
   const Epoch newest = order().open();
   const Epoch done = std::min(newest, order().done());
-  if (release.may_begin()) space_.unmap_left(order::kLeft ? done : order::kAnyStamp);
+  if (release.may_begin()) space_.unmap_vacated(order::kLeft ? done : order::kAnyStamp);
 }
 
 uint64_t MappedSegments::release_chunks(const Ranges::Leaving& which) {
   if (!records_.ranges.has_mapped_segments()) return 0;
-  unmap_left();
+  unmap_vacated();
   uint64_t released = 0;
   const ReleaseScope release(records_.tenancy);
   while (release.may_begin() && released < which.enough) {

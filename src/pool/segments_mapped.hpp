@@ -32,7 +32,7 @@ class MappedSegments final : public SegmentSource {
 
   void stop() { space_.stop(); }
   // Whether chunks are still mapped at places that they have left.
-  bool has_left() const { return space_.has_left(); }
+  bool has_vacated() const { return space_.has_vacated(); }
   // The most that a free range at the end of a segment has beside whole chunks.
   uint64_t most_of_tail();
   void ended(bool gone);
@@ -51,7 +51,7 @@ class MappedSegments final : public SegmentSource {
   void note_returned(SegmentRequest* request);
   uint64_t most_of_chunk(uint64_t run) const;
   bool device_seems_to_have(uint64_t bytes) const;
-  void unmap_left();
+  void unmap_vacated();
   uint64_t release_chunks(const Ranges::Leaving& which);
   order::Timeline& order() const { return records_.tenancy.order(); }
 

@@ -109,7 +109,7 @@ ThreadCache* ThreadCaches::adopt() {
 void ThreadCaches::abandon(ThreadCache* cache) {
   if (const Tenancy::Use use(tenancy_, *cache); use.is_open()) {
     for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class)
-      spill(*cache, size_class, 0);
+      evict(*cache, size_class, 0);
     merge_large(*cache);
   }
   Guard hold(lock_);
@@ -185,7 +185,7 @@ void ThreadCaches::take_back(ThreadCache& cache, unsigned size_class, const Entr
   if (size_class == kNotKept) {
     take_back_large(cache, entry);
   } else if ((!tenancy_.order().is_spread() || !keep(cache, size_class, entry)) &&
-             (!widen_or_spill(cache, size_class) || !keep(cache, size_class, entry))) {
+             (!widen_or_evict(cache, size_class) || !keep(cache, size_class, entry))) {
     if (blocks_.sizes().is_small(size_class)) {
       blocks_.give(size_class, &entry, 1);
     } else {
@@ -218,14 +218,14 @@ void ThreadCaches::merge_large(ThreadCache& cache) {
 
 // A missing shelf will be made, a full one widened if possible; else one more than half full gives up its
 // older half.
-bool ThreadCaches::widen_or_spill(ThreadCache& cache, unsigned size_class) {
+bool ThreadCaches::widen_or_evict(ThreadCache& cache, unsigned size_class) {
   cache.enter();
   const Shelf& shelf = cache.shelf(size_class);
   const uint32_t half = shelf.room / 2;
   const bool has_room = shelf.room == 0 || cache.widen(size_class);
   const bool is_fuller = shelf.count > half;
   cache.exit();
-  if (!has_room && is_fuller) spill(cache, size_class, half);
+  if (!has_room && is_fuller) evict(cache, size_class, half);
   return has_room || is_fuller;
 }
 
@@ -235,11 +235,11 @@ void ThreadCaches::empty_another_shelf(ThreadCache& cache, unsigned size_class) 
   cache.keep_more_ranges(share);
   const unsigned other = cache.next_to_empty(size_class);
   cache.exit();
-  if (other != kNotKept) spill(cache, other, 0);
+  if (other != kNotKept) evict(cache, other, 0);
 }
 
 // Moves the oldest blocks of one class out of the calling thread's cache until `keep` are left.
-void ThreadCaches::spill(ThreadCache& cache, unsigned size_class, uint32_t keep) {
+void ThreadCaches::evict(ThreadCache& cache, unsigned size_class, uint32_t keep) {
   std::array<Entry, ThreadCache::kMostMoved> entries;
   for (size_t count = entries.size(); count == entries.size();) {
     cache.enter();
@@ -250,13 +250,13 @@ void ThreadCaches::spill(ThreadCache& cache, unsigned size_class, uint32_t keep)
   }
 }
 
-void ThreadCaches::spill_ranges(ThreadCache& cache) {
+void ThreadCaches::evict_ranges(ThreadCache& cache) {
   for (;;) {
     cache.enter();
     const unsigned size_class = cache.next_to_empty(SizeClasses::kMostSmall);
     cache.exit();
     if (size_class == kNotKept) return;
-    spill(cache, size_class, 0);
+    evict(cache, size_class, 0);
   }
 }
 

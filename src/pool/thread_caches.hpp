@@ -48,7 +48,7 @@ class ThreadCaches {
   bool keeps_many(ThreadCache& cache, unsigned size_class) const;
   // Gives its large block, or all its ranges, back to the ranges, where they merge.
   void merge_large(ThreadCache& cache);
-  void spill_ranges(ThreadCache& cache);
+  void evict_ranges(ThreadCache& cache);
 
   // ---- For all of them.
 
@@ -65,9 +65,9 @@ class ThreadCaches {
   // Stops every cache that keeps something, with one barrier for all; the caller starts them again.
   ThreadCache* stop_full_ones() CUPOOL_REQUIRES(lock_);
   void take_back_large(ThreadCache& cache, const Entry& entry);
-  bool widen_or_spill(ThreadCache& cache, unsigned size_class);
+  bool widen_or_evict(ThreadCache& cache, unsigned size_class);
   void empty_another_shelf(ThreadCache& cache, unsigned size_class);
-  void spill(ThreadCache& cache, unsigned size_class, uint32_t keep);
+  void evict(ThreadCache& cache, unsigned size_class, uint32_t keep);
 
   Pool* const pool_;
   Tenancy& tenancy_;

@@ -221,16 +221,16 @@ TEST_CASE_METHOD(OrderWorld, "exact reuse stays exact when untracked work comes,
 // ---- Streams that wait for values, and several threads.
 
 TEST_CASE_METHOD(Process, "several threads and waits for values make reuse exact by themselves") {
-  const bool gates_first = GENERATE(true, false);
+  const bool waits_first = GENERATE(true, false);
   const OrderSteps app = of(kFirst);
-  if (gates_first) all.note_gate();
+  if (waits_first) all.note_value_wait();
   app.work(kS);
   CHECK(app.time.reuse() == Reuse::kLean);
   in_another_thread([&] { app.work(kT); });
   CHECK(app.time.has_several_threads());
-  if (!gates_first) {
+  if (!waits_first) {
     CHECK(app.time.reuse() == Reuse::kLean);
-    all.note_gate();
+    all.note_value_wait();
   }
   CHECK(app.time.reuse() == Reuse::kCompleted);
   CHECK(all.reuse() == Reuse::kCompleted);
@@ -239,7 +239,7 @@ TEST_CASE_METHOD(Process, "several threads and waits for values make reuse exact
 
 TEST_CASE_METHOD(Process, "a thread that only frees counts, and nothing leans on a seal from then on") {
   const OrderSteps app = of(kFirst);
-  all.note_gate();
+  all.note_value_wait();
   const Epoch stamp = app.use_and_free(kS);
   REQUIRE(stamp <= app.time.cheap());
   in_another_thread([&] { app.free_and_seal(); });
@@ -251,10 +251,10 @@ TEST_CASE_METHOD(Process, "a thread that only frees counts, and nothing leans on
 TEST_CASE_METHOD(Process, "waits for values in one thread, or several threads without them, change nothing") {
   const OrderSteps app = of(kFirst);
   SECTION("one thread") {
-    all.note_gate();
+    all.note_value_wait();
     app.work(kS);
     app.work(kT);
-    all.note_gate();
+    all.note_value_wait();
   }
   SECTION("no such waits") {
     app.work(kS);
@@ -267,8 +267,8 @@ TEST_CASE_METHOD(Process, "waits for values in one thread, or several threads wi
 TEST_CASE_METHOD(Process, "a thread that waits for a value is not made to wait for another one's frees") {
   const OrderSteps app = of(kFirst);
   // S waits for a word that only this thread will bring; the other one freed and allocated meanwhile.
-  const bool gates_first = GENERATE(true, false);
-  if (gates_first) all.note_gate();
+  const bool waits_first = GENERATE(true, false);
+  if (waits_first) all.note_value_wait();
   in_another_thread([&] {
     app.work(kS);
     REQUIRE(app.hand_out(app.use_and_free(kS)));
@@ -280,7 +280,7 @@ TEST_CASE_METHOD(Process, "a thread that waits for a value is not made to wait f
     waited = true;
     driver.finish();
   };
-  all.note_gate();
+  all.note_value_wait();
   CHECK_FALSE(waited);
 }
 

@@ -232,7 +232,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   }
 
   static CUresult call_with_care(Args... args) {
-    if constexpr (kIsGate) memory.order().note_gate();
+    if constexpr (kIsGate) memory.order().note_value_wait();
     if constexpr (kIsConfig) {
       return call_in_turn(args...);
     } else if constexpr (kIsGraph) {
