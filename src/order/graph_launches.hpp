@@ -109,7 +109,7 @@ class GraphLaunches {
   static constexpr int kBits = 8;
   static constexpr uint64_t kMoment = 20'000;  // nanoseconds: several times what such a call takes
 
-  // The clock is read only by who has to wait.
+  // Reads the clock only once a thread has to wait.
   class Patience {
    public:
     bool is_over() {

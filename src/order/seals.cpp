@@ -143,7 +143,7 @@ Seals::Pin* Seals::find_pin(driver::Event event) {
   return nullptr;
 }
 
-// If there is no room for more, as many threads stand in their calls: then the event serves this once.
+// If the table of pins is full, the event is not reused: that many threads stand in calls of their own.
 void Seals::pin(Seal& seal) {
   if (Pin* const pin = find_pin(seal.event)) {
     ++pin->waits;

@@ -442,7 +442,7 @@ bool Timeline::order(Epoch epoch) {
   Guard hold(lock_);
   if (!end_device_wait_locked(wait) || status != kSuccess) return false;
   stats::count(stats::Event::context_waits);
-  // Where only completed blocks are handed out, what waits is ordered, but not to be had.
+  // Where only completed blocks are handed out, the order alone makes none available.
   if (reuse() != Reuse::kCompleted)
     set_ordered_locked(std::max(wait.epoch, ordered_.load(std::memory_order_relaxed)));
   return true;

@@ -46,8 +46,8 @@ class Turns {
   }
   // Tracking paid off: a block was handed out without a wait because of it.
   void note_use() { wasted_.store(0, std::memory_order_relaxed); }
-  // It may: a block was used in one turn. On a device that keeps up nobody has to wait for now. (Changes by
-  // several threads at once may get lost.)
+  // Tracking could have paid off: a block was used in one turn, though on a device that keeps up no stream
+  // had to wait. Concurrent changes may get lost.
   void note_chance() {
     const uint32_t wasted = wasted_.load(std::memory_order_relaxed);
     if (wasted != 0) wasted_.store(wasted - 1, std::memory_order_relaxed);
