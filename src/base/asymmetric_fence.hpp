@@ -1,8 +1,8 @@
 // A handshake between a fast side, taken all the time, and a rare side, of which one must see the other: the
 // fast side stores that it is inside and loads whether it may be; the rare side stores that nobody may and
-// loads who is inside. Both must store before they load. The fast side pays nothing for it: the rare side
-// orders all threads by the kernel's membarrier. Where the system has none, the fast side issues a fence of
-// its own. Which of both is decided once in a process. Owns no lock; rare sides of one fence exclude each
+// loads whether anybody is. Both must store before they load. The fast side pays nothing for it: the rare
+// side orders all threads by the kernel's membarrier. Where the system has none, the fast side issues a fence
+// of its own. Which of both is decided once in a process. Owns no lock; rare sides of one fence exclude each
 // other by a lock of theirs.
 #pragma once
 

@@ -5,7 +5,7 @@
 
 namespace cupool {
 
-// False: there is no thread to be had.
+// False: the system gives no thread.
 bool start_own_thread(void* (*run)(void*), void* data);
 
 }  // namespace cupool
