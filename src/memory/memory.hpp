@@ -51,7 +51,7 @@ class Memory {
   // context, if it is not the block's.
   Freed free_on(Address address, driver::Stream stream, order::Timeline* elsewhere);
   // An allocation of the driver's: `call` frees it, on a stream of context `streams`. Its answer; kDeclined:
-  // it is none, or not that context's.
+  // the address is no such allocation, or not that context's.
   template <typename Call>
   Status free_dedicated(Address address, driver::Context streams, Call&& call) {
     Status status = allocator::kDeclined;
