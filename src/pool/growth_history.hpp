@@ -28,7 +28,7 @@ class GrowthHistory {
   uint64_t added() const { return added_.load(std::memory_order_relaxed); }
   bool thrashes() const { return growth::thrashes(added(), gone_.load(std::memory_order_relaxed)); }
   void note_tainted() { newly_tainted_.store(true, std::memory_order_relaxed); }
-  // The driver has refused: what was needed once is not to be had again.
+  // The driver has refused: forgets the peak from before the pause.
   void note_refused() { needed_once_.store(0, std::memory_order_relaxed); }
 
   // Bytes are taken so that streams need not wait for each other; or they were refused.

@@ -50,7 +50,7 @@ class PoolTable {
   void ended(uint64_t ending, bool gone);
   void forget_after_fork();
 
-  // Who may access whose memory.
+  // Which devices may access the memory of which context.
   Lock& lock() CUPOOL_RETURN_CAPABILITY(lock_) { return lock_; }
   Peers& peers() CUPOOL_REQUIRES(lock_) { return peers_; }
 

@@ -23,8 +23,8 @@ bool Pools::set_access(driver::Context owner, const Guest& guest, bool allowed) 
   return apply_access(owner, guest.device);
 }
 
-// Another context of the device may want it, or come to want it meanwhile: who has told the driver looks
-// again whether that is still right, so the last one to tell it is.
+// Another context of the device may change its wish meanwhile, so each thread checks again after it has told
+// the driver: the last one to tell it is right.
 bool Pools::apply_access(driver::Context owner, int device) {
   const auto is_allowed = [&] {
     Guard hold(table_.lock());

@@ -96,8 +96,8 @@ driver::Status MappedSegments::map_run(SegmentRequest* request, Run* run) {
   return status;
 }
 
-// Of new memory, if the device has it to spare: a refusal would come when all there is was taken, and others
-// would be refused meanwhile. After one, more moves come first, twice as many each time.
+// Takes new memory only if twice as much is free: the driver refuses when it has handed out all, and refuses
+// other threads meanwhile. After a refusal more moves come first, twice as many each time.
 bool MappedSegments::grow_run(SegmentRequest* request, Run* run) {
   const Run asked = *run;
   const bool counts = order().lanes_in_turns() > 1 && asked.bytes >= growth::kVeryLarge;
@@ -152,8 +152,8 @@ void MappedSegments::note_returned(SegmentRequest* request) {
   records_.ranges.note_give();
 }
 
-// Nothing that may be handed out fits. Who is out of memory waits meanwhile, because what is on its way here
-// may come back. pre: no stream captures.
+// Nothing that may be handed out fits. The call counts as a release, so that a retry after out-of-memory
+// waits for it: what is on its way here may come back. pre: no stream captures.
 Range* MappedSegments::add(uint64_t bytes, uint64_t taken, SegmentRequest* request) {
   const InFlight::Call call(records_.tenancy.in_flight(), records_.tenancy.context(),
                             InFlight::Kind::kRelease, records_.tenancy.device());

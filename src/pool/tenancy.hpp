@@ -1,7 +1,7 @@
 // Whose memory a pool has: the context it serves, with its device and its timeline, the way to the driver,
 // and the user's settings for that device. A record outlives its context: it is closed when the context
-// ends, and reopened for another one of the same device. No lock: words that every call reads; who closes
-// and reopens holds the lock of all pools.
+// ends, and reopened for another one of the same device. No lock: words that every call reads; the thread
+// that closes or reopens holds the lock of all pools.
 #pragma once
 
 #include <atomic>
