@@ -59,6 +59,11 @@ enum class Effort {
   kAll,    // all work, as the driver's free does
 };
 inline constexpr Effort kEfforts[] = {Effort::kDone, Effort::kFrees, Effort::kAll};
+// How long a request of one context waits for the work of another on its device, at most. Under the driver it
+// would wait for none: it is refused while the other's free stands. But if the program knows that free to be
+// over, all it waited for was over too. Nobody can tell the two apart, so the wait ends before a program
+// notices, and long after most kernels.
+inline constexpr uint64_t kMostForOtherContexts = 250'000'000;  // nanoseconds
 
 // What ends with a context, context/resident.hpp says.
 class Allocator : public context::Resident {
@@ -90,7 +95,7 @@ class Allocator : public context::Resident {
   // Releases idle memory until at most `keep` bytes are left in each context; returns the bytes released.
   virtual uint64_t trim(uint64_t keep) = 0;
   // Releases idle memory of a device, because it is needed elsewhere: all that such an effort reaches.
-  virtual uint64_t release_everything(int device, Effort effort) = 0;
+  virtual uint64_t release_everything(int device, Effort effort, driver::Context asking) = 0;
   // The most that it could release there, where so many bytes are wanted in one piece.
   virtual uint64_t most_releasable(int device, uint64_t wanted) = 0;
   // Releases memory that nobody needs, while nothing is pending in its context; returns the bytes released.

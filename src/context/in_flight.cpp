@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
+
 namespace cupool::context {
 
 InFlight::Call::Call(InFlight& all, driver::Context context, Kind kind, int device)
@@ -70,7 +72,11 @@ void InFlight::fail(driver::Context context) {
   if (std::find(failed_.begin(), failed_.end(), context) == failed_.end()) failed_.push_back(context);
 }
 
-bool InFlight::wait_for_releases(int device, driver::Context context) {
+bool InFlight::wait_for_releases_of(driver::Context context) {
+  return wait_for_releases(driver::kEveryDevice, context, 0);
+}
+
+bool InFlight::wait_for_releases(int device, driver::Context context, uint64_t others_ns) {
   uint64_t newest = 0;
   {
     Guard hold(lock_);
@@ -78,6 +84,8 @@ bool InFlight::wait_for_releases(int device, driver::Context context) {
   }
   bool any = false;
   for (; has_releases(device, context, newest); any = true) sched_yield();
+  const uint64_t begin = now_ns();
+  for (; has_releases(device, nullptr, newest) && now_ns() - begin < others_ns; any = true) sched_yield();
   return any;
 }
 

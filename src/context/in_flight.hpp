@@ -56,10 +56,12 @@ class InFlight {
   void fail(driver::Context context);
   bool is_off(driver::Context context);
 
-  // Waits for the threads that are releasing memory of a device, or, if one is named, of a context. Of no
-  // other: a release waits for work, which may wait for the caller. Not for those that begin meanwhile, of
+  // Waits for the threads that are releasing memory of a context. Not for those that begin meanwhile, of
   // which there may be no end. pre: the calling thread is not releasing any. False: there was none.
-  bool wait_for_releases(int device, driver::Context context = nullptr);
+  bool wait_for_releases_of(driver::Context context);
+  // The same, and then for so long at most for those that release memory of the device in other contexts:
+  // such a release waits for work, which may wait for the caller.
+  bool wait_for_releases(int device, driver::Context context, uint64_t others_ns);
   // Whether the lock becomes free within a moment: not if a signal handler interrupted its holder on this
   // thread.
   bool can_be_asked();

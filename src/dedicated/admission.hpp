@@ -1,9 +1,10 @@
 // Which freed blocks of a context are worth keeping. A dedicated block serves requests of about its own size
-// alone, so a program whose sizes never come again would fill the device with what it cannot use. So a block
-// is kept if its size has come again: if a request found nothing idle, and a block that was given back before
-// would have served it. Until then blocks are kept within a small allowance, and beyond it a free gives its
-// block back, and waits for its work, as the driver's own free does. The sizes that were given back are
-// remembered, the last kMost of them. Under the lock of the blocks.
+// alone, so a program whose sizes never come again would fill the device with what it cannot use. All are
+// kept until a request misses while as many bytes lie idle in sizes that have not come again. From then on a
+// block is kept if its size has come again: if a request found nothing idle, and a block that was given back
+// before would have served it. Others are kept within a small allowance, and beyond it a free gives its block
+// back, and waits for its work, as the driver's own free does. The sizes that were given back are remembered,
+// the last kMost of them. Under the lock of the blocks.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +21,12 @@ class Admission {
  public:
   static constexpr size_t kMost = 1024;
 
-  // A request that no idle block could serve, and the largest block that could have. Whether one of the
-  // blocks that were given back would have.
-  bool note_miss(uint64_t bytes, uint64_t most) {
+  // A request that no idle block could serve, and the largest block that could have; `useless`: bytes that
+  // lie idle in other sizes, which have not come again. Whether one of the blocks that were given back would
+  // have served it.
+  bool note_miss(uint64_t bytes, uint64_t most, uint64_t useless) {
     missed_ += bytes;
+    is_strict_ = is_strict_ || useless >= bytes;
     const auto found = given_back_.lower_bound({bytes, 0});
     if (found == given_back_.end() || found->first > most) return false;
     given_back_.erase(found);
@@ -42,7 +45,7 @@ class Admission {
 
   void note_live(uint64_t live) { peak_ = std::max(peak_, live); }
   // How many bytes may be kept of sizes that have not come again.
-  uint64_t allowance() const { return kLeast + peak_ / 16; }
+  uint64_t allowance() const { return is_strict_ ? kLeast + peak_ / 16 : ~uint64_t{0}; }
   // Idle blocks go back once requests have missed so many bytes since their free.
   uint64_t patience() const { return kPatience + peak_; }
 
@@ -56,6 +59,7 @@ class Admission {
   uint64_t count_ = 0;
   uint64_t missed_ = 0;
   uint64_t peak_ = 0;
+  bool is_strict_ = false;
 };
 
 }  // namespace cupool::dedicated

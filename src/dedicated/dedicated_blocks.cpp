@@ -16,13 +16,6 @@ using driver::kOutOfMemory;
 using driver::kSuccess;
 using stats::DeviceCounter;
 
-namespace {
-
-// Key in place of a size: blocks that are never reused.
-constexpr uint64_t kTainted = 0;
-
-}  // namespace
-
 // ---- Allocation.
 
 DedicatedBlocks::Account* DedicatedBlocks::find_account(driver::Context context) {
@@ -57,26 +50,30 @@ Status DedicatedBlocks::allocate(driver::Context context, uint64_t bytes, Addres
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
   Account* const account = call.is_open() && !host::is_short() ? open(context) : nullptr;
   if (account == nullptr) return allocator::kDeclined;
-  // For the exact size only, so that handles, address ranges and the checks of debugging tools stay exact.
-  const Key key{context, bytes};
   admit_left();
-  if (take(key, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out)) return kSuccess;
-  if (has_idle(key) && !order_.is_capturing() && take_after_wait(*account, key, bytes, out)) return kSuccess;
+  if (take(*account, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out)) return kSuccess;
+  if (has_idle(*account, bytes) && !order_.is_capturing() && take_after_wait(*account, bytes, out))
+    return kSuccess;
   uint64_t seen = gone_.load(std::memory_order_acquire);
   uint64_t refusals = upstream::Limit::refusals();
   bool is_asked = false;
-  const Status status = allocate_from_driver(*account, key, out, &is_asked);
+  const Status status = allocate_from_driver(*account, context, bytes, out, &is_asked);
   if (status != kOutOfMemory || when_short == allocator::Short::kLeave) return status;
   stats::device(account->upstream.device()).count(DeviceCounter::out_of_memory_retries);
-  if (has_idle(key) && !order_.is_capturing() && take_when_short(*account, key, bytes, out)) return kSuccess;
+  if (has_idle(*account, bytes) && !order_.is_capturing() && take_when_short(*account, bytes, out))
+    return kSuccess;
+  uint64_t others_ns = allocator::kMostForOtherContexts;
   const auto may_ask_again = [&] {
     if (order_.is_capturing()) return false;
+    // Once.
+    const uint64_t for_others = std::exchange(others_ns, 0);
     // What another thread is giving back counts as taken until it is gone.
     const bool may_help =
         is_host_visible() || ((!is_on_device() || may_take(context, bytes)) && may_have(*account, bytes));
-    const bool has_changed = may_help ? release_enough(*account, bytes, seen)
-                                      : in_flight_.wait_for_releases(account->upstream.device()) ||
-                                            gone_.load(std::memory_order_acquire) != seen;
+    const bool has_changed =
+        may_help ? release_enough(*account, bytes, seen, for_others)
+                 : in_flight_.wait_for_releases(account->upstream.device(), context, for_others) ||
+                       gone_.load(std::memory_order_acquire) != seen;
     // Or the limit refused because of another thread's request, which the driver has refused by now.
     return has_changed || (!is_asked && upstream::Limit::refusals() != refusals);
   };
@@ -84,40 +81,40 @@ Status DedicatedBlocks::allocate(driver::Context context, uint64_t bytes, Addres
     seen = gone_.load(std::memory_order_acquire);
     refusals = upstream::Limit::refusals();
     is_asked = false;
-    return allocate_from_driver(*account, key, out, &is_asked);
+    return allocate_from_driver(*account, context, bytes, out, &is_asked);
   });
 }
 
 bool DedicatedBlocks::take_done(driver::Context context, uint64_t bytes, Address* out) {
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
   Account* const account = call.is_open() ? find_account(context) : nullptr;
-  const Key key{context, bytes};
-  if (account == nullptr || !has_idle(key)) return false;
+  if (account == nullptr || !has_idle(*account, bytes)) return false;
   if (!order_.is_capturing()) account->order.advance();
-  return take(key, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out);
+  return take(*account, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out);
 }
 
 // There are idle blocks of this size, but none may be handed out yet. Above the budget, work is made to wait
 // for one.
-bool DedicatedBlocks::take_after_wait(const Account& account, const Key& key, uint64_t bytes, Address* out) {
+bool DedicatedBlocks::take_after_wait(Account& account, uint64_t bytes, Address* out) {
   account.order.advance();
-  if (take(key, bytes, order::Reach::kCheap, DeviceCounter::hits_after_wait, out)) return true;
+  if (take(account, bytes, order::Reach::kCheap, DeviceCounter::hits_after_wait, out)) return true;
   if (is_host_visible() || idle_bytes({}) <= account.settings.many_budget) return false;
-  return account.order.reach() && take(key, bytes, order::Reach::kAll, DeviceCounter::hits_after_wait, out);
+  return account.order.reach() &&
+         take(account, bytes, order::Reach::kAll, DeviceCounter::hits_after_wait, out);
 }
 
 // Before memory goes back, for which the driver waits for all work: a block that work can be made to wait
 // for, or whose work the program's own free would have waited for.
-bool DedicatedBlocks::take_when_short(const Account& account, const Key& key, uint64_t bytes, Address* out) {
+bool DedicatedBlocks::take_when_short(Account& account, uint64_t bytes, Address* out) {
   const auto take_within = [&](order::Reach reach) {
-    return take(key, bytes, reach, DeviceCounter::hits_after_wait, out);
+    return take(account, bytes, reach, DeviceCounter::hits_after_wait, out);
   };
   if (!is_host_visible() && account.order.reach() && take_within(order::Reach::kAll)) return true;
   return account.order.wait_for_frees() && take_within(order::Reach::kCheap);
 }
 
-Status DedicatedBlocks::allocate_from_driver(Account& account, const Key& key, Address* out, bool* is_asked) {
-  const auto [context, bytes] = key;
+Status DedicatedBlocks::allocate_from_driver(Account& account, driver::Context context, uint64_t bytes,
+                                             Address* out, bool* is_asked) {
   if (!is_host_visible()) account.order.keep_events();
   const Status status = account.upstream.allocate(bytes, out, is_asked);
   if (status != kSuccess) return status;
@@ -128,6 +125,12 @@ Status DedicatedBlocks::allocate_from_driver(Account& account, const Key& key, A
   block.context = context;
   block.account = &account;
   account.reserved += bytes;
+  // Blocks of about this size lie idle, but their work is pending: they are not useless.
+  const auto alike = account.by_size.lower_bound({bytes, 0});
+  const bool has_alike = alike != account.by_size.end() && alike->first.first <= largest_for(bytes);
+  block.comes_again =
+      account.admission.note_miss(bytes, largest_for(bytes), has_alike ? 0 : account.newcomers);
+  account.admission.note_live(account.reserved - account.idle);
   if (account.tally != nullptr) {
     account.tally->add(DeviceCounter::misses);
     account.tally->give(bytes, bytes);
@@ -141,41 +144,58 @@ Epoch DedicatedBlocks::limit(const Account& account, order::Reach reach) const {
   return is_host_visible() && !order.is_idle() ? order.completed() : order.limit(reach);
 }
 
-bool DedicatedBlocks::take(const Key& key, uint64_t bytes, order::Reach reach, DeviceCounter how,
+// Of each size the oldest is looked at: those that were freed later have later stamps.
+bool DedicatedBlocks::take(Account& account, uint64_t bytes, order::Reach reach, DeviceCounter how,
                            Address* out) {
-  order::Timeline* order = nullptr;
+  constexpr int kMostSizes = 16;
   Epoch stamp = 0;
+  bool is_found = false;
   {
     Guard hold(lock_);
-    const auto list = idle_.find(key);
-    if (list == idle_.end() || list->second.empty()) return false;
-    const Address start = list->second.front();
-    Block& block = table_[start];
-    // Read under the lock, not before: the freeing thread has noted its work first.
-    const Epoch most = limit(*block.account, reach);
-    if (block.stamp > most) return false;
-    order = &block.account->order;
-    if (most != order::kAnyStamp) stamp = block.stamp;
-    remove_idle(start, block);
-    block.asked = bytes;
-    block.mark = {};
-    if (stats::ThreadTally* const tally = block.account->tally) {
-      tally->add(how);
-      tally->give(bytes, block.bytes);
+    const uint64_t largest = largest_for(bytes);
+    auto at = account.by_size.lower_bound({bytes, 0});
+    for (int sizes = 0; sizes < kMostSizes && !is_found; ++sizes) {
+      if (at == account.by_size.end() || at->first.first > largest) break;
+      const Address start = at->second;
+      Block& block = table_[start];
+      // Read under the lock, not before: the freeing thread has noted its work first.
+      const Epoch most = limit(account, reach);
+      if (block.stamp > most) {
+        at = account.by_size.upper_bound({block.bytes, ~uint64_t{0}});
+        continue;
+      }
+      if (most != order::kAnyStamp) stamp = block.stamp;
+      remove_idle(start, block);
+      account.admission.note_live(account.reserved - account.idle);
+      block.asked = bytes;
+      block.comes_again = true;
+      block.mark = {};
+      if (account.tally != nullptr) {
+        account.tally->add(how);
+        account.tally->give(bytes, block.bytes);
+      }
+      *out = start;
+      is_found = true;
     }
-    *out = start;
   }
-  order->lean_on(stamp, *out);
-  return true;
+  if (is_found) account.order.lean_on(stamp, *out);
+  return is_found;
 }
 
-bool DedicatedBlocks::has_idle(const Key& key) {
+bool DedicatedBlocks::has_idle(const Account& account, uint64_t bytes) {
   Guard hold(lock_);
-  const auto list = idle_.find(key);
-  return list != idle_.end() && !list->second.empty();
+  const auto at = account.by_size.lower_bound({bytes, 0});
+  return at != account.by_size.end() && at->first.first <= largest_for(bytes);
+}
+
+bool DedicatedBlocks::has_idle(driver::Context context, uint64_t bytes) {
+  const Account* const account = find_account(context);
+  return account != nullptr && has_idle(*account, bytes);
 }
 
 // ---- Free.
+
+constinit thread_local DedicatedBlocks::LastFree DedicatedBlocks::last_free_;
 
 Freed DedicatedBlocks::free(Address address, Waits waits) {
   const bool may_wait = waits == Waits::kIfAsked;
@@ -186,6 +206,7 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
   const bool may_call = call.is_open();
   bool leaves = false;
   bool is_surplus = false;
+  bool has_stale = false;
   bool waits_for_work = false;
   Block freed;
   Choice surplus{.context = context};
@@ -206,12 +227,18 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
     block.age = ++ages_;
     block.idle_since = now_ms();
     freed = block;
+    last_free_ = {&account.order, block.stamp};
     // A cached block needs a record; when host memory is short, cache only blocks that cannot be released
     // now.
-    leaves = may_call && may_wait && (block.mark.taints != 0 || host::is_short());
+    const Admission& admission = account.admission;
+    const bool is_wanted =
+        block.comes_again || account.newcomers + steps(block.bytes) <= admission.allowance();
+    leaves = may_call && may_wait && (block.mark.taints != 0 || !is_wanted || host::is_short());
     if (leaves) {
       table_.erase(found);
+      if (block.mark.taints == 0) account.admission.note_given_back(block.bytes);
     } else {
+      block.missed_at = admission.missed();
       add_idle(address, block);
       surplus.keep = max_cached(account);
       is_surplus = may_wait && account.idle > surplus.keep;
@@ -220,6 +247,7 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
       waits_for_work = account.idle > account.settings.many_budget &&
                        (is_host_visible() || account.order.reuse() == order::Reuse::kCompleted);
     }
+    has_stale = may_wait && !account.by_age.empty() && is_stale(table_[account.by_age.begin()->second]);
   }
   if (!may_call) return Freed::kDone;
   const Account& account = *freed.account;
@@ -237,6 +265,7 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
     give_back(address, freed, may_release ? Call::kWait : Call::kNot);
   }
   if (is_surplus) release(surplus);
+  if (has_stale) release({.context = context, .only_stale = true});
   if (may_wait && account.settings.free_waits) order.wait_for_all();
   return Freed::kDone;
 }
@@ -292,23 +321,21 @@ void DedicatedBlocks::admit_left() {
 // ---- Idle blocks.
 
 void DedicatedBlocks::add_idle(Address start, const Block& block) {
-  const uint64_t key_bytes = block.mark.taints == 0 ? block.bytes : kTainted;
-  idle_[{block.context, key_bytes}].push_back(start);
-  block.account->by_age.emplace(block.age, start);
-  block.account->idle += block.bytes;
+  Account& account = *block.account;
+  if (block.mark.taints == 0) account.by_size.emplace(Size{block.bytes, block.age}, start);
+  account.by_age.emplace(block.age, start);
+  account.idle += block.bytes;
+  if (!block.comes_again) account.newcomers += steps(block.bytes);
 }
 
 void DedicatedBlocks::remove_idle(Address start, const Block& block) {
-  const uint64_t key_bytes = block.mark.taints == 0 ? block.bytes : kTainted;
-  const auto list = idle_.find({block.context, key_bytes});
-  if (list == idle_.end()) return;
-  if (!list->second.empty() && list->second.front() == start) {
-    list->second.pop_front();
-  } else if (std::erase(list->second, start) == 0) {
-    return;
-  }
-  block.account->by_age.erase(block.age);
-  block.account->idle -= block.bytes;
+  Account& account = *block.account;
+  const auto found = account.by_age.find(block.age);
+  if (found == account.by_age.end() || found->second != start) return;
+  account.by_age.erase(found);
+  account.by_size.erase({block.bytes, block.age});
+  account.idle -= block.bytes;
+  if (!block.comes_again) account.newcomers -= steps(block.bytes);
 }
 
 uint64_t DedicatedBlocks::idle_bytes_locked(const Choice& choice) const {
@@ -354,7 +381,6 @@ void DedicatedBlocks::begin_end(driver::Context context, uint64_t ending) {
     if (is_meant && source_.is_mapped()) left_.emplace(ending, at->first);
     at = is_meant ? forget(at) : std::next(at);
   }
-  std::erase_if(idle_, [&](const auto& entry) { return entry.first.first == context; });
   accounts_.erase(context);
 }
 

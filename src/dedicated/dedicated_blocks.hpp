@@ -1,12 +1,13 @@
 // Dedicated blocks of one source, each an allocation of the driver, cached and never cut: managed memory,
 // where advice on one block's pages must not affect a neighbour, all device memory with CUPOOL_SPLIT=no, and
-// what spills to host memory. A block is one driver allocation, reused only for the same size in the same
-// context. One table, ordered by address, under one lock that is never held across a call of the driver:
-// cheap beside the driver's microseconds.
+// what spills to host memory. A block is one driver allocation, reused in its context: managed and spilled
+// memory for requests up to an eighth smaller, device memory for the same size alone, so that handles,
+// address ranges and the checks of debugging tools stay exact. admission.hpp says which are kept. One table,
+// ordered by address, under one lock that is never held across a call of the driver: cheap beside the
+// driver's microseconds.
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <map>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "context/in_flight.hpp"
+#include "dedicated/admission.hpp"
 #include "driver/driver.hpp"
 #include "driver/source.hpp"
 #include "order/cross_context_wait.hpp"
@@ -50,7 +52,7 @@ class DedicatedBlocks final : public allocator::Allocator {
   }
   Status allocate(driver::Context context, uint64_t bytes, Address* out, allocator::Short when_short);
   // Whether a block of this size lies idle.
-  bool has_idle(driver::Context context, uint64_t bytes) { return has_idle(Key{context, bytes}); }
+  bool has_idle(driver::Context context, uint64_t bytes) CUPOOL_EXCLUDES(lock_);
   // An idle block of this size, if one may be handed out now: nothing is released or waited for.
   bool take_done(driver::Context context, uint64_t bytes, Address* out);
   bool may_take(driver::Context context, uint64_t bytes) override;
@@ -78,7 +80,7 @@ class DedicatedBlocks final : public allocator::Allocator {
   bool taint(Address address, uint64_t bytes, Taint reason) override;
   bool device_of(driver::Context context, int* device) override;
   uint64_t trim(uint64_t keep) override;
-  uint64_t release_everything(int device, allocator::Effort effort) override;
+  uint64_t release_everything(int device, allocator::Effort effort, driver::Context asking) override;
   uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t bytes) override { max_cached_.store(bytes, std::memory_order_relaxed); }
@@ -99,6 +101,7 @@ class DedicatedBlocks final : public allocator::Allocator {
   uint64_t release_idle_of(driver::Context context, uint64_t keep);
 
  private:
+  using Size = std::pair<uint64_t, uint64_t>;  // of an idle block: its bytes, then its age
   // The memory of one context.
   struct Account {
     Account(driver::Source& source, int device_number, uint64_t device_total, order::Timeline& timeline)
@@ -115,6 +118,9 @@ class DedicatedBlocks final : public allocator::Allocator {
     uint64_t reserved = 0;
     uint64_t idle = 0;
     std::map<uint64_t, Address> by_age;  // idle blocks, oldest free first
+    std::map<Size, Address> by_size;     // the same without those that are never reused
+    Admission admission;
+    uint64_t newcomers = 0;  // bytes of idle blocks whose size has not come again, in steps of the driver
   };
   struct Block {
     uint64_t bytes = 0;  // of the driver's allocation
@@ -122,17 +128,18 @@ class DedicatedBlocks final : public allocator::Allocator {
     driver::Context context = nullptr;
     Account* account = nullptr;
     Epoch stamp = 0;
-    uint64_t age = 0;         // idle blocks: lower is older
-    uint64_t idle_since = 0;  // in milliseconds
-    bool leaving = false;     // free_after() has it, and it is not idle yet
-    Mark mark;                // idle and tainted: waits to go back to the driver
+    uint64_t age = 0;          // idle blocks: lower is older
+    uint64_t idle_since = 0;   // in milliseconds
+    uint64_t missed_at = 0;    // idle blocks: Admission::missed() at the free
+    bool comes_again = false;  // its size did, so it is kept
+    bool leaving = false;      // free_after() has it, and it is not idle yet
+    Mark mark;                 // idle and tainted: waits to go back to the driver
   };
   struct Leaving {
     Address start;
     uint64_t age;  // of the block: another one may start there by now
     order::CrossContextWait until;
   };
-  using Key = std::pair<driver::Context, uint64_t>;
   using Table = std::map<Address, Block>;
   // Selects the idle blocks to release: of one context or all, of one device or all.
   struct Choice {
@@ -141,6 +148,7 @@ class DedicatedBlocks final : public allocator::Allocator {
     uint64_t keep = 0;                           // bytes to keep
     const allocator::Idle* only_idle = nullptr;  // only blocks that nobody needs
     bool only_done = false;                      // only blocks whose work is done, without a wait
+    bool only_stale = false;                     // only blocks that outlasted Admission::patience()
 
     bool covers(driver::Context one, const Account& account) const {
       return (context == nullptr || one == context) &&
@@ -155,11 +163,19 @@ class DedicatedBlocks final : public allocator::Allocator {
   // The account of the current context, made if there is none. Null: the driver does not name the device.
   Account* open(driver::Context context);
   Account* find_account(driver::Context context);
-  bool take(const Key& key, uint64_t bytes, order::Reach reach, stats::DeviceCounter how, Address* out);
-  bool take_when_short(const Account& account, const Key& key, uint64_t bytes, Address* out);
-  bool take_after_wait(const Account& account, const Key& key, uint64_t bytes, Address* out);
-  Status allocate_from_driver(Account& account, const Key& key, Address* out, bool* is_asked);
-  bool has_idle(const Key& key) CUPOOL_EXCLUDES(lock_);
+  bool take(Account& account, uint64_t bytes, order::Reach reach, stats::DeviceCounter how, Address* out);
+  bool take_when_short(Account& account, uint64_t bytes, Address* out);
+  bool take_after_wait(Account& account, uint64_t bytes, Address* out);
+  Status allocate_from_driver(Account& account, driver::Context context, uint64_t bytes, Address* out,
+                              bool* is_asked);
+  bool has_idle(const Account& account, uint64_t bytes) CUPOOL_EXCLUDES(lock_);
+  // The largest block that may serve a request.
+  uint64_t largest_for(uint64_t bytes) const { return is_on_device() ? bytes : bytes + bytes / 8; }
+  // What a small block may cost: the driver need not put two of them into one step.
+  static uint64_t steps(uint64_t bytes) { return round_up(bytes, kDriverStep); }
+  bool is_stale(const Block& block) const {
+    return block.account->admission.missed() - block.missed_at > block.account->admission.patience();
+  }
   Epoch limit(const Account& account, order::Reach reach) const;
   void add_idle(Address start, const Block& block) CUPOOL_REQUIRES(lock_);
   void remove_idle(Address start, const Block& block) CUPOOL_REQUIRES(lock_);
@@ -167,13 +183,14 @@ class DedicatedBlocks final : public allocator::Allocator {
   // back since gone_ was `seen`, and nothing is idle: no point in asking again.
   bool may_have(const Account& account, uint64_t bytes);
   uint64_t most_idle(int device, uint64_t wanted);
-  bool release_enough(const Account& account, uint64_t bytes, uint64_t seen);
+  bool release_enough(const Account& account, uint64_t bytes, uint64_t seen, uint64_t others_ns);
   uint64_t max_cached(const Account& account) const;
   uint64_t idle_bytes(const Choice& choice) CUPOOL_EXCLUDES(lock_);
   uint64_t idle_bytes_locked(const Choice& choice) const CUPOOL_REQUIRES(lock_);
   Table::iterator containing(Address address) CUPOOL_REQUIRES(lock_);
   Block* held_at(Address address) CUPOOL_REQUIRES(lock_);
   uint64_t release(const Choice& choice);
+  uint64_t release_waiting(const Choice& choice, driver::Context asking);
   std::vector<driver::Context> contexts_of(const Choice& choice) CUPOOL_EXCLUDES(lock_);
   driver::Context context_of_oldest(const Choice& choice, int* device) CUPOOL_EXCLUDES(lock_);
   // False: there is none, or none as old as age `newest`.
@@ -189,12 +206,19 @@ class DedicatedBlocks final : public allocator::Allocator {
   void end_free_by(Address start, const Block& block, bool is_gone);
   bool is_done(const Block& block) const { return block.stamp <= block.account->order.done(); }
   // Looks which work is done; unless kDone it first waits for what the driver's frees would have waited for.
-  void look(const Choice& choice, allocator::Effort effort);
+  void look(const Choice& choice, allocator::Effort effort, driver::Context asking, uint64_t others_ns = 0);
   // Drops entries of memory that the driver has taken back by itself.
   void forget_range(Address start, uint64_t bytes) CUPOOL_REQUIRES(lock_);
   Table::iterator forget(Table::iterator entry) CUPOOL_REQUIRES(lock_);
 
   driver::Driver& driver_;
+  // The calling thread's last free.
+  struct LastFree {
+    const order::Timeline* order = nullptr;
+    Epoch epoch = 0;
+  };
+  [[gnu::visibility("hidden")]] static constinit thread_local LastFree last_free_;
+
   driver::Source& source_;
   order::Timelines& order_;
   InFlight& in_flight_;
@@ -202,7 +226,6 @@ class DedicatedBlocks final : public allocator::Allocator {
   Table table_ CUPOOL_GUARDED_BY(lock_);
   std::map<int, stats::ThreadTally*> tally_ CUPOOL_GUARDED_BY(lock_);
   std::map<driver::Context, Account> accounts_ CUPOOL_GUARDED_BY(lock_);  // until the context ends
-  std::map<Key, std::deque<Address>> idle_ CUPOOL_GUARDED_BY(lock_);      // oldest first
   // Blocks of ending contexts that do not end with them, by the number of the end.
   std::multimap<uint64_t, Address> left_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Leaving> leaving_ CUPOOL_GUARDED_BY(lock_);

@@ -43,8 +43,10 @@ bool DedicatedBlocks::may_have(const Account& account, uint64_t bytes) {
   return idle == 0 || most >= needed || source_.might_give(device, needed - most);
 }
 
-bool DedicatedBlocks::release_enough(const Account& account, uint64_t bytes, uint64_t seen) {
+bool DedicatedBlocks::release_enough(const Account& account, uint64_t bytes, uint64_t seen,
+                                     uint64_t others_ns) {
   const int device = account.upstream.device();
+  const driver::Context context = account.order.context();
   const uint64_t excess = account.upstream.excess(bytes);
   Choice choice;
   if (!is_host_visible()) choice.device = device;
@@ -54,22 +56,21 @@ bool DedicatedBlocks::release_enough(const Account& account, uint64_t bytes, uin
   }
   Choice done = choice;
   done.only_done = true;
-  look(done, allocator::Effort::kDone);
+  look(done, allocator::Effort::kDone, context);
   uint64_t released = release(done);
   if (released == 0) {
-    look(done, allocator::Effort::kFrees);
+    look(done, allocator::Effort::kFrees, context, others_ns);
     released = release(done);
   }
-  if (released == 0) release(choice);
-  in_flight_.wait_for_releases(is_host_visible() ? driver::kEveryDevice : device);
+  if (released == 0) release_waiting(choice, context);
+  in_flight_.wait_for_releases(is_host_visible() ? driver::kEveryDevice : device, context, others_ns);
   // Another thread's request is booked already, but the driver may still refuse it. Not waited for long: it
   // may stand as long as a launch in its context stands.
   constexpr int kMostTurns = 600;
   const bool others_ask = excess != 0 && upstream::Limit::is_asking(device);
   for (int turn = 0; others_ask && turn < kMostTurns && upstream::Limit::is_asking(device); ++turn)
     Lock::wait_a_little(turn);
-  return others_ask || gone_.load(std::memory_order_acquire) != seen ||
-         idle_bytes({.device = choice.device}) != 0;
+  return others_ask || gone_.load(std::memory_order_acquire) != seen || idle_bytes({.context = context}) != 0;
 }
 
 driver::Context DedicatedBlocks::context_of_oldest(const Choice& choice, int* device) {
@@ -83,7 +84,8 @@ driver::Context DedicatedBlocks::context_of_oldest(const Choice& choice, int* de
     // What lies in a context that has failed, or ends, must not stand before all others.
     if (in_flight_.is_off(context)) continue;
     if (choice.only_idle != nullptr && choice.only_idle->only_quiet && !account.order.was_quiet()) continue;
-    if (choice.only_done && !is_done(table_.find(account.by_age.begin()->second)->second)) continue;
+    const Block& first = table_.find(account.by_age.begin()->second)->second;
+    if ((choice.only_done && !is_done(first)) || (choice.only_stale && !is_stale(first))) continue;
     age = account.by_age.begin()->first;
     oldest = context;
     *device = account.upstream.device();
@@ -101,7 +103,9 @@ bool DedicatedBlocks::remove_oldest(const Choice& choice, uint64_t newest, Addre
   const Block& block = table_[oldest];
   const bool is_needed =
       choice.only_idle != nullptr && now_ms() - block.idle_since < choice.only_idle->for_ms;
-  if (is_needed || block.age > newest || (choice.only_done && !is_done(block))) return false;
+  if (is_needed || block.age > newest || (choice.only_done && !is_done(block)) ||
+      (choice.only_stale && !is_stale(block)))
+    return false;
   *start = oldest;
   *out = block;
   remove_idle(oldest, block);
@@ -163,6 +167,7 @@ bool DedicatedBlocks::give_back(Address start, const Block& block, Call call) {
   } else {
     Block& kept = table_[start] = block;
     kept.age = ++ages_;
+    kept.missed_at = account.admission.missed();
     add_idle(start, kept);
   }
   return gone;
@@ -202,7 +207,8 @@ uint64_t DedicatedBlocks::release_idle_of(driver::Context context, uint64_t keep
   return release({.context = context, .keep = keep, .only_idle = &idle});
 }
 
-void DedicatedBlocks::look(const Choice& choice, allocator::Effort effort) {
+void DedicatedBlocks::look(const Choice& choice, allocator::Effort effort, driver::Context asking,
+                           uint64_t others_ns) {
   admit_left();
   if (!is_on_device() || order_.is_capturing()) return;
   for (const driver::Context context : contexts_of(choice)) {
@@ -211,17 +217,36 @@ void DedicatedBlocks::look(const Choice& choice, allocator::Effort effort) {
     // A free that gives nothing back may wait for this very call.
     if (order == nullptr || idle_bytes({.context = context}) == 0) continue;
     order->advance();
-    if (effort != allocator::Effort::kDone) order->wait_for_frees();
+    if (effort == allocator::Effort::kDone) continue;
+    if (asking == nullptr || asking == context) {
+      order->wait_for_frees();
+    } else {
+      order->wait_for_frees_elsewhere(last_free_.order == order ? last_free_.epoch : 0, others_ns);
+    }
   }
 }
 
 // What spilled makes no room on a device. (Managed memory may.)
-uint64_t DedicatedBlocks::release_everything(int device, allocator::Effort effort) {
+uint64_t DedicatedBlocks::release_everything(int device, allocator::Effort effort, driver::Context asking) {
   if (!is_on_device() && !is_host_visible()) return 0;
   const Choice done{.device = device, .only_done = true};
-  look(done, effort);
+  const bool may_wait = effort == allocator::Effort::kFrees;
+  look(done, effort, asking, may_wait ? allocator::kMostForOtherContexts : 0);
   const uint64_t released = release(done);
-  return effort == allocator::Effort::kAll ? released + release({.device = device}) : released;
+  if (effort != allocator::Effort::kAll) return released;
+  return released + release_waiting({.device = device}, asking);
+}
+
+// The driver's free waits for all work of the block's context: where that is not the one that asks, blocks go
+// only while nothing is pending there.
+uint64_t DedicatedBlocks::release_waiting(const Choice& choice, driver::Context asking) {
+  if (asking == nullptr) return release(choice);
+  const allocator::Idle idle;
+  Choice own = choice;
+  own.context = asking;
+  Choice others = choice;
+  others.only_idle = &idle;
+  return release(own) + release(others);
 }
 
 uint64_t DedicatedBlocks::most_releasable(int device, uint64_t wanted) {

@@ -15,9 +15,9 @@ namespace {
 constexpr uint64_t kIdleManaged = 64 << 20;
 }  // namespace
 
-uint64_t IdleMemory::release_everything(int device, Effort effort) {
+uint64_t IdleMemory::release_everything(int device, Effort effort, driver::Context asking) {
   uint64_t released = 0;
-  allocators_.for_each([&](Allocator& one) { released += one.release_everything(device, effort); });
+  allocators_.for_each([&](Allocator& one) { released += one.release_everything(device, effort, asking); });
   return released;
 }
 

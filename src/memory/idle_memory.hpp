@@ -17,7 +17,9 @@ class IdleMemory {
 
   // Releases everything idle that such an effort reaches, because memory is needed elsewhere. Returns the
   // bytes released.
-  uint64_t release_everything(int device = kEveryDevice, allocator::Effort effort = allocator::Effort::kAll);
+  // `asking`: the context of the request; others are hardly waited for. Null: nobody's.
+  uint64_t release_everything(int device = kEveryDevice, allocator::Effort effort = allocator::Effort::kAll,
+                              driver::Context asking = nullptr);
   // How many bytes that would free on a device.
   uint64_t releasable_bytes(int device);
   // Keeps at most `keep` free bytes of each kind in each context; returns the bytes released.

@@ -52,13 +52,14 @@ Status ShortageLadder::allocate(Allocator& first, driver::Source& source, driver
     device = kEveryDevice;
   Status status = kOutOfMemory;
   for (const Effort effort : allocator::kEfforts) {
-    if (may_take && status == kOutOfMemory && release_here(device, bytes, effort))
+    if (may_take && status == kOutOfMemory && release_here(device, context, bytes, effort))
       status = first.allocate(context, bytes, out);
   }
   if (may_take && status == kOutOfMemory && ask_others(device, bytes)) {
     status = first.allocate(context, bytes, out);
     // What others gave back may be enough only together with ours.
-    if (status == kOutOfMemory && release_here(device, bytes)) status = first.allocate(context, bytes, out);
+    if (status == kOutOfMemory && release_here(device, context, bytes))
+      status = first.allocate(context, bytes, out);
   }
   if (status != kOutOfMemory) return status == kDeclined ? kOutOfMemory : status;
   Allocator* last = &first;
@@ -120,8 +121,8 @@ bool ShortageLadder::may_have(int device, uint64_t bytes) {
   return most >= bytes || (most != 0 && device_memory_->might_give(device, bytes - most));
 }
 
-bool ShortageLadder::release_for_call(int device, Effort effort, uint64_t bytes) {
-  if (release_here(device, bytes, effort)) {
+bool ShortageLadder::release_for_call(int device, Effort effort, driver::Context context, uint64_t bytes) {
+  if (release_here(device, context, bytes, effort)) {
     catch_up_on_returns();
     return true;
   }
@@ -129,13 +130,14 @@ bool ShortageLadder::release_for_call(int device, Effort effort, uint64_t bytes)
   if (!ask_others(device, bytes)) return catch_up_on_returns();
   // As in an allocation: what they gave back may be enough only together with ours.
   if (bytes != 0 && device != kEveryDevice && !device_memory_->might_give(device, bytes))
-    release_here(device, bytes);
+    release_here(device, context, bytes);
   return true;
 }
 
-bool ShortageLadder::release_here(int device, uint64_t bytes, Effort effort) {
-  const bool is_released = may_have(device, bytes) && idle_.release_everything(device, effort) != 0;
-  return is_released || (effort == Effort::kAll && in_flight_.wait_for_releases(device));
+bool ShortageLadder::release_here(int device, driver::Context context, uint64_t bytes, Effort effort) {
+  const bool is_released = may_have(device, bytes) && idle_.release_everything(device, effort, context) != 0;
+  return is_released || (effort == Effort::kAll &&
+                         in_flight_.wait_for_releases(device, context, allocator::kMostForOtherContexts));
 }
 
 // Whether memory has come back since this thread last caught up: maybe between the driver's refusal and the

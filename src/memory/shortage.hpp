@@ -27,9 +27,10 @@ class ShortageLadder {
   // Before any allocation, if blocks may have spilled. False: it goes its usual way.
   bool allocate_at_once(driver::Context context, uint64_t bytes, Address* out);
   // The driver has refused a call of the program's for want of memory of a device: releases what is idle
-  // there, as far as the effort goes. With kAll it also waits for other threads that release, and asks other
-  // processes. False: nothing has changed; asking the driver again is of no use.
-  bool release_for_call(int device, allocator::Effort effort, uint64_t bytes = 0);
+  // there, as far as the effort goes; `context` is where the call was made. With kAll it also waits for other
+  // threads that release, and asks other processes. False: nothing has changed; asking the driver again is of
+  // no use.
+  bool release_for_call(int device, allocator::Effort effort, driver::Context context, uint64_t bytes = 0);
 
   // How other processes are asked for idle memory of a device; true: some came back.
   void set_neighbours(bool (*ask)(int device, uint64_t bytes)) {
@@ -42,7 +43,8 @@ class ShortageLadder {
  private:
   Status allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out);
   bool may_have(int device, uint64_t bytes);
-  bool release_here(int device, uint64_t bytes, allocator::Effort effort = allocator::Effort::kAll);
+  bool release_here(int device, driver::Context context, uint64_t bytes,
+                    allocator::Effort effort = allocator::Effort::kAll);
   static bool catch_up_on_returns();
   bool ask_others(int device, uint64_t bytes);
 

@@ -65,7 +65,7 @@ class NativePool final : public allocator::Allocator {
 
   uint64_t trim(uint64_t keep) override { return trim(keep, allocator::kEveryDevice); }
   // (It waits for what frees would have waited for, and for no more.)
-  uint64_t release_everything(int device, allocator::Effort effort) override {
+  uint64_t release_everything(int device, allocator::Effort effort, driver::Context) override {
     return effort == allocator::Effort::kDone ? 0 : trim(0, device);
   }
   uint64_t most_releasable(int device, uint64_t wanted) override;

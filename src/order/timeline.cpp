@@ -514,6 +514,15 @@ bool Timeline::wait_for_frees() {
   return sealed <= completed_.load(std::memory_order_acquire) || wait_for(sealed);
 }
 
+// A free that is not sealed yet gets a seal now, which covers newer work too: that is not waited for long.
+bool Timeline::wait_for_frees_elsewhere(Epoch own, uint64_t others_ns) {
+  const Epoch sealed = std::min(own, sealed_.load(std::memory_order_acquire));
+  if (sealed > completed_.load(std::memory_order_acquire) && !wait_for(sealed)) return false;
+  if (others_ns == 0) return true;
+  seal_for_completion();
+  return wait_for_seals(others_ns);
+}
+
 bool Timeline::wait_for_seals(uint64_t most_ns) {
   const Epoch newest = open() - 1;
   return newest <= completed_.load(std::memory_order_acquire) ||

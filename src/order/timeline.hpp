@@ -175,6 +175,9 @@ class Timeline {
   bool wait_for_leant();
   // The same for all that frees have sealed: the driver's frees would have waited for it.
   bool wait_for_frees();
+  // The same for a request of another context: for frees up to epoch `own`, which the calling thread made, as
+  // long as it takes, because they would have waited in this very thread; for all others so long at most.
+  bool wait_for_frees_elsewhere(Epoch own, uint64_t others_ns);
   // The same for all seals so far, of frees or not, but not for longer.
   bool wait_for_seals(uint64_t most_ns);
   // Waits on the host for all work of the context. False during a capture or after an error.

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "order/idle_moment.hpp"
+#include "pool/this_thread.hpp"
 #include "stats/device.hpp"
 
 namespace cupool::pool {
@@ -111,6 +113,36 @@ uint64_t Pool::release_everything(allocator::Effort effort) {
   if (ranges().has_mapped_segments() && may_gain()) order().wait_for_all();
   released += segments_.release_tainted(true);
   return released + release_free_segments(0);
+}
+
+namespace {
+
+order::Epoch freed_in_by_this_thread(const Pool& pool) {
+  for (const ThreadCache* cache = this_thread.all; cache != nullptr; cache = cache->next_of_thread) {
+    if (cache->pool() == &pool) return cache->freed_in();
+  }
+  return 0;
+}
+
+}  // namespace
+
+// The driver's free would wait for all work here, which may wait for the thread that asks; so segments that
+// only it can give back go while nothing is pending.
+uint64_t Pool::release_for_other_context(allocator::Effort effort) {
+  using allocator::Effort;
+  if (context() == nullptr || order().is_capturing()) return 0;
+  caches_.empty_all();
+  order().advance();
+  const bool can_go = segments_.can_go_when_done();
+  const bool may_gain = can_go ? segments_.has_vacated() || ranges().has_unfinished(order().done())
+                               : !order().is_idle() && ranges().free_bytes() != 0;
+  if (effort == Effort::kFrees && may_gain)
+    order().wait_for_frees_elsewhere(freed_in_by_this_thread(*this), allocator::kMostForOtherContexts);
+  uint64_t released = can_go ? release_done() : 0;
+  released += release_idle({});
+  const order::IdleMoment moment(order());
+  if (moment.has_come()) released += segments_.release_tainted(true);
+  return released;
 }
 
 uint64_t Pool::trim(uint64_t keep) {

@@ -86,6 +86,8 @@ class Pool {
   uint64_t release_done();
   // Makes all the room it can with such an effort: empties thread caches, releases tainted and free segments.
   uint64_t release_everything(allocator::Effort effort = allocator::Effort::kAll);
+  // The same for a request of another context: waits for frees for a moment (kFrees), and for nothing else.
+  uint64_t release_for_other_context(allocator::Effort effort);
   uint64_t release_idle(const allocator::Idle& which);
 
   // ---- The end of a context.

@@ -226,11 +226,13 @@ bool Pools::device_of(driver::Context context, int* device) {
   return pool != nullptr;
 }
 
-uint64_t Pools::release_everything(int device, allocator::Effort effort) {
+uint64_t Pools::release_everything(int device, allocator::Effort effort, driver::Context asking) {
   uint64_t released = 0;
   table_.for_each([&](Pool& pool) {
     const bool is_meant = device == allocator::kEveryDevice || device == pool.device();
-    if (is_meant) released += pool.release_everything(effort);
+    if (!is_meant) return;
+    const bool is_own = asking == nullptr || asking == pool.context();
+    released += is_own ? pool.release_everything(effort) : pool.release_for_other_context(effort);
   });
   return released;
 }

@@ -45,7 +45,7 @@ class Pools final : public allocator::Allocator {
   bool taint(Address address, uint64_t bytes, Taint reason) override;
   bool device_of(driver::Context context, int* device) override;
   uint64_t trim(uint64_t keep) override;
-  uint64_t release_everything(int device, allocator::Effort effort) override;
+  uint64_t release_everything(int device, allocator::Effort effort, driver::Context asking) override;
   uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
   void set_max_cached(uint64_t bytes) override { table_.set_max_cached(bytes); }

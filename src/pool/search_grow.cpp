@@ -91,7 +91,7 @@ Range* Search::grow() {
       pool_.release_free_segments(0);
     }
     const Tenancy& tenancy = pool_.tenancy();
-    tenancy.in_flight().wait_for_releases(tenancy.device(), tenancy.context());
+    tenancy.in_flight().wait_for_releases_of(tenancy.context());
     range = add_segment(exact);
     return request_.status;
   });

@@ -49,14 +49,14 @@ bool ThreadCache::widen(unsigned size_class) {
 void ThreadCache::put_oldest(unsigned size_class, const Entry* entries, size_t count) {
   Shelf& shelf = shelves_[size_class];
   for (size_t i = count; i-- > 0;) shelf.push_oldest(entries[i]);
-  add_bytes(size_class, count * sizes_.bytes(size_class));
+  bytes_of(size_class) += count * sizes_.bytes(size_class);
 }
 
 size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out) {
   Shelf& shelf = shelves_[size_class];
   size_t count = 0;
   while (shelf.count > keep && count < kMostMoved) out[count++] = shelf.pop_oldest();
-  if (count != 0) add_bytes(size_class, 0 - count * sizes_.bytes(size_class));
+  if (count != 0) bytes_of(size_class) -= count * sizes_.bytes(size_class);
   return count;
 }
 

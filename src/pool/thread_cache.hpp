@@ -73,7 +73,7 @@ class alignas(128) ThreadCache {
     if (shelf.count == 0) [[unlikely]]
       return false;
     *out = shelf.pop_newest();
-    add_bytes(size_class, 0 - uint64_t{shelf.block_bytes});
+    bytes_of(size_class) -= shelf.block_bytes;
     return true;
   }
   // Around a longer use of the pool by the owner; the end of the context waits for it. The waiting thread
@@ -96,7 +96,7 @@ class alignas(128) ThreadCache {
     Shelf& shelf = shelves_[size_class];
     if (shelf.count == 0 || shelf.at(0).stamp > limit) return false;
     *out = shelf.pop_oldest();
-    add_bytes(size_class, 0 - uint64_t{shelf.block_bytes});
+    bytes_of(size_class) -= shelf.block_bytes;
     return true;
   }
   // False: the shelf is full, or shelves of its kind together are at their byte limit.
@@ -138,7 +138,12 @@ class alignas(128) ThreadCache {
     return ++unsealed_.frees >= most_frees || unsealed_.bytes >= most_bytes;
   }
   // Whether this thread has submitted no work since its last free.
-  void note_free() { work_at_free_ = Reentry::work(); }
+  void note_free() {
+    work_at_free_ = Reentry::work();
+    freed_in_ = order().open();
+  }
+  // The epoch of its last free while work was pending.
+  Epoch freed_in() const { return freed_in_; }
   bool has_just_freed() const { return work_at_free_ == Reentry::work(); }
 
   // The pool's timeline. Changes only while the pool is closed.
@@ -180,10 +185,11 @@ class alignas(128) ThreadCache {
   // end_stop() of each, and AsymmetricFence::order_exits().
   void begin_stop() { fence_.begin_close(); }
   void end_stop(bool is_ordered);
-  // From any thread: whether anything is kept. A block whose free the asking thread knows of is seen.
-  bool is_empty() const {
-    return bytes_[0].load(std::memory_order_relaxed) == 0 && bytes_[1].load(std::memory_order_relaxed) == 0 &&
-           large_.bytes() == 0;
+  // From any thread: whether anything is kept. A block whose free the asking thread knows of is seen. Reads
+  // beside the owner's plain stores: an atomic store would cost the owner an instruction in every pair.
+  [[gnu::no_sanitize_thread]] bool is_empty() const {
+    return __atomic_load_n(&bytes_[0], __ATOMIC_RELAXED) == 0 &&
+           __atomic_load_n(&bytes_[1], __ATOMIC_RELAXED) == 0 && large_.bytes() == 0;
   }
   void start() { fence_.open(); }
 
@@ -212,17 +218,13 @@ class alignas(128) ThreadCache {
   }
   // Small blocks and ranges are limited apart: one range of a megabyte must not evict all small blocks.
   static size_t is_range(unsigned size_class) { return size_class / SizeClasses::kMostSmall; }
-  [[gnu::always_inline]] void add_bytes(unsigned size_class, uint64_t bytes) {
-    std::atomic<uint64_t>& kept = bytes_[is_range(size_class)];
-    kept.store(kept.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
-  }
+  uint64_t& bytes_of(unsigned size_class) { return bytes_[is_range(size_class)]; }
   [[gnu::always_inline]] bool put_within(uint64_t most, unsigned size_class, const Entry& entry) {
     Shelf& shelf = shelves_[size_class];
-    std::atomic<uint64_t>& kept = bytes_[is_range(size_class)];
-    const uint64_t bytes = kept.load(std::memory_order_relaxed) + shelf.block_bytes;
+    const uint64_t bytes = bytes_of(size_class) + shelf.block_bytes;
     if (shelf.count == shelf.room || bytes > most) return false;
     shelf.push_newest(entry);
-    kept.store(bytes, std::memory_order_relaxed);
+    bytes_of(size_class) = bytes;
     return true;
   }
 
@@ -231,7 +233,7 @@ class alignas(128) ThreadCache {
   AsymmetricFence fence_;  // closed: another thread has the cache
   Pool* pool_;
   std::atomic<order::Timeline*> order_;
-  std::array<std::atomic<uint64_t>, 2> bytes_{};  // kept: small blocks, ranges; the owner alone changes them
+  std::array<uint64_t, 2> bytes_{};  // kept: small blocks, ranges
   std::array<uint64_t, 2> most_;
   uint64_t most_unsafe_;
   std::array<unsigned, 2> cursors_{};
@@ -245,6 +247,7 @@ class alignas(128) ThreadCache {
   };
   Unsealed unsealed_;
   uint64_t work_at_free_ = ~uint64_t{0};
+  Epoch freed_in_ = 0;
   KeptLarge large_;
   stats::ThreadTally tally_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};

@@ -177,9 +177,9 @@ TEST_CASE_METHOD(NativeWorld, "what is freed as its context begins to end is fre
 
 TEST_CASE_METHOD(NativeWorld, "one device's memory goes back without a wait for the work of another") {
   allocate(first);
-  pool.release_everything(1, allocator::Effort::kAll);
+  pool.release_everything(1, allocator::Effort::kAll, nullptr);
   CHECK(native.trims == 0);
-  pool.release_everything(0, allocator::Effort::kAll);
+  pool.release_everything(0, allocator::Effort::kAll, nullptr);
   CHECK(native.trims == 1);
 }
 

@@ -142,13 +142,13 @@ TEST_CASE_METHOD(CrowdedWorld, "a dedicated block that went back just after the 
 
 TEST_CASE_METHOD(CrowdedWorld, "memory that went back just after a call was refused is seen, once") {
   using enum allocator::Effort;
-  memory.shortage().release_for_call(0, kAll);
+  memory.shortage().release_for_call(0, kAll, nullptr);
   free(allocate(kBlock));
   std::thread([&] { memory.idle().release_everything(); }).join();
-  CHECK(!memory.shortage().release_for_call(0, kDone));
-  CHECK(!memory.shortage().release_for_call(0, kFrees));
-  CHECK(memory.shortage().release_for_call(0, kAll));
-  CHECK(!memory.shortage().release_for_call(0, kAll));
+  CHECK(!memory.shortage().release_for_call(0, kDone, nullptr));
+  CHECK(!memory.shortage().release_for_call(0, kFrees, nullptr));
+  CHECK(memory.shortage().release_for_call(0, kAll, nullptr));
+  CHECK(!memory.shortage().release_for_call(0, kAll, nullptr));
 }
 
 // ---- Nobody waits in vain. Work is pending that is newer than the last free: it may be waiting for this

@@ -29,7 +29,7 @@ bool make_room(allocator::Effort effort, int where, driver::Context context, uin
   // Memory of other devices does not help, and releasing it would wait for their work.
   if (where == cuda::kHere) device = device_of(context);
   if (where == cuda::kAnywhere) device = memory::kEveryDevice;
-  return memory.shortage().release_for_call(device, effort, bytes);
+  return memory.shortage().release_for_call(device, effort, context, bytes);
 }
 
 bool fits_multiprocessor(CUfunction function, uint64_t threads, size_t shared_bytes) {
