@@ -1,6 +1,8 @@
 // See free_blocks.hpp.
 #include "pool/free_blocks.hpp"
 
+#include <algorithm>
+
 namespace cupool::pool {
 
 FreeBlocks::FreeBlocks(Pool* pool, const Tenancy& tenancy)
@@ -9,6 +11,20 @@ FreeBlocks::FreeBlocks(Pool* pool, const Tenancy& tenancy)
       slabs_(sizes_),
       ranges_(pool, tenancy.stats()) {
   ranges_.set_split_limit(tenancy.settings().split_max);
+}
+
+// Many: a share of all that is handed out. Then a slab that is not full wastes little, and a closer fit is
+// worth it.
+void FreeBlocks::note_missed(unsigned size_class, uint64_t bytes) {
+  constexpr uint64_t kFew = 2 << 20;
+  constexpr uint64_t kShare = 64;
+  if (size_class == kNotKept) return;
+  if (sizes_.is_small(size_class) && size_class >= sizes_.first_fine()) return;
+  const uint64_t of_class =
+      sizes_.is_small(size_class) ? slabs_.bytes_of(size_class) : ranges_.taken_of(sizes_.bytes(size_class));
+  if (of_class < std::max(kFew, ranges_.taken() / kShare)) return;
+  const unsigned fine = sizes_.fine_of(bytes);
+  if (fine != kNotKept) fine_.use(sizes_, fine);
 }
 
 void FreeBlocks::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, tenancy_.order()); }

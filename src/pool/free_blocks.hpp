@@ -15,6 +15,9 @@ class FreeBlocks {
   FreeBlocks(Pool* pool, const Tenancy& tenancy);
 
   const SizeClasses& sizes() const { return sizes_; }
+  const FineClasses& fine() const { return fine_; }
+  // A block of a class is not to be had. If the pool has many of the class, its size gets a fine one.
+  void note_missed(unsigned size_class, uint64_t bytes);
   Slabs& slabs() { return slabs_; }
   Ranges& ranges() { return ranges_; }
   const Ranges& ranges() const { return ranges_; }
@@ -27,6 +30,7 @@ class FreeBlocks {
  private:
   const Tenancy& tenancy_;
   const SizeClasses sizes_;
+  FineClasses fine_;
   Slabs slabs_;
   Ranges ranges_;  // large, so last
 };

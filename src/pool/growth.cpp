@@ -13,27 +13,31 @@ uint64_t largest_split(const Settings& settings, uint64_t need) {
   return need > settings.split_max ? ~uint64_t{0} : settings.split_max & ~(kPageBytes - 1);
 }
 
-// Exact for a large block, else growing slowly with what is reserved. A program that exports block after
-// block loses a segment with each: what is lost does not make the next one larger, and the segment after a
-// loss is as small as can be.
-uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_t need) {
+// Exact for a large block, else growing slowly with what is reserved: segments that begin smaller would not
+// take the larger blocks that follow. Small blocks get a share of what small ones have. A program that
+// exports block after block loses a segment with each: what is lost does not make the next one larger, and
+// the segment after a loss is as small as can be. Once half of the device is taken, every block beyond a page
+// gets a segment of its own: pieces between live blocks would be missed at its end.
+uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_t need, bool is_small) {
+  constexpr uint64_t kUsual = 20 << 20;
+  constexpr uint64_t kShareOfSmall = 8;
   constexpr uint64_t kFewBlocks = 3;
   constexpr uint64_t kRow = 2;
   const uint64_t exact = round_up(need, kPageBytes);
   if (need >= settings.segment_exact || figures.is_newly_tainted) return exact;
-  const uint64_t reserved = figures.usable;
-  const double root = std::sqrt(static_cast<double>(reserved) * (4.5 * (1 << 20)));
-  uint64_t wanted = std::max(settings.segment_min, static_cast<uint64_t>(root));
-  if (is_small(need)) wanted = std::min(wanted, std::max<uint64_t>(4 << 20, reserved / 16));
+  if (!is_small && figures.reserved > figures.most / 2) return exact;
+  const double root = std::sqrt(static_cast<double>(figures.usable) * (4.5 * (1 << 20)));
+  uint64_t wanted = std::max(kUsual, static_cast<uint64_t>(root));
+  if (is_small) wanted = figures.for_small / kShareOfSmall;
+  wanted = std::max(wanted, settings.segment_min);
   wanted = std::min({wanted, settings.segment_max, largest_split(settings, need)}) & ~(kPageBytes - 1);
   // A segment for several large blocks holds a whole number of them, and so does every segment when blocks of
   // one size come in a row: the rest would serve none. Where streams take turns, existing blocks may soon be
   // free again, so make room for a few only.
-  if (need >= kLarge && wanted >= kFewBlocks * exact) {
-    wanted = figures.has_turns ? kFewBlocks * exact : wanted - wanted % exact;
-  } else if (need >= kLarge && figures.equal_segments >= kRow && figures.last_need == exact) {
+  const bool is_for_several = need >= kLarge && wanted >= kFewBlocks * exact;
+  if (is_for_several && figures.has_turns) wanted = kFewBlocks * exact;
+  if (is_for_several || (figures.equal_segments >= kRow && figures.last_need == exact))
     wanted -= wanted % exact;
-  }
   return std::max(exact, wanted);
 }
 
@@ -61,16 +65,18 @@ uint64_t most_of_chunk(const Settings& settings, const Figures& figures, uint64_
 // need not wait for each other. Streams that take turns get about what a cache per stream would take: for
 // small blocks a segment of 2 MiB each, for larger ones a block each and, unless they are very large, one in
 // transit. With more streams, which run side by side far ahead of the device, small blocks get all that the
-// user allows.
+// user allows, but no more than a share of the most that the program has ever had.
 bool may_spread(const Settings& settings, const Figures& figures, uint64_t bytes) {
   constexpr uint64_t kSmallShare = 2 << 20;
   constexpr uint64_t kShare = 20 << 20;
   constexpr uint64_t kPart = 3;
+  constexpr uint64_t kShareOfPeak = 8;
   constexpr size_t kTurns = 2;  // up to this many lanes take turns; more run side by side
   const size_t lanes = figures.lanes_in_turns;
   uint64_t most = settings.many_budget;
   if (is_small(bytes)) {
-    if (lanes <= kTurns) most = std::min(most, kSmallShare * lanes);
+    const uint64_t of_peak = lanes <= kTurns ? 0 : figures.peak_taken / kShareOfPeak;
+    most = std::min(most, std::max(of_peak, kSmallShare * lanes));
   } else {
     const uint64_t in_transit = bytes < kVeryLarge ? 1 : 0;
     const uint64_t blocks = lanes == 0 ? 0 : std::max(bytes, kShare) * (lanes + in_transit);

@@ -29,6 +29,9 @@ struct Figures {
   uint64_t needed_once = 0;       // and the most that was reserved beside them
   uint64_t last_need = 0;         // for which the last segment was taken, in whole pages
   uint64_t equal_segments = 0;    // how many in a row were taken for this need
+  uint64_t taken = 0;             // what is handed out
+  uint64_t for_small = 0;         // reserved in segments for small blocks
+  uint64_t most = ~uint64_t{0};   // that the device, or the user's limit, has
   uint64_t moved = 0;             // chunks, since more was handed out at once than ever before
   uint64_t few_moves = 0;         // so many are too few to take more memory instead
   uint64_t largest_moved = 0;     // the largest run they were moved for
@@ -44,7 +47,7 @@ struct Figures {
 // The largest segment that blocks of this size may be cut from.
 uint64_t largest_split(const Settings& settings, uint64_t need);
 // The size of the next segment of the driver's.
-uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_t need);
+uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_t need, bool is_small);
 
 // Mapped memory: the size of the next run, and of the chunks that are made for one.
 uint64_t run_bytes(const Settings& settings, const Figures& figures, uint64_t need);

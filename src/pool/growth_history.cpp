@@ -1,6 +1,8 @@
 // See growth_history.hpp.
 #include "pool/growth_history.hpp"
 
+#include <algorithm>
+
 #include "base/bytes.hpp"
 
 namespace cupool::pool {
@@ -15,6 +17,9 @@ growth::Figures GrowthHistory::figures() const {
           .needed_once = read(needed_once_),
           .last_need = read(last_need_),
           .equal_segments = read(equal_segments_),
+          .taken = ranges_.taken(),
+          .for_small = ranges_.reserved_for_small(),
+          .most = std::min(tenancy_.device_bytes(), tenancy_.settings().limit),
           .moved = read(moved_),
           .few_moves = read(few_moves_),
           .largest_moved = read(largest_moved_),

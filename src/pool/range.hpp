@@ -158,6 +158,7 @@ struct Segment {
   std::atomic<Range*> first{nullptr};  // the lowest range
   Range* last = nullptr;               // the highest one
   bool mapped = false;                 // made of chunks; else one allocation of the driver
+  bool small = false;                  // for slabs: other blocks look elsewhere first
   uint64_t number = 0;                 // unique in the process
   uint64_t idle_since = 0;             // milliseconds, when it was first seen free; 0: not seen free
   std::atomic<bool> tainted{false};    // serves no new block; goes back to the driver after its last one
@@ -168,7 +169,7 @@ struct Segment {
     start = bytes = 0;
     first.store(nullptr, std::memory_order_relaxed);
     last = nullptr;
-    mapped = false;
+    mapped = small = false;
     number = 0;
     idle_since = 0;
     tainted.store(false, std::memory_order_relaxed);

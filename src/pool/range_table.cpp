@@ -33,57 +33,85 @@ uint64_t RangeTable::most_for(uint64_t bytes) const {
   return bytes > split_limit_ ? ~uint64_t{0} : std::max(split_limit_, bytes);
 }
 
+Range* RangeTable::find(const Wish& wish, const order::Timeline& order) {
+  const bool drains = wish.reach != order::Reach::kOwn &&
+                      (wish.reach != order::Reach::kAll || wish.bytes <= SizeClasses::kLargestKept);
+  if (drains) drain(wish.limit);
+  const size_t first = wish.where == Where::kSmall ? 1 : 0;
+  Range* range = find_in(lists_[first], wish, order);
+  if (range == nullptr && wish.where == Where::kAnywhere) range = find_in(lists_[1 - first], wish, order);
+  if (range != nullptr || drains || wish.reach == order::Reach::kOwn) return range;
+  // What lies apart does not fit; side by side it may.
+  drain(wish.limit);
+  range = lists_[first].bins.best_fit(wish.bytes, most_for(wish.bytes), wish.limit);
+  if (range == nullptr && wish.where == Where::kAnywhere)
+    range = lists_[1 - first].bins.best_fit(wish.bytes, most_for(wish.bytes), wish.limit);
+  return range;
+}
+
 // Among pending ranges, the best fit; of those that fit as well, the one freed first, whose work is done
 // first. Pending ranges are not merged as long as one fits: the neighbour may have a newer stamp.
-Range* RangeTable::find(const Wish& wish, const order::Timeline& order) {
+Range* RangeTable::find_in(const Lists& lists, const Wish& wish, const order::Timeline& order) const {
   const uint64_t bytes = wish.bytes;
-  const uint64_t most = most_for(bytes);
   if (wish.reach == order::Reach::kOwn) {
-    Range* const own = best_pending(bytes, wish.limit, wish.sole);
+    Range* const own = best_pending(lists, bytes, wish.limit, wish.sole);
     return own == nullptr || is_much_larger(own, bytes) ? nullptr : own;
   }
+  Range* const best = lists.bins.best_fit(bytes, most_for(bytes), wish.limit);
   if (wish.reach == order::Reach::kAll && bytes > SizeClasses::kLargestKept) {
-    Range* const apart = best_pending(bytes, wish.limit);
-    Range* const free = bins_.best_fit(bytes, most, wish.limit);
-    if (free != nullptr && (apart == nullptr || free->bytes < apart->bytes)) return free;
-    if (apart != nullptr) return apart;
+    Range* const apart = best_pending(lists, bytes, wish.limit);
+    return best != nullptr && (apart == nullptr || best->bytes < apart->bytes) ? best : apart;
   }
-  drain(wish.limit);
-  Range* const best = bins_.best_fit(bytes, most, wish.limit);
   if (best == nullptr || wish.reach != order::Reach::kCheap || wish.cut == Cut::kAlways) return best;
   if (bytes <= SizeClasses::kLargestKept || !is_much_larger(best, bytes)) return best;
-  return wish.cut == Cut::kNever || has_better_pending(best, bytes, order) ? nullptr : best;
+  return wish.cut == Cut::kNever || has_better_pending(lists, best, bytes, order) ? nullptr : best;
 }
 
 // `sole`: only ranges that no other lane has worked on.
-Range* RangeTable::best_pending(uint64_t bytes, Epoch limit, order::LaneName sole) const {
-  return pending_.best_fit(bytes, most_for(bytes), limit, sole);
+Range* RangeTable::best_pending(const Lists& lists, uint64_t bytes, Epoch limit, order::LaneName sole) const {
+  return lists.pending.best_fit(bytes, most_for(bytes), limit, sole);
 }
 
 // Whether a pending range, which streams may have to wait for, fits better.
-bool RangeTable::has_better_pending(const Range* range, uint64_t bytes, const order::Timeline& order) {
+bool RangeTable::has_better_pending(const Lists& lists, const Range* range, uint64_t bytes,
+                                    const order::Timeline& order) const {
   if (!order.is_spread()) return false;
-  const Range* const other = best_pending(bytes, order.reachable());
+  const Range* const other = best_pending(lists, bytes, order.reachable());
   return other != nullptr && other->bytes < range->bytes;
 }
 
 bool RangeTable::fits(uint64_t bytes) const {
-  return pending_.largest() >= bytes || bins_.best_fit(bytes, most_for(bytes), kAnyStamp) != nullptr;
+  return std::any_of(lists_.begin(), lists_.end(), [&](const Lists& lists) {
+    return lists.pending.largest() >= bytes ||
+           lists.bins.best_fit(bytes, most_for(bytes), kAnyStamp) != nullptr;
+  });
 }
 
-uint64_t RangeTable::largest() const { return std::max(bins_.largest(), pending_.largest()); }
+uint64_t RangeTable::best_fit_bytes(uint64_t bytes) const {
+  const Range* const best = lists_[0].bins.best_fit(bytes, ~uint64_t{0}, kAnyStamp);
+  return best == nullptr ? 0 : best->bytes;
+}
+
+uint64_t RangeTable::largest() const {
+  uint64_t largest = largest_in_bins();
+  for (const Lists& lists : lists_) largest = std::max(largest, lists.pending.largest());
+  return largest;
+}
 
 Epoch RangeTable::latest() const {
-  const Range* const newest = pending_.newest();
-  return std::max(bins_.latest(), newest == nullptr ? 0 : newest->stamp);
+  Epoch latest = 0;
+  for (const Lists& lists : lists_) {
+    const Range* const newest = lists.pending.newest();
+    latest = std::max({latest, lists.bins.latest(), newest == nullptr ? 0 : newest->stamp});
+  }
+  return latest;
 }
 
 // Only pending ranges lie beside each other or beside a free one, so a run is looked for around each of them,
 // from its lowest one.
 bool RangeTable::has_run(uint64_t bytes) const {
-  if (bins_.largest() >= bytes) return true;
-  bool has = false;
-  pending_.visit([&](const Range* range) {
+  bool has = largest_in_bins() >= bytes;
+  const auto is_long = [&](const Range* range) {
     const Range* first = range;
     if (first->before != nullptr && first->before->use == Use::kFree) first = first->before;
     if (first->before != nullptr && first->before->use == Use::kPending) return false;
@@ -91,23 +119,26 @@ bool RangeTable::has_run(uint64_t bytes) const {
     for (; first != nullptr && first->use != Use::kTaken && run < bytes; first = first->after)
       run += first->bytes;
     return has = run >= bytes;
-  });
+  };
+  for (const Lists& lists : lists_) {
+    if (!has) lists.pending.visit(is_long);
+  }
   return has;
 }
 
 void RangeTable::unlist(Range* range) {
   if (range->use == Use::kPending) {
-    pending_.remove(range);
+    lists_of(*range).pending.remove(range);
   } else {
-    bins_.remove(range);
+    lists_of(*range).bins.remove(range);
   }
 }
 
 void RangeTable::list_again(Range* range) {
   if (range->use == Use::kPending) {
-    pending_.insert(range);
+    lists_of(*range).pending.insert(range);
   } else {
-    bins_.insert(range);
+    lists_of(*range).bins.insert(range);
   }
 }
 
@@ -120,31 +151,34 @@ void RangeTable::cut_off(Range* range, uint64_t bytes, const order::Timeline& or
 
 void RangeTable::list_pending(Range* range) {
   range->use = Use::kPending;
-  pending_.insert(range);
+  lists_of(*range).pending.insert(range);
 }
 
 void RangeTable::drain(Epoch limit) {
-  for (;;) {
-    Range* const range = pending_.oldest();
-    if (range == nullptr || range->stamp > limit) break;
-    pending_.remove(range);
-    merge(range);
+  for (Lists& lists : lists_) {
+    for (;;) {
+      Range* const range = lists.pending.oldest();
+      if (range == nullptr || range->stamp > limit) break;
+      lists.pending.remove(range);
+      merge(range);
+    }
   }
 }
 
 void RangeTable::merge(Range* range) {
   const bool listed = !is_tainted(range);
+  Bins& bins = lists_of(*range).bins;
   range->use = Use::kFree;
   if (range->after != nullptr && range->after->use == Use::kFree) {
-    if (listed) bins_.remove(range->after);
+    if (listed) bins.remove(range->after);
     absorb_next(range);
   }
   if (range->before != nullptr && range->before->use == Use::kFree) {
     range = range->before;
-    if (listed) bins_.remove(range);
+    if (listed) bins.remove(range);
     absorb_next(range);
   }
-  if (listed) bins_.insert(range);
+  if (listed) bins.insert(range);
 }
 
 Range* RangeTable::close_free(Range* range) {
@@ -213,7 +247,7 @@ void RangeTable::unlist(Segment* segment) {
   (segment->mapped ? counts_.mapped : counts_.of_driver).fetch_sub(1, std::memory_order_relaxed);
 }
 
-Range* RangeTable::add(Address start, uint64_t bytes, bool is_mapped) {
+Range* RangeTable::add(Address start, uint64_t bytes, Kind kind) {
   Segment* segment = segment_store_.take();
   Range* range = segment == nullptr ? nullptr : range_store_.take();
   if (range == nullptr) {
@@ -226,7 +260,8 @@ Range* RangeTable::add(Address start, uint64_t bytes, bool is_mapped) {
   segment->number = allocator::next_life();
   segment->first.store(range, std::memory_order_relaxed);
   segment->last = range;
-  segment->mapped = is_mapped;
+  segment->mapped = kind.is_mapped;
+  segment->small = kind.is_small;
   list(segment);
   range->set_start(start);
   range->bytes = bytes;
@@ -258,8 +293,7 @@ void RangeTable::drop_all() {
   segments_ = nullptr;
   counts_.of_driver.store(0, std::memory_order_relaxed);
   counts_.mapped.store(0, std::memory_order_relaxed);
-  pending_.clear();
-  bins_ = Bins{};
+  lists_ = {};
 }
 
 }  // namespace cupool::pool

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "mapped/space.hpp"
@@ -23,6 +24,11 @@ using order::kAnyStamp;
 // find none: not at all, not if a pending range fits better, or in any case.
 enum class Cut { kNever, kUnlessOneIsPending, kAlways };
 
+// In which segments a range is looked for. A slab, of which a single block may be live, would keep a large
+// segment from going back, so slabs have segments of their own. (Mapped segments are all large: what is free
+// there goes back in chunks.)
+enum class Where { kLarge, kSmall, kAnywhere };
+
 class RangeTable {
  public:
   // How many segments there are, for readers without the lock.
@@ -39,8 +45,10 @@ class RangeTable {
   Segment* first_segment() const { return segments_; }
   // The free ranges, whatever their stamp: the largest, and whether one has so many bytes.
   uint64_t largest() const;
-  uint64_t largest_in_bins() const { return bins_.largest(); }
+  uint64_t largest_in_bins() const { return std::max(lists_[0].bins.largest(), lists_[1].bins.largest()); }
   bool fits(uint64_t bytes) const;
+  // The size of the best fit in large segments; 0: there is none.
+  uint64_t best_fit_bytes(uint64_t bytes) const;
   // The newest stamp of all free ranges.
   Epoch latest() const;
   // Whether free ranges, of whatever stamp, lie side by side with so many bytes in all.
@@ -55,13 +63,14 @@ class RangeTable {
     Epoch limit;           // the newest stamp that will do
     order::LaneName sole;  // kOwn: only ranges that no other lane has worked on
     Cut cut;
+    Where where;
   };
   Range* find(const Wish& wish, const order::Timeline& order);
-  // The pending range whose chunks or bytes are looked for: the first, by age, that `accept` wants.
+  // The pending range whose chunks are looked for: the first, by age, that `accept` wants.
   template <typename Accept>
   Range* find_pending(Epoch limit, Accept&& accept) {
     Range* found = nullptr;
-    pending_.visit([&](Range* range) {
+    lists_[0].pending.visit([&](Range* range) {
       const bool is_too_new = range->stamp > limit;
       if (!is_too_new && accept(*range)) found = range;
       return is_too_new || found != nullptr;
@@ -72,7 +81,7 @@ class RangeTable {
   template <typename Accept>
   Range* find_free(uint64_t bytes, Accept&& accept) {
     Range* found = nullptr;
-    bins_.visit(bytes, [&](Range* range) {
+    lists_[0].bins.visit(bytes, [&](Range* range) {
       if (accept(*range)) found = range;
       return found != nullptr;
     });
@@ -80,7 +89,7 @@ class RangeTable {
   }
   // Out of the lists, or into them; cut_off() is for a range that is in none any more, and lists the rest.
   void unlist(Range* range);
-  void list_free(Range* range) { bins_.insert(range); }
+  void list_free(Range* range) { lists_of(*range).bins.insert(range); }
   void list_pending(Range* range);
   void cut_off(Range* range, uint64_t bytes, const order::Timeline& order);
   // Makes a range free and merges it with free neighbours.
@@ -94,7 +103,11 @@ class RangeTable {
   // ---- Records.
 
   // A segment of one range that is in no list yet; null: no host memory.
-  Range* add(Address start, uint64_t bytes, bool is_mapped);
+  struct Kind {
+    bool is_mapped = false;
+    bool is_small = false;
+  };
+  Range* add(Address start, uint64_t bytes, Kind kind);
   // Splits off the upper part as a new range, in no list yet. Null: nothing is left over, or no host memory
   // for its record, and the block keeps all of it.
   Range* cut(Range* range, uint64_t bytes);
@@ -115,9 +128,21 @@ class RangeTable {
   Segment* isolate_block(Range* range, mapped::Space& space);
 
  private:
+  // Free ranges of one kind of segments.
+  struct Lists {
+    PendingRanges pending;
+    Bins bins;
+  };
+
   uint64_t most_for(uint64_t bytes) const;
-  Range* best_pending(uint64_t bytes, Epoch limit, order::LaneName sole = order::LaneName::kNone) const;
-  bool has_better_pending(const Range* range, uint64_t bytes, const order::Timeline& order);
+  Lists& lists_of(const Range& range) {
+    return lists_[range.segment.load(std::memory_order_relaxed)->small ? 1 : 0];
+  }
+  Range* find_in(const Lists& lists, const Wish& wish, const order::Timeline& order) const;
+  Range* best_pending(const Lists& lists, uint64_t bytes, Epoch limit,
+                      order::LaneName sole = order::LaneName::kNone) const;
+  bool has_better_pending(const Lists& lists, const Range* range, uint64_t bytes,
+                          const order::Timeline& order) const;
   void list_again(Range* range);
   void absorb_next(Range* range);
   void list(Segment* segment);
@@ -128,11 +153,10 @@ class RangeTable {
   Counts& counts_;
   stats::Tally tally_;
   uint64_t split_limit_ = ~uint64_t{0};
-  PendingRanges pending_;
   Segment* segments_ = nullptr;
   ObjectStore<Range, &Range::after> range_store_;
   ObjectStore<Segment, &Segment::next> segment_store_;
-  Bins bins_;  // large, so after all else
+  std::array<Lists, 2> lists_{};  // of large segments, of small ones; large, so after all else
 };
 
 }  // namespace cupool::pool

@@ -52,10 +52,10 @@ Segment* RangeTable::join(Segment* left, Segment* right) {
   unlist(gone);
   segment_store_.give(gone);
   if (last->use == Use::kFree && next->use == Use::kFree) {
-    bins_.remove(last);
-    bins_.remove(next);
+    unlist(last);
+    unlist(next);
     absorb_next(last);
-    bins_.insert(last);
+    list_again(last);
   }
   return kept;
 }

@@ -9,11 +9,11 @@
 namespace cupool::pool {
 
 Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach reach, order::LaneName sole,
-                    Cut cut) {
+                    Cut cut, Where where) {
   Guard hold(lock_);
   // Read under the lock, not before: a thread that gave a range back has noted its work first.
   const Epoch limit = order.limit(reach);
-  Range* const range = table_.find({bytes, reach, limit, sole, cut}, order);
+  Range* const range = table_.find({bytes, reach, limit, sole, cut, where}, order);
   if (range == nullptr) return nullptr;
   table_.unlist(range);
   if (limit == kAnyStamp) range->stamp = 0;
@@ -25,6 +25,11 @@ Range* Ranges::take(uint64_t bytes, const order::Timeline& order, order::Reach r
 bool Ranges::fits(uint64_t bytes) {
   Guard hold(lock_);
   return table_.fits(bytes);
+}
+
+uint64_t Ranges::best_fit_bytes(uint64_t bytes) {
+  Guard hold(lock_);
+  return table_.best_fit_bytes(bytes);
 }
 
 bool Ranges::has_run(uint64_t bytes) {
@@ -47,8 +52,15 @@ bool Ranges::has_unfinished(Epoch done) {
   return false;
 }
 
+void Ranges::count_taken_locked(const Range& range, int more) {
+  if (range.bytes > SizeClasses::kLargestKept) return;
+  std::atomic<uint32_t>& count = taken_of_size_[range.bytes >> kGranuleShift];
+  count.store(count.load(std::memory_order_relaxed) + static_cast<uint32_t>(more), std::memory_order_relaxed);
+}
+
 void Ranges::hand_out_locked(Range* range) {
   range->use = Use::kTaken;
+  count_taken_locked(*range, 1);
   range->segment.load(std::memory_order_relaxed)->idle_since = 0;
   free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
   if (reserved() - free_bytes() > peak_taken())
@@ -70,6 +82,7 @@ void Ranges::put_back(Range* range, const order::Timeline& order) {
 
 void Ranges::give_locked(Range* range, const order::Timeline& order) {
   range->set_idle_since(0);
+  count_taken_locked(*range, -1);
   // Of a tainted segment only the driver gets it, and its free waits.
   const bool is_tainted =
       range->segment.load(std::memory_order_relaxed)->tainted.load(std::memory_order_relaxed);
@@ -84,11 +97,13 @@ void Ranges::give_locked(Range* range, const order::Timeline& order) {
 Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, From from, Epoch stamp,
                    order::LaneName sole) {
   Guard hold(lock_);
-  Range* const range = table_.add(start, bytes, from == From::kMapped);
+  const bool is_small = from == From::kDriverForSmall;
+  Range* const range = table_.add(start, bytes, {from == From::kMapped, is_small});
   if (range == nullptr) return nullptr;
   range->stamp = stamp;
   range->sole = sole;
   reserved_.store(reserved() + bytes, std::memory_order_relaxed);
+  if (is_small) for_small_.store(reserved_for_small() + bytes, std::memory_order_relaxed);
   free_.store(free_bytes() + bytes, std::memory_order_relaxed);
   if (bytes_taken == 0) {
     table_.list_free(range);
@@ -157,6 +172,7 @@ Segment* Ranges::detach_locked(Segment* segment) {
   table_.unlist(segment);
   if (segment->tainted) tainted_.fetch_sub(segment->bytes, std::memory_order_relaxed);
   reserved_.store(reserved() - segment->bytes, std::memory_order_relaxed);
+  if (segment->small) for_small_.store(reserved_for_small() - segment->bytes, std::memory_order_relaxed);
   page_map.remove(segment->start, segment->bytes);
   return segment;
 }
@@ -171,8 +187,10 @@ void Ranges::drop_all() {
   table_.drop_all();
   tainted_.store(0, std::memory_order_relaxed);
   reserved_.store(0, std::memory_order_relaxed);
+  for_small_.store(0, std::memory_order_relaxed);
   free_.store(0, std::memory_order_relaxed);
   peak_taken_.store(0, std::memory_order_relaxed);
+  for (std::atomic<uint32_t>& count : taken_of_size_) count.store(0, std::memory_order_relaxed);
 }
 
 uint64_t Ranges::largest_free(bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "base/lock.hpp"
@@ -13,6 +14,7 @@
 #include "order/timeline.hpp"
 #include "pool/range.hpp"
 #include "pool/range_table.hpp"
+#include "pool/size_classes.hpp"
 #include "stats/device.hpp"
 
 namespace cupool::pool {
@@ -31,6 +33,7 @@ class Ranges {
   };
 
   using Cut = pool::Cut;
+  using Where = pool::Where;
 
   Ranges(Pool* pool, stats::Device& device) : pool_(pool), table_(pool, device, counts_) {}
 
@@ -38,9 +41,12 @@ class Ranges {
   // if no work was pending. pre: bytes is a multiple of a granule.
   // kOwn: only ranges that no lane but `sole` has worked on.
   Range* take(uint64_t bytes, const order::Timeline& order, order::Reach reach,
-              order::LaneName sole = order::LaneName::kNone, Cut cut = Cut::kUnlessOneIsPending);
+              order::LaneName sole = order::LaneName::kNone, Cut cut = Cut::kUnlessOneIsPending,
+              Where where = Where::kAnywhere);
   // Whether only time is missing: some range would fit if its stamp were safe.
   bool fits(uint64_t bytes);
+  // The size of the smallest range that is free and has so many bytes; 0: there is none.
+  uint64_t best_fit_bytes(uint64_t bytes);
   // Whether free ranges, of whatever stamp, lie side by side with so many bytes in all.
   bool has_run(uint64_t bytes);
   // Whether some free range has work that is not done.
@@ -53,7 +59,7 @@ class Ranges {
   void put_back(Range* range, const order::Timeline& order);
   // Adds a new segment, already in the page map, whose first `bytes_taken` bytes are handed out at once (0:
   // none). Null: no host memory; nothing was added. Mapped memory becomes one with its neighbours.
-  enum class From { kDriver, kMapped };
+  enum class From { kDriver, kDriverForSmall, kMapped };
   // `stamp` and `sole` tell of the last work there.
   Range* add(Address start, uint64_t bytes, uint64_t bytes_taken, From from, Epoch stamp = 0,
              order::LaneName sole = order::LaneName::kNone);
@@ -111,6 +117,16 @@ class Ranges {
     return all - std::min(all, tainted_.load(std::memory_order_relaxed));
   }
   uint64_t free_bytes() const { return free_.load(std::memory_order_relaxed); }
+  // What is handed out: in all, and in ranges of exactly so many bytes, up to the largest that threads keep.
+  uint64_t taken() const {
+    const uint64_t all = reserved();
+    return all - std::min(all, free_bytes());
+  }
+  uint64_t taken_of(uint64_t bytes) const {
+    return bytes * taken_of_size_[bytes >> kGranuleShift].load(std::memory_order_relaxed);
+  }
+  // Of small segments.
+  uint64_t reserved_for_small() const { return for_small_.load(std::memory_order_relaxed); }
   // The most bytes that were ever handed out at once.
   uint64_t peak_taken() const { return peak_taken_.load(std::memory_order_relaxed); }
   // How many ranges were ever given back: tells a search that failed whether to look again.
@@ -139,6 +155,7 @@ class Ranges {
   Segment* detach_first_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
   void give_locked(Range* range, const order::Timeline& order) CUPOOL_REQUIRES(lock_);
   void hand_out_locked(Range* range) CUPOOL_REQUIRES(lock_);
+  void count_taken_locked(const Range& range, int more) CUPOOL_REQUIRES(lock_);
   struct Found {
     Range* range = nullptr;
     mapped::Part chunks;
@@ -151,9 +168,11 @@ class Ranges {
 
   Pool* const pool_;
   std::atomic<uint64_t> reserved_{0};
+  std::atomic<uint64_t> for_small_{0};
   std::atomic<uint64_t> tainted_{0};  // bytes of tainted segments
   std::atomic<uint64_t> free_{0};
   std::atomic<uint64_t> peak_taken_{0};
+  std::array<std::atomic<uint32_t>, (SizeClasses::kLargestKept >> kGranuleShift) + 1> taken_of_size_{};
   std::atomic<uint64_t> gives_{0};
   RangeTable::Counts counts_;
   Lock lock_{Rank::kRanges};

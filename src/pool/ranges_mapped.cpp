@@ -106,6 +106,7 @@ void Ranges::extend(Range* range, uint64_t more, uint64_t bytes, Epoch stamp, or
   if (stamp != 0 && range->sole != sole) range->sole = order::LaneName::kNone;
   range->stamp = std::max(range->stamp, stamp);
   Segment* const segment = range->segment;
+  count_taken_locked(*range, -1);
   page_map.set_segment(segment, range->end(), more);
   segment->bytes += more;
   range->bytes += more;
@@ -113,6 +114,7 @@ void Ranges::extend(Range* range, uint64_t more, uint64_t bytes, Epoch stamp, or
   reserved_.store(reserved() + more, std::memory_order_relaxed);
   if (segment->tainted) tainted_.fetch_add(more, std::memory_order_relaxed);
   Range* const rest = table_.cut(range, bytes);
+  count_taken_locked(*range, 1);
   if (rest != nullptr && !segment->tainted) {
     free_.store(free_bytes() + rest->bytes, std::memory_order_relaxed);
     table_.list_free(rest);

@@ -38,6 +38,7 @@ Search::Search(Pool& pool, ThreadCache& cache, unsigned size_class, uint64_t byt
 Ranges& Search::ranges() const { return pool_.ranges(); }
 
 bool Search::run() {
+  cache_.use_fine(pool_.blocks().fine().in_use());
   if (!(wants_slab_ ? find_small() : find_large())) return false;
   using enum stats::DeviceCounter;
   if (how_ == How::kSlab) cache_.tally().add(slab_hits);
@@ -62,6 +63,7 @@ bool Search::find_small() {
       return true;
     }
   }
+  pool_.blocks().note_missed(size_class_, asked_);
   Slabs& slabs = pool_.blocks().slabs();
   bytes_ = slabs.slab_bytes(size_class_);
   Range* range = find_range();
@@ -134,6 +136,7 @@ bool Search::find_large() {
     how_ = How::kAfterWait;
     return true;
   }
+  pool_.blocks().note_missed(size_class_, asked_);
   Range* range = find_range();
   if (range == nullptr) return false;
   // If there was no host memory for the remainder's record, the block is larger than its class.
@@ -172,9 +175,15 @@ bool Search::take_after_wait() {
   return hit;
 }
 
+// During a capture no more can be had.
+Ranges::Where Search::where() const {
+  if (is_anywhere_ || order().is_capturing()) return Ranges::Where::kAnywhere;
+  return wants_slab_ && !pool_.segments().can_move() ? Ranges::Where::kSmall : Ranges::Where::kLarge;
+}
+
 Range* Search::take_range(How how, Ranges::Cut cut) {
   how_ = how;
-  return ranges().take(bytes_, order(), request_.reach, request_.lane, cut);
+  return ranges().take(bytes_, order(), request_.reach, request_.lane, cut, where());
 }
 
 // A range that may be handed out, now or after making room.
@@ -186,8 +195,26 @@ Range* Search::find_range() {
     if (Range* range = take_range(How::kRange, Ranges::Cut::kNever)) return range;
     caches.collect_large(bytes_, request_.lane);
   }
+  if (Range* range = replace_phase()) return range;
   if (Range* range = take_range(How::kRange)) return range;
   return make_range();
+}
+
+// The device is nearly full of memory that lies free, of which none fits closely, and hardly anything is in
+// use: the program has come to another phase. To cut what is there would leave pieces that nobody can use, so
+// it goes back, and the block gets what it needs.
+Range* Search::replace_phase() {
+  constexpr uint64_t kClose = 16;
+  constexpr uint64_t kLittle = 16;
+  if (is_for_small() || pool_.segments().can_move() || order().is_capturing()) return nullptr;
+  const growth::Figures figures = pool_.growth().figures();
+  if (figures.reserved + bytes_ <= figures.most / 8 * 7 || figures.taken > figures.reserved / kLittle)
+    return nullptr;
+  const uint64_t best = ranges().best_fit_bytes(bytes_);
+  if (best == 0 || best - bytes_ <= bytes_ / kClose) return nullptr;
+  pool_.caches().empty_all();
+  if (release_for_growth() == 0) return nullptr;
+  return add_segment(round_up(bytes_, kPageBytes));
 }
 
 // A range from the thread's cache, or from the shared ranges.
@@ -224,11 +251,15 @@ Range* Search::make_range() {
     pool_.caches().empty_all();
     if (Range* range = take_range(How::kRange)) return range;
   }
-  const uint64_t freed = release_for_growth();
+  // A slab needs little, and what lies free in large segments will be needed again.
+  const uint64_t freed = where() == Ranges::Where::kSmall ? 0 : release_for_growth();
   if (freed > 0 && pool_.growth().thrashes()) {
-    // Segments that come and go all the time are better replaced by one large segment.
-    const uint64_t most = std::min(freed, growth::largest_split(pool_.settings(), bytes_));
-    if (Range* range = add_segment(std::max(pool_.segments().bytes_for(bytes_), most))) return range;
+    // Segments that come and go all the time are better replaced by one large segment. Where that is most of
+    // the device, a rest would be missed.
+    uint64_t most = std::min(freed, growth::largest_split(pool_.settings(), bytes_));
+    if (freed > pool_.growth().figures().most / 2) most -= most % round_up(bytes_, kPageBytes);
+    const uint64_t wanted = pool_.segments().bytes_for(bytes_, is_for_small());
+    if (Range* range = add_segment(std::max(wanted, most))) return range;
   }
   return grow();
 }
@@ -257,7 +288,7 @@ Range* Search::make_range_for_lane() {
       if (Range* range = take_own_range()) return range;
     }
     const uint64_t segment =
-        is_small(bytes_) ? pool_.segments().bytes_for(bytes_) : round_up(bytes_, kPageBytes);
+        is_small(bytes_) ? pool_.segments().bytes_for(bytes_, true) : round_up(bytes_, kPageBytes);
     request_.wants_new = !is_close;
     Range* const range = add_segment(segment);
     request_.wants_new = false;

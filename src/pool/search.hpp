@@ -8,6 +8,7 @@
 #include "allocator/allocator.hpp"
 #include "base/lock.hpp"
 #include "order/lane_guess.hpp"
+#include "pool/growth.hpp"
 #include "pool/ranges.hpp"
 #include "pool/segment_source.hpp"
 #include "pool/thread_cache.hpp"
@@ -54,6 +55,7 @@ class Search {
   Range* take_own_range();
   Range* take_range(How how, Ranges::Cut cut = Ranges::Cut::kUnlessOneIsPending);
   Range* find_range();
+  Range* replace_phase();
   Range* make_range();
   Range* make_range_for_lane();
 
@@ -63,11 +65,15 @@ class Search {
   Range* take_after_frees();
   bool may_help_to_wait();
   Range* add_segment(uint64_t bytes);
+  Range* add_smaller_segment(uint64_t bytes, uint64_t exact);
+  Range* take_smaller_slab();
   uint64_t release_for_growth();
   bool is_all_before_last_free();
 
   order::Timeline& order() const { return order_; }
   Ranges& ranges() const;
+  bool is_for_small() const { return wants_slab_ || growth::is_small(bytes_); }
+  Ranges::Where where() const;
 
   Pool& pool_;
   ThreadCache& cache_;
@@ -81,7 +87,8 @@ class Search {
   How how_ = How::kThread;
   SegmentRequest request_;
   Entry found_{};
-  bool has_small_ = false;  // a block was found where a slab was wanted
+  bool has_small_ = false;    // a block was found where a slab was wanted
+  bool is_anywhere_ = false;  // segments for the other kind of blocks will do: no more can be had
 };
 
 }  // namespace cupool::pool

@@ -17,6 +17,7 @@ using driver::kSuccess;
 
 Range* Search::add_segment(uint64_t bytes) {
   how_ = How::kMiss;
+  request_.is_slab = wants_slab_;
   return pool_.segments().add(bytes, bytes_, &request_);
 }
 
@@ -56,13 +57,18 @@ Range* Search::grow() {
   Segments& segments = pool_.segments();
   const uint64_t unsure = growth::maybe_needed(pool_.growth().figures());
   const uint64_t needed = unsure == 0 ? 0 : unsure - std::min(unsure, segments.releasable_bytes());
-  Range* range = add_segment(segments.bytes_for(bytes_));
+  const uint64_t wanted = segments.bytes_for(bytes_, is_for_small());
+  Range* range = add_segment(wanted);
   segments.note_answer(request_.status);
   if (range != nullptr && needed != 0) pool_.growth().note_needed(needed);
   if (request_.status != kOutOfMemory) return range;
   pool_.tenancy().stats().count(stats::DeviceCounter::out_of_memory_retries);
   const uint64_t exact = round_up(bytes_, kPageBytes);
-  range = add_segment(exact);
+  range = add_smaller_segment(wanted, exact);
+  if (range != nullptr) return range;
+  is_anywhere_ = true;
+  range = take_range(How::kRange, Ranges::Cut::kAlways);
+  if (range == nullptr && wants_slab_) range = take_smaller_slab();
   if (range != nullptr || when_short_ == Short::kLeave || fetch_wanted()) return range;
   range = take_after_frees();
   if (range != nullptr || has_small_) return range;
@@ -95,6 +101,28 @@ Range* Search::grow() {
     range = add_segment(exact);
     return request_.status;
   });
+  return range;
+}
+
+// The driver has refused a segment of `bytes`. Asks for ever smaller ones, down to what the block needs, each
+// a whole number of such blocks: what it still has is all put to use, in a few calls.
+Range* Search::add_smaller_segment(uint64_t bytes, uint64_t exact) {
+  for (uint64_t blocks = bytes / exact / 2; blocks > 1 && request_.status == kOutOfMemory; blocks /= 2) {
+    if (Range* const range = add_segment(blocks * exact)) return range;
+  }
+  return add_segment(exact);
+}
+
+// There is no room for a slab as large as it is to be: one of fewer blocks, in what lies free.
+Range* Search::take_smaller_slab() {
+  const uint64_t whole = bytes_;
+  const uint64_t least = round_up(pool_.sizes().bytes(size_class_), kGranule);
+  for (bytes_ = whole / 2; bytes_ > least; bytes_ /= 2) {
+    if (Range* const range = take_range(How::kRange, Ranges::Cut::kAlways)) return range;
+  }
+  bytes_ = least;
+  Range* const range = take_range(How::kRange, Ranges::Cut::kAlways);
+  if (range == nullptr) bytes_ = whole;
   return range;
 }
 

@@ -16,6 +16,7 @@ struct SegmentRequest {
   order::LaneName lane = order::LaneName::kNone;  // the lane expected to use it, if several are at work
   order::Reach reach = order::Reach::kCheap;      // how far it may reach for memory that lies free elsewhere
   bool wants_new = false;                         // only memory that does not
+  bool is_slab = false;                           // for a slab
   driver::Status status = driver::kSuccess;       // the driver's answer
   uint64_t returned = 0;                          // how often memory was brought back that had moved in vain
 };
@@ -25,7 +26,7 @@ class SegmentSource {
   // Whether new segments come from here.
   virtual bool serves() const = 0;
   // How large a segment for such a block is to be.
-  virtual uint64_t bytes_for(uint64_t need) const = 0;
+  virtual uint64_t bytes_for(uint64_t need, bool is_small) const = 0;
   // Adds a segment, whose first `taken` bytes are the range returned. Null: `request` says why.
   virtual Range* add(uint64_t bytes, uint64_t taken, SegmentRequest* request) = 0;
   // Gives a detached segment back; false: the driver refused.

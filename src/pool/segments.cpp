@@ -156,7 +156,8 @@ uint64_t SegmentRecords::hand_back(Segment* segment, SegmentSource& to) {
 // It serves on, with the stamp it had. Without host memory for its records it is lost.
 void SegmentRecords::put_back(Segment* segment) {
   const bool entered = page_map.enter(segment->start, segment->bytes);
-  const auto from = segment->mapped ? Ranges::From::kMapped : Ranges::From::kDriver;
+  const auto of_driver = segment->small ? Ranges::From::kDriverForSmall : Ranges::From::kDriver;
+  const auto from = segment->mapped ? Ranges::From::kMapped : of_driver;
   if (!entered || ranges.add(segment->start, segment->bytes, 0, from, segment->lowest()->stamp) == nullptr) {
     if (entered) page_map.remove(segment->start, segment->bytes);
     add_lost(segment->bytes);

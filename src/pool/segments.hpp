@@ -27,8 +27,8 @@ class Segments {
         mapped_(records_, caches, mapping) {}
 
   // How large a segment for such a block is to be.
-  uint64_t bytes_for(uint64_t need) const {
-    return can_move() ? mapped_.bytes_for(need) : driver_.bytes_for(need);
+  uint64_t bytes_for(uint64_t need, bool is_small) const {
+    return can_move() ? mapped_.bytes_for(need, is_small) : driver_.bytes_for(need, is_small);
   }
   // Adds a segment of so many bytes, of which the first `taken` are the range returned. Null: `request` says
   // why.

@@ -19,7 +19,7 @@ class MappedSegments final : public SegmentSource {
         space_(mapping, records.tenancy.upstream(), records.tenancy.device_bytes()) {}
 
   bool serves() const override { return space_.serves(); }
-  uint64_t bytes_for(uint64_t need) const override {
+  uint64_t bytes_for(uint64_t need, bool) const override {
     return growth::run_bytes(records_.tenancy.settings(), records_.growth.figures(), need);
   }
   // pre: no stream captures.

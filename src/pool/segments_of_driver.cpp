@@ -18,7 +18,8 @@ Range* DriverSegments::add(uint64_t bytes, uint64_t taken, SegmentRequest* reque
   records_.growth.note_added();
   records_.growth.note_need(taken);
   if ((start & (kPageBytes - 1)) == 0 && SegmentRecords::enter_pages(start, bytes)) {
-    if (Range* range = records_.ranges.add(start, bytes, taken, Ranges::From::kDriver)) return range;
+    const auto from = request->is_slab ? Ranges::From::kDriverForSmall : Ranges::From::kDriver;
+    if (Range* range = records_.ranges.add(start, bytes, taken, from)) return range;
     page_map.remove(start, bytes);
   }
   // Memory that the page map cannot hold cannot be pooled.

@@ -13,8 +13,8 @@ class DriverSegments final : public SegmentSource {
   DriverSegments(SegmentRecords& records, ThreadCaches& caches) : records_(records), caches_(caches) {}
 
   bool serves() const override { return true; }
-  uint64_t bytes_for(uint64_t need) const override {
-    return growth::segment_bytes(records_.tenancy.settings(), records_.growth.figures(), need);
+  uint64_t bytes_for(uint64_t need, bool is_small) const override {
+    return growth::segment_bytes(records_.tenancy.settings(), records_.growth.figures(), need, is_small);
   }
   Range* add(uint64_t bytes, uint64_t taken, SegmentRequest* request) override;
   bool give_back(const Segment& segment) override;

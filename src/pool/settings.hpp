@@ -16,7 +16,7 @@ struct Settings : allocator::Settings {
   uint64_t min_block = 512;
   uint64_t small_limit = 32 << 10;
   uint64_t large_round = 16 << 10;
-  uint64_t segment_min = 20 << 20;
+  uint64_t segment_min = 2 << 20;
   uint64_t segment_max = ~uint64_t{0};
   uint64_t segment_exact = 20 << 20;
   uint64_t split_max = ~uint64_t{0};

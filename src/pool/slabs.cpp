@@ -33,9 +33,11 @@ bool is_held(const Range& range) {
 
 uint64_t Slabs::slab_bytes(unsigned size_class) const {
   const uint64_t block = classes_.bytes(size_class);
-  const uint64_t grown = classes_state_[size_class].bytes.load(std::memory_order_relaxed) / 8;
+  const uint64_t grown = bytes_of(size_class) / 8;
   const uint64_t wanted = std::max({kSmallestSlab, block * kFewestBlocks, std::min(grown, kLargestSlab)});
-  return std::bit_ceil(wanted);
+  // The larger fine classes are made to fill the largest slab.
+  return size_class < classes_.first_fine() ? std::bit_ceil(wanted)
+                                            : std::min(std::bit_ceil(wanted), kLargestSlab);
 }
 
 Slab* Slabs::new_slab(uint32_t blocks) {

@@ -60,6 +60,10 @@ class Slabs {
 
   // The size of the next slab of this class: larger as the class grows.
   uint64_t slab_bytes(unsigned size_class) const;
+  // Of all slabs of this class.
+  uint64_t bytes_of(unsigned size_class) const {
+    return classes_state_[size_class].bytes.load(std::memory_order_relaxed);
+  }
   // Makes `range` a slab and takes up to `count` of its blocks at once. 0: no host memory; the range stays
   // with the caller.
   size_t add(unsigned size_class, Range* range, size_t count, Entry* out);

@@ -12,12 +12,16 @@
 
 namespace cupool::pool {
 
+namespace {
+constexpr uint64_t kLargeBlock = 32 << 10;
+}
+
 uint32_t ThreadCache::prepare(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
   if (shelf.room != 0) return shelf.room;
   const uint64_t block = sizes_.bytes(size_class);
   if (block > most_[is_range(size_class)]) return 0;
-  const uint64_t fewest = is_range(size_class) != 0 ? kFewestRanges : 2;
+  const uint64_t fewest = is_range(size_class) != 0 || block > kLargeBlock ? kFewestRanges : 2;
   const uint32_t room =
       static_cast<uint32_t>(std::clamp<uint64_t>(kMostShelfBytes / block, fewest, kMostBlocks));
   // Shelves are never freed: when a thread ends, a new one adopts its cache.

@@ -177,6 +177,8 @@ class alignas(128) ThreadCache {
   const Shelf& shelf(unsigned size_class) const { return shelves_[size_class]; }
   Pool* pool() const { return pool_; }
   const SizeClasses& sizes() const { return sizes_; }
+  // The pool uses these fine classes. Owner only: nobody else asks for the class of a size.
+  void use_fine(const SizeClasses::Mask& which) { sizes_.use_fine(which); }
 
   // From any thread: keeps the owner out until start(). Two threads must not stop the same cache (the pool's
   // cache lock).
@@ -251,7 +253,7 @@ class alignas(128) ThreadCache {
   KeptLarge large_;
   stats::ThreadTally tally_;
   std::array<Shelf, SizeClasses::kMostClasses> shelves_{};
-  const SizeClasses sizes_;  // a copy: one indirection less on the hot path
+  SizeClasses sizes_;  // a copy: one indirection less on the hot path
 };
 
 }  // namespace cupool::pool

@@ -1,7 +1,7 @@
 // Whether a call costs more the more lies around it: blocks that live, blocks whose work is pending, threads
-// that sleep with memory of theirs, streams, exported blocks, contexts that have ended. Each line climbs a
-// ladder of counts and ends with the dearest step over the cheapest; flat is below 2. Bare or preloaded
-// alike.
+// that sleep with memory of theirs, streams, exported blocks. Each line climbs a ladder of counts and ends
+// with the dearest step over the cheapest; flat is below 2. Bare or preloaded alike; run each line (--only)
+// in a process of its own, the simulated driver with CUPOOL_SIM_MEMORY=64G.
 #include <pthread.h>
 #include <unistd.h>
 

@@ -10,56 +10,67 @@ namespace {
 const Settings kSettings;
 
 TEST_CASE("a large block gets a segment of its own size, small ones share one") {
-  CHECK(segment_bytes(kSettings, {}, 100 * kMiB) == 100 * kMiB);
-  CHECK(segment_bytes(kSettings, {}, 100 * kMiB + 1) == 102 * kMiB);
-  CHECK(segment_bytes(kSettings, {}, 64 << 10) == 4 * kMiB);
-  CHECK(segment_bytes(kSettings, {}, 5 * kMiB) == 20 * kMiB);
+  CHECK(segment_bytes(kSettings, {}, 100 * kMiB, false) == 100 * kMiB);
+  CHECK(segment_bytes(kSettings, {}, 100 * kMiB + 1, false) == 102 * kMiB);
+  CHECK(segment_bytes(kSettings, {}, 64 << 10, true) == 2 * kMiB);
+  CHECK(segment_bytes(kSettings, {.for_small = 160 * kMiB}, 64 << 10, true) == 20 * kMiB);
 }
 
 TEST_CASE("segments grow slowly with what is reserved") {
-  const Figures little{.usable = 1 << 30};
-  const Figures much{.usable = uint64_t{16} << 30};
-  const uint64_t few = segment_bytes(kSettings, little, 5 * kMiB);
-  const uint64_t many = segment_bytes(kSettings, much, 5 * kMiB);
+  const Figures little{.usable = 1 << 30, .taken = 1 << 30};
+  const Figures much{.usable = uint64_t{16} << 30, .taken = uint64_t{16} << 30};
+  Settings settings;
+  settings.segment_max = ~uint64_t{0};
+  const uint64_t few = segment_bytes(settings, little, 5 * kMiB, false);
+  const uint64_t many = segment_bytes(settings, much, 5 * kMiB, false);
   CHECK(few > 20 * kMiB);
   // With the square root: 16 times as much, segments four times as large.
   CHECK(many > 3 * few);
   CHECK(many < 5 * few);
 }
 
+TEST_CASE("once half of the device is taken a block gets no more than it needs") {
+  Figures figures{.reserved = 512 * kMiB, .usable = 512 * kMiB, .taken = 512 * kMiB, .most = 1024 * kMiB};
+  CHECK(segment_bytes(kSettings, figures, 5 * kMiB, false) > 20 * kMiB);
+  figures.reserved += 2 * kMiB;
+  CHECK(segment_bytes(kSettings, figures, 5 * kMiB, false) == 6 * kMiB);
+}
+
 TEST_CASE("what is lost to a taint does not make the next segment larger") {
-  CHECK(segment_bytes(kSettings, {.usable = 1 << 30, .is_newly_tainted = true}, 64 << 10) == 2 * kMiB);
+  CHECK(segment_bytes(kSettings, {.usable = 1 << 30, .taken = 1 << 30, .is_newly_tainted = true}, 64 << 10,
+                      true) == 2 * kMiB);
   CHECK(run_bytes(kSettings, {.usable = uint64_t{8} << 30, .is_newly_tainted = true}, 64 << 10) == 2 * kMiB);
   CHECK(run_bytes(kSettings, {.usable = uint64_t{8} << 30}, 64 << 10) == 32 * kMiB);
 }
 
 TEST_CASE("a segment for several large blocks holds a whole number of them") {
-  const Figures much{.usable = uint64_t{4} << 30};
+  const Figures much{.usable = uint64_t{4} << 30, .taken = uint64_t{4} << 30};
   Settings settings;
-  const uint64_t bytes = segment_bytes(settings, much, 14 * kMiB);
+  const uint64_t bytes = segment_bytes(settings, much, 14 * kMiB, false);
   CHECK(bytes >= 3 * 14 * kMiB);
   CHECK(bytes % (14 * kMiB) == 0);
   // Where streams take turns, a few: existing blocks may soon be free again.
   Figures turns = much;
   turns.has_turns = true;
-  CHECK(segment_bytes(settings, turns, 14 * kMiB) == 3 * 14 * kMiB);
+  CHECK(segment_bytes(settings, turns, 14 * kMiB, false) == 3 * 14 * kMiB);
 }
 
 TEST_CASE("blocks of one size that come in a row leave no rest in their segments") {
-  Figures row{.usable = 256 * kMiB, .last_need = 14 * kMiB, .equal_segments = 2};
-  CHECK(segment_bytes(kSettings, row, 14 * kMiB) == 28 * kMiB);
+  Figures row{.usable = 256 * kMiB, .last_need = 6 * kMiB, .equal_segments = 2, .taken = 256 * kMiB};
+  CHECK(segment_bytes(kSettings, row, 6 * kMiB, false) == 30 * kMiB);
   row.equal_segments = 1;
-  CHECK(segment_bytes(kSettings, row, 14 * kMiB) == 32 * kMiB);
+  CHECK(segment_bytes(kSettings, row, 6 * kMiB, false) == 32 * kMiB);
   row.equal_segments = 2;
   row.last_need = 16 * kMiB;
-  CHECK(segment_bytes(kSettings, row, 14 * kMiB) == 32 * kMiB);
+  CHECK(segment_bytes(kSettings, row, 6 * kMiB, false) == 32 * kMiB);
 }
 
 TEST_CASE("no segment is larger than the user lets blocks be cut from") {
   Settings settings;
   settings.split_max = 10 * kMiB;
-  CHECK(segment_bytes(settings, {}, 5 * kMiB) == 10 * kMiB);
-  CHECK(segment_bytes(settings, {}, 15 * kMiB) == 20 * kMiB);
+  const Figures much{.usable = uint64_t{1} << 30, .taken = uint64_t{1} << 30};
+  CHECK(segment_bytes(settings, much, 5 * kMiB, false) == 10 * kMiB);
+  CHECK(segment_bytes(settings, much, 15 * kMiB, false) == segment_bytes(kSettings, much, 15 * kMiB, false));
   CHECK(largest_split(settings, 10 * kMiB) == 10 * kMiB);
   CHECK(largest_split(settings, 10 * kMiB + 1) == ~uint64_t{0});
 }
@@ -78,24 +89,37 @@ TEST_CASE("streams that take turns get a segment each for small blocks") {
   constexpr uint64_t kSmall = 64 << 10;
   CHECK(may_spread(settings, {.spread = 4 * kMiB - kSmall, .lanes_in_turns = 2}, kSmall));
   CHECK(!may_spread(settings, {.spread = 4 * kMiB - kSmall + 1, .lanes_in_turns = 2}, kSmall));
-  // More run side by side, far ahead of the device: all that the user allows.
-  CHECK(may_spread(settings, {.spread = 500 * kMiB, .lanes_in_turns = 3}, kSmall));
-  CHECK(!may_spread(settings, {.spread = 1024 * kMiB, .lanes_in_turns = 3}, kSmall));
+  // More run side by side, far ahead of the device: all that the user allows, and an eighth of the most that
+  // the program ever had.
+  constexpr uint64_t kMuch = uint64_t{64} << 30;
+  CHECK(may_spread(settings, {.peak_taken = kMuch, .spread = 500 * kMiB, .lanes_in_turns = 3}, kSmall));
+  CHECK(!may_spread(settings, {.peak_taken = kMuch, .spread = 1024 * kMiB, .lanes_in_turns = 3}, kSmall));
+  CHECK(may_spread(settings, {.peak_taken = 800 * kMiB, .spread = 99 * kMiB, .lanes_in_turns = 3}, kSmall));
+  CHECK(!may_spread(settings, {.peak_taken = 800 * kMiB, .spread = 100 * kMiB, .lanes_in_turns = 3}, kSmall));
 }
 
 TEST_CASE("streams that take turns get a block each, and a third of what is needed at most") {
   Settings settings;
   settings.many_budget = uint64_t{1} << 40;
-  const Figures large{.reserved = 6000 * kMiB, .spread = 0, .lanes_in_turns = 2};
+  const Figures large{.reserved = 6000 * kMiB, .peak_taken = 16000 * kMiB, .spread = 0, .lanes_in_turns = 2};
   // Two, and one in transit.
-  CHECK(may_spread(settings, {.reserved = 6000 * kMiB, .spread = 80 * kMiB, .lanes_in_turns = 2}, 40 * kMiB));
-  CHECK(
-      !may_spread(settings, {.reserved = 6000 * kMiB, .spread = 81 * kMiB, .lanes_in_turns = 2}, 40 * kMiB));
+  CHECK(may_spread(
+      settings,
+      {.reserved = 6000 * kMiB, .peak_taken = 16000 * kMiB, .spread = 80 * kMiB, .lanes_in_turns = 2},
+      40 * kMiB));
+  CHECK(!may_spread(
+      settings,
+      {.reserved = 6000 * kMiB, .peak_taken = 16000 * kMiB, .spread = 81 * kMiB, .lanes_in_turns = 2},
+      40 * kMiB));
   // None in transit where they are very large.
-  CHECK(
-      may_spread(settings, {.reserved = 6000 * kMiB, .spread = 100 * kMiB, .lanes_in_turns = 2}, 100 * kMiB));
-  CHECK(!may_spread(settings, {.reserved = 6000 * kMiB, .spread = 101 * kMiB, .lanes_in_turns = 2},
-                    100 * kMiB));
+  CHECK(may_spread(
+      settings,
+      {.reserved = 6000 * kMiB, .peak_taken = 16000 * kMiB, .spread = 100 * kMiB, .lanes_in_turns = 2},
+      100 * kMiB));
+  CHECK(!may_spread(
+      settings,
+      {.reserved = 6000 * kMiB, .peak_taken = 16000 * kMiB, .spread = 101 * kMiB, .lanes_in_turns = 2},
+      100 * kMiB));
   CHECK(may_spread(settings, large, 2000 * kMiB));
   CHECK(!may_spread(settings, large, 2001 * kMiB));
 }

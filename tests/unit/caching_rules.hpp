@@ -1,0 +1,83 @@
+// What PyTorch's caching allocator would reserve for the same allocations, by its rules alone: sizes rounded
+// to 512 bytes; up to 1 MiB from segments of 2 MiB, below 10 MiB from segments of 20 MiB, else from one of
+// its own size in steps of 2 MiB; best fit in the pool of the stream; a rest is split off where it serves (of
+// a small block 512 bytes, of a large one more than 1 MiB) and merged again. It counts as reserved what was
+// ever taken: what its retry after a refusal would give back plays no part.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/bytes.hpp"
+
+namespace cupool::test {
+
+class CachingRules {
+ public:
+  uint64_t reserved() const { return reserved_; }
+
+  uint64_t allocate(uint64_t bytes, long stream) {
+    const uint64_t size = round_up(bytes < 512 ? 512 : bytes, uint64_t{512});
+    const bool is_small = size <= kMiB;
+    auto& free = free_[{stream, is_small}];
+    auto found = free.lower_bound({size, 0});
+    if (found == free.end()) {
+      const uint64_t large = size < 10 * kMiB ? 20 * kMiB : round_up(size, 2 * kMiB);
+      const uint64_t segment = is_small ? 2 * kMiB : large;
+      blocks_[next_] = {segment, next_, stream, is_small, false};
+      found = free.insert({segment, next_}).first;
+      next_ += uint64_t{1} << 40;
+      reserved_ += segment;
+    }
+    const uint64_t at = found->second;
+    free.erase(found);
+    Block& block = blocks_[at];
+    block.is_taken = true;
+    const uint64_t rest = block.bytes - size;
+    if (is_small ? rest >= 512 : rest > kMiB) {
+      block.bytes = size;
+      blocks_[at + size] = {rest, block.segment, stream, is_small, false};
+      free.insert({rest, at + size});
+    }
+    return at;
+  }
+  void release(uint64_t at) {
+    auto block = blocks_.find(at);
+    block->second.is_taken = false;
+    auto& free = free_[{block->second.stream, block->second.is_small}];
+    const auto merge = [&](auto low, auto high) {
+      low->second.bytes += high->second.bytes;
+      blocks_.erase(high);
+    };
+    const auto is_free_beside = [&](auto other) {
+      return other != blocks_.end() && !other->second.is_taken &&
+             other->second.segment == block->second.segment;
+    };
+    if (const auto next = std::next(block); is_free_beside(next)) {
+      free.erase({next->second.bytes, next->first});
+      merge(block, next);
+    }
+    if (block != blocks_.begin() && is_free_beside(std::prev(block))) {
+      const auto before = std::prev(block);
+      free.erase({before->second.bytes, before->first});
+      merge(before, block);
+      block = before;
+    }
+    free.insert({block->second.bytes, block->first});
+  }
+
+ private:
+  struct Block {
+    uint64_t bytes, segment;
+    long stream;
+    bool is_small, is_taken;
+  };
+  std::map<uint64_t, Block> blocks_;
+  std::map<std::pair<long, bool>, std::set<std::pair<uint64_t, uint64_t>>> free_;
+  uint64_t next_ = uint64_t{1} << 40;
+  uint64_t reserved_ = 0;
+};
+
+}  // namespace cupool::test
