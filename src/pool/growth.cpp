@@ -32,11 +32,12 @@ uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_
   wanted = std::max(wanted, settings.segment_min);
   wanted = std::min({wanted, settings.segment_max, largest_split(settings, need)}) & ~(kPageBytes - 1);
   // A segment for several large blocks holds a whole number of them, and so does every segment when blocks of
-  // one size come in a row: the rest would serve none. Where streams take turns, existing blocks may soon be
-  // free again, so make room for a few only.
+  // one size come in a row, and the first ones: the rest would serve none. Where streams take turns, existing
+  // blocks may soon be free again, so make room for a few only.
   const bool is_for_several = need >= kLarge && wanted >= kFewBlocks * exact;
   if (is_for_several && figures.has_turns) wanted = kFewBlocks * exact;
-  if (is_for_several || (figures.equal_segments >= kRow && figures.last_need == exact))
+  const bool is_first = figures.usable < 2 * kUsual;
+  if (is_for_several || is_first || (figures.equal_segments >= kRow && figures.last_need == exact))
     wanted -= wanted % exact;
   return std::max(exact, wanted);
 }
