@@ -15,10 +15,15 @@ using allocator::Short;
 using driver::kOutOfMemory;
 using driver::kSuccess;
 
+// Threads that come together share what one of them would take: each segment has room for more than the block
+// that it is taken for, and the sum of them none of it.
 Range* Search::add_segment(uint64_t bytes) {
   how_ = How::kMiss;
   request_.is_slab = wants_slab_;
-  return pool_.segments().add(bytes, bytes_, &request_);
+  const SearchMemory::Growing growing(pool_.search_memory());
+  const uint64_t exact = round_up(bytes_, kPageBytes);
+  const uint64_t share = bytes / (growing.others() + 1) & ~(kPageBytes - 1);
+  return pool_.segments().add(std::max(std::min(exact, bytes), share), bytes_, &request_);
 }
 
 // Releases free but unsuitable segments before growing, to keep the footprint low: those whose work is done.

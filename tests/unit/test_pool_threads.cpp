@@ -3,8 +3,10 @@
 // overlap and of all work that is not ordered. The sanitizers run this too, so it is also where data races
 // would show.
 #include <atomic>
+#include <functional>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "pool_world.hpp"
 #include "reference.hpp"
@@ -266,4 +268,32 @@ TEST_CASE("among many threads a request that only wants to grow empties their ca
   CHECK(emptyings <= 320 / kMany + 1);
   over.store(true);
   for (std::thread& thread : threads) thread.join();
+}
+
+namespace {
+
+struct AskedDriver : FakeDriver {
+  std::function<void()> on_allocate = [] {};
+  std::vector<uint64_t> asked;
+  driver::Status allocate(size_t bytes, driver::Address* out) override {
+    asked.push_back(bytes);
+    on_allocate();
+    return FakeDriver::allocate(bytes, out);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("threads that need more memory at the same moment do not each take a segment for many") {
+  BasicPoolWorld<AskedDriver> world;
+  bool is_first = true;
+  world.driver.on_allocate = [&] {
+    if (!std::exchange(is_first, false)) return;
+    // The first thread stands in the driver.
+    std::thread([&] { world.allocate(3 * kMiB); }).join();
+  };
+  world.allocate(3 * kMiB);
+  REQUIRE(world.driver.asked.size() == 2);
+  CHECK(world.driver.asked[0] >= 2 * world.driver.asked[1]);
+  CHECK(world.driver.asked[1] >= 3 * kMiB);
 }
