@@ -76,17 +76,18 @@ void ThreadCaches::collect_large(uint64_t bytes, order::LaneName lane) {
     return large.stamp <= order.done() || order.sole_since(large.range->stamp) == lane;
   };
   Guard hold(lock_);
-  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
-    const uint64_t kept = cache->large().bytes();
-    if (kept < bytes || kept >= 2 * bytes) continue;
+  ThreadCache* cache = caches_;
+  const auto fits = [&](uint64_t kept) { return kept >= bytes && kept < 2 * bytes; };
+  while (cache != nullptr && !fits(cache->large().bytes())) cache = cache->next_of_pool;
+  bool in_vain = true;
+  if (cache != nullptr) {
     cache->stop();
-    const bool in_vain = !is_worth_it(cache->large().kept());
+    in_vain = !is_worth_it(cache->large().kept());
     if (!in_vain) blocks_.give_large(cache->large().swap({}));
     cache->start();
-    collects_skipped_ = in_vain ? std::min(kMostSkipped, 2 * collects_skipped_ + 1) : kFewSkipped;
-    collects_to_skip_.store(collects_skipped_, std::memory_order_relaxed);
-    return;
   }
+  collects_skipped_ = in_vain ? std::min(kMostSkipped, 2 * collects_skipped_ + 1) : kFewSkipped;
+  collects_to_skip_.store(collects_skipped_, std::memory_order_relaxed);
 }
 
 ThreadCache* ThreadCaches::adopt() {
