@@ -210,7 +210,7 @@ class alignas(128) ThreadCache {
   ThreadCache* next_of_pool = nullptr;    // under the pool's cache lock
   ThreadCache* next_of_thread = nullptr;  // owner only
   ThreadCache* next_stopped = nullptr;    // under the pool's cache lock
-  bool abandoned = false;                 // its thread has ended; under the pool's cache lock
+  ThreadCache* next_abandoned = nullptr;  // its thread has ended; under the pool's cache lock
 
  private:
   void enter_slowly();

@@ -92,11 +92,9 @@ void ThreadCaches::collect_large(uint64_t bytes, order::LaneName lane) {
 
 ThreadCache* ThreadCaches::adopt() {
   Guard hold(lock_);
-  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
-    if (!cache->abandoned) continue;
-    cache->abandoned = false;
+  if (abandoned_ != nullptr) {
     threads_.fetch_add(1, std::memory_order_relaxed);
-    return cache;
+    return std::exchange(abandoned_, abandoned_->next_abandoned);
   }
   auto* cache = new (std::nothrow)
       ThreadCache(pool_, blocks_.sizes(), tenancy_.settings(), tenancy_.stats(), tenancy_.order());
@@ -114,7 +112,7 @@ void ThreadCaches::abandon(ThreadCache* cache) {
     merge_large(*cache);
   }
   Guard hold(lock_);
-  cache->abandoned = true;
+  cache->next_abandoned = std::exchange(abandoned_, cache);
   threads_.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -79,6 +79,7 @@ class ThreadCaches {
   std::atomic<uint64_t> wanted_{0};            // bytes, since a request last found it time to empty all
   Lock lock_{Rank::kCaches};
   ThreadCache* caches_ CUPOOL_GUARDED_BY(lock_) = nullptr;
+  ThreadCache* abandoned_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // those of threads that have ended
   // How many requests do not look for large blocks that other threads keep after one did; in
   // collects_to_skip_ those that are still to come.
   uint32_t collects_skipped_ CUPOOL_GUARDED_BY(lock_) = 0;
