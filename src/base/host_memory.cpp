@@ -60,7 +60,7 @@ void* take_if_there(size_t bytes, size_t alignment) {
 void* take(size_t bytes, size_t alignment) {
   if (void* const memory = take_if_there(bytes, alignment)) return memory;
   if (void* const memory = take_reserve(bytes, alignment)) return memory;
-  log::line("the host has no memory left, not even for {} bytes of cupool's own", bytes);
+  log::line("the host has no memory left, not even for cupool's own records");
   abort();
 }
 

@@ -5,7 +5,6 @@
 
 #include "base/clock.hpp"
 #include "order/idle_moment.hpp"
-#include "pool/this_thread.hpp"
 #include "stats/device.hpp"
 
 namespace cupool::pool {
@@ -24,16 +23,6 @@ Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::D
       marks_(inventory_, segments_, caches_) {}
 
 // ---- Allocation and free.
-
-Status Pool::find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Short when_short,
-                        Entry* out) {
-  constexpr size_t kFewAsked = 4;
-  if (frees_.any()) frees_.give_reached(kFewAsked);
-  Search search(*this, cache, size_class, bytes, when_short);
-  if (!search.run()) return search.status();
-  *out = search.found();
-  return kSuccess;
-}
 
 uint64_t Pool::most_unsealed(uint64_t bytes) const {
   const uint64_t reserved = blocks_.ranges().reserved();
@@ -115,20 +104,9 @@ uint64_t Pool::release_everything(allocator::Effort effort) {
   return released + release_free_segments(0);
 }
 
-namespace {
-
-order::Epoch freed_in_by_this_thread(const Pool& pool) {
-  for (const ThreadCache* cache = this_thread.all; cache != nullptr; cache = cache->next_of_thread) {
-    if (cache->pool() == &pool) return cache->freed_in();
-  }
-  return 0;
-}
-
-}  // namespace
-
 // The driver's free would wait for all work here, which may wait for the thread that asks; so segments that
 // only it can give back go while nothing is pending.
-uint64_t Pool::release_for_other_context(allocator::Effort effort) {
+uint64_t Pool::release_for_other_context(allocator::Effort effort, order::Epoch own) {
   using allocator::Effort;
   if (context() == nullptr || order().is_capturing()) return 0;
   caches_.empty_all();
@@ -137,7 +115,7 @@ uint64_t Pool::release_for_other_context(allocator::Effort effort) {
   const bool may_gain = can_go ? segments_.has_vacated() || ranges().has_unfinished(order().done())
                                : !order().is_idle() && ranges().free_bytes() != 0;
   if (effort == Effort::kFrees && may_gain)
-    order().wait_for_frees_elsewhere(freed_in_by_this_thread(*this), allocator::kMostForOtherContexts);
+    order().wait_for_frees_elsewhere(own, allocator::kMostForOtherContexts);
   uint64_t released = can_go ? release_done() : 0;
   released += release_idle({});
   const order::IdleMoment moment(order());

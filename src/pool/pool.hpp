@@ -14,7 +14,7 @@
 #include "pool/free_blocks.hpp"
 #include "pool/growth_history.hpp"
 #include "pool/inventory.hpp"
-#include "pool/search.hpp"
+#include "pool/search_memory.hpp"
 #include "pool/segments.hpp"
 #include "pool/stream_frees.hpp"
 #include "pool/tenancy.hpp"
@@ -55,9 +55,6 @@ class Pool {
 
   // ---- Allocation and free.
 
-  // Slow path of an allocation: the thread's cache had no block that may be handed out. The block is not yet
-  // tagged as live.
-  Status find_block(ThreadCache& cache, unsigned size_class, uint64_t bytes, Short when_short, Entry* out);
   // See Inventory.
   bool may_take(uint64_t bytes) { return inventory_.may_take(bytes); }
   // The end of a free of `bytes` while work is pending. The driver's free would have waited for all of it, so
@@ -69,7 +66,9 @@ class Pool {
   void take_back_on(driver::Stream stream, order::Timeline* elsewhere, unsigned size_class,
                     const Entry& entry, uint64_t asked);
   // Looks which streams have come to such a free.
-  void give_reached() { frees_.give_reached(); }
+  void give_reached(size_t most = ~size_t{0}) {
+    if (frees_.any()) frees_.give_reached(most);
+  }
 
   // ---- Giving memory back.
 
@@ -86,8 +85,9 @@ class Pool {
   uint64_t release_done();
   // Makes all the room it can with such an effort: empties thread caches, releases tainted and free segments.
   uint64_t release_everything(allocator::Effort effort = allocator::Effort::kAll);
-  // The same for a request of another context: waits for frees for a moment (kFrees), and for nothing else.
-  uint64_t release_for_other_context(allocator::Effort effort);
+  // The same for a request of another context: waits (kFrees) for frees up to epoch
+  // `own`, which the calling thread made, for others a moment, and for nothing else.
+  uint64_t release_for_other_context(allocator::Effort effort, order::Epoch own);
   uint64_t release_idle(const allocator::Idle& which);
 
   // ---- The end of a context.

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "pool/page_map.hpp"
+#include "pool/search.hpp"
 
 namespace cupool::pool {
 
@@ -75,15 +76,15 @@ Status Pools::allocate(driver::Context context, uint64_t bytes, Address* out, Sh
 Status Pools::allocate_missed(uint64_t bytes, Address* out, Short when_short) {
   ThreadCache& cache = *this_thread.last;
   const unsigned size_class = cache.sizes().of(bytes);
-  // For small blocks find_block() looks in the cache itself.
+  // For small blocks the search looks in the cache itself.
   if (!cache.sizes().is_small(size_class) && hand_out_kept(cache, size_class, bytes, out)) return kSuccess;
   Pool& pool = *cache.pool();
   // Keeps the context alive until the program has the block.
   const Tenancy::Use use(pool.tenancy(), cache);
   if (!use.is_open()) return allocator::kDeclined;
-  Entry entry;
-  const Status status = pool.find_block(cache, size_class, bytes, when_short, &entry);
-  if (status != kSuccess) return status;
+  Search search(pool, cache, size_class, bytes, when_short);
+  if (!search.run()) return search.status();
+  const Entry& entry = search.found();
   cache.order().lean_on(entry.stamp, entry.address);
   if (cache.sizes().is_small(size_class)) {
     hand_out(cache, entry, size_class, cache.sizes().bytes(size_class), bytes, out);
@@ -226,13 +227,25 @@ bool Pools::device_of(driver::Context context, int* device) {
   return pool != nullptr;
 }
 
+namespace {
+
+order::Epoch freed_in_by_this_thread(const Pool& pool) {
+  for (const ThreadCache* cache = this_thread.all; cache != nullptr; cache = cache->next_of_thread) {
+    if (cache->pool() == &pool) return cache->freed_in();
+  }
+  return 0;
+}
+
+}  // namespace
+
 uint64_t Pools::release_everything(int device, allocator::Effort effort, driver::Context asking) {
   uint64_t released = 0;
   table_.for_each([&](Pool& pool) {
     const bool is_meant = device == allocator::kEveryDevice || device == pool.device();
     if (!is_meant) return;
     const bool is_own = asking == nullptr || asking == pool.context();
-    released += is_own ? pool.release_everything(effort) : pool.release_for_other_context(effort);
+    released += is_own ? pool.release_everything(effort)
+                       : pool.release_for_other_context(effort, freed_in_by_this_thread(pool));
   });
   return released;
 }

@@ -14,16 +14,6 @@ namespace cupool::pool {
 using driver::kOutOfMemory;
 using growth::is_small;
 
-// On contention this thread just goes without a guess.
-order::LaneName SearchMemory::guess_lane(uint64_t bytes, order::Timeline& order) {
-  const order::Turns::Present present = order.turns().present();
-  if (!lock_.try_lock()) return present.name;
-  const order::LaneName guess = guess_.guess(bytes, present, Reentry::work_mark());
-  lock_.unlock();
-  if (guess != present.name) order.leave_turn_open();
-  return guess;
-}
-
 Search::Search(Pool& pool, ThreadCache& cache, unsigned size_class, uint64_t bytes,
                allocator::Short when_short)
     : pool_(pool),
@@ -38,6 +28,8 @@ Search::Search(Pool& pool, ThreadCache& cache, unsigned size_class, uint64_t byt
 Ranges& Search::ranges() const { return pool_.ranges(); }
 
 bool Search::run() {
+  constexpr size_t kFewAsked = 4;
+  pool_.give_reached(kFewAsked);
   cache_.use_fine(pool_.blocks().fine().in_use());
   if (!(wants_slab_ ? find_small() : find_large())) return false;
   using enum stats::DeviceCounter;

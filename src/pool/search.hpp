@@ -3,48 +3,13 @@
 // its own lock; no pool lock is held across a call of the driver.
 #pragma once
 
-#include <atomic>
-
 #include "allocator/allocator.hpp"
-#include "base/lock.hpp"
-#include "order/lane_guess.hpp"
 #include "pool/growth.hpp"
 #include "pool/ranges.hpp"
 #include "pool/segment_source.hpp"
 #include "pool/thread_cache.hpp"
 
 namespace cupool::pool {
-
-// What searches of one pool leave for later ones.
-class SearchMemory {
- public:
-  // The lane that will use the next block of this size.
-  order::LaneName guess_lane(uint64_t bytes, order::Timeline& order);
-  // Whether a search waits before it takes more memory. False: it was in vain.
-  bool waits_to_grow() const { return waits_to_grow_.load(std::memory_order_relaxed); }
-  void note_wait_to_grow(bool was_of_use) { waits_to_grow_.store(was_of_use, std::memory_order_relaxed); }
-  // Around a request for a segment.
-  class Growing {
-   public:
-    explicit Growing(SearchMemory& memory)
-        : growing_(memory.growing_), others_(growing_.fetch_add(1, std::memory_order_relaxed)) {}
-    ~Growing() { growing_.fetch_sub(1, std::memory_order_relaxed); }
-    Growing(const Growing&) = delete;
-    Growing& operator=(const Growing&) = delete;
-    // How many other searches were asking for one when this began.
-    unsigned others() const { return others_; }
-
-   private:
-    std::atomic<unsigned>& growing_;
-    const unsigned others_;
-  };
-
- private:
-  std::atomic<bool> waits_to_grow_{true};
-  std::atomic<unsigned> growing_{0};
-  Lock lock_{Rank::kLaneGuess};
-  order::LaneGuess guess_ CUPOOL_GUARDED_BY(lock_);
-};
 
 class Search {
  public:
