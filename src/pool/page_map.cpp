@@ -2,7 +2,7 @@
 // under its pool's. Must not call the driver: a page leaves the map before its memory goes back.
 #include "pool/page_map.hpp"
 
-#include "pool/slabs.hpp"
+#include "pool/slab.hpp"
 
 namespace cupool::pool {
 
