@@ -164,6 +164,8 @@ struct Segment {
   std::atomic<bool> tainted{false};    // serves no new block; goes back to the driver after its last one
   Segment* prev = nullptr;             // all segments of the pool
   Segment* next = nullptr;             // among idle records: the next one
+  Segment* prev_ripe = nullptr;        // those that are tainted and free, the oldest work first
+  Segment* next_ripe = nullptr;
 
   void reset() {
     start = bytes = 0;
@@ -174,6 +176,7 @@ struct Segment {
     idle_since = 0;
     tainted.store(false, std::memory_order_relaxed);
     prev = next = nullptr;
+    prev_ripe = next_ripe = nullptr;
   }
 
   // Whether it is one free range from end to end.

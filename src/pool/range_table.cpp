@@ -236,15 +236,41 @@ Range* RangeTable::cut(Range* range, uint64_t bytes) {
 
 void RangeTable::list(Segment* segment) {
   segment->next = segments_;
-  if (segments_ != nullptr) segments_->prev = segment;
+  (segments_ != nullptr ? segments_->prev : last_segment_) = segment;
   segments_ = segment;
   (segment->mapped ? counts_.mapped : counts_.of_driver).fetch_add(1, std::memory_order_relaxed);
 }
 
 void RangeTable::unlist(Segment* segment) {
   (segment->prev != nullptr ? segment->prev->next : segments_) = segment->next;
-  if (segment->next != nullptr) segment->next->prev = segment->prev;
+  (segment->next != nullptr ? segment->next->prev : last_segment_) = segment->prev;
   (segment->mapped ? counts_.mapped : counts_.of_driver).fetch_sub(1, std::memory_order_relaxed);
+}
+
+void RangeTable::list_last(Segment* segment) {
+  unlist(segment);
+  segment->prev = last_segment_;
+  segment->next = nullptr;
+  (last_segment_ != nullptr ? last_segment_->next : segments_) = segment;
+  last_segment_ = segment;
+  (segment->mapped ? counts_.mapped : counts_.of_driver).fetch_add(1, std::memory_order_relaxed);
+}
+
+// Segments ripen nearly in the order of their work, so hardly any is passed.
+void RangeTable::ripen(Segment* segment) {
+  Ripe& ripe = ripe_[segment->mapped ? 1 : 0];
+  Segment* before = ripe.last;
+  while (before != nullptr && before->lowest()->stamp > segment->lowest()->stamp) before = before->prev_ripe;
+  segment->prev_ripe = before;
+  segment->next_ripe = before != nullptr ? before->next_ripe : ripe.first;
+  (before != nullptr ? before->next_ripe : ripe.first) = segment;
+  (segment->next_ripe != nullptr ? segment->next_ripe->prev_ripe : ripe.last) = segment;
+}
+
+void RangeTable::unripen(Segment* segment) {
+  Ripe& ripe = ripe_[segment->mapped ? 1 : 0];
+  (segment->prev_ripe != nullptr ? segment->prev_ripe->next_ripe : ripe.first) = segment->next_ripe;
+  (segment->next_ripe != nullptr ? segment->next_ripe->prev_ripe : ripe.last) = segment->prev_ripe;
 }
 
 Range* RangeTable::add(Address start, uint64_t bytes, Kind kind) {
@@ -290,7 +316,8 @@ void RangeTable::drop_all() {
     segment_store_.give(segment);
     segment = next;
   }
-  segments_ = nullptr;
+  segments_ = last_segment_ = nullptr;
+  ripe_ = {};
   counts_.of_driver.store(0, std::memory_order_relaxed);
   counts_.mapped.store(0, std::memory_order_relaxed);
   lists_ = {};

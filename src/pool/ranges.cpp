@@ -84,11 +84,12 @@ void Ranges::give_locked(Range* range, const order::Timeline& order) {
   range->set_idle_since(0);
   count_taken_locked(*range, -1);
   // Of a tainted segment only the driver gets it, and its free waits.
-  const bool is_tainted =
-      range->segment.load(std::memory_order_relaxed)->tainted.load(std::memory_order_relaxed);
+  Segment* const segment = range->segment.load(std::memory_order_relaxed);
+  const bool is_tainted = segment->tainted.load(std::memory_order_relaxed);
   if (!is_tainted) free_.store(free_bytes() + range->bytes, std::memory_order_relaxed);
   if (is_tainted || range->stamp <= order.cheap()) {
     table_.merge(range);
+    if (is_tainted && segment->is_free()) table_.ripen(segment);
   } else {
     table_.list_pending(range);
   }
@@ -149,16 +150,16 @@ Segment* Ranges::detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Tim
   return nullptr;
 }
 
+// What is mapped goes once its work is done.
 Segment* Ranges::detach_tainted(const order::Timeline& order, bool may_wait) {
   Guard hold(lock_);
-  const Epoch limit = order.done();
-  const auto may_go = [=](const Segment& segment) {
-    const bool is_ready = segment.mapped ? segment.lowest()->stamp <= limit : may_wait;
-    return segment.tainted && segment.is_free() && is_ready;
-  };
-  Segment* segment = first_segment();
-  while (segment != nullptr && !may_go(*segment)) segment = segment->next;
-  return segment == nullptr ? nullptr : detach_locked(segment);
+  Segment* segment = may_wait ? table_.ripest(false) : nullptr;
+  if (segment == nullptr) {
+    segment = table_.ripest(true);
+    if (segment == nullptr || segment->lowest()->stamp > order.done()) return nullptr;
+  }
+  table_.unripen(segment);
+  return detach_locked(segment);
 }
 
 // A segment whose only range is in a list of free ones.
@@ -182,8 +183,11 @@ void Ranges::forget(Segment* segment) {
   table_.forget(segment);
 }
 
-void Ranges::drop_all() {
+void Ranges::drop_all(Slabs& slabs) {
   Guard hold(lock_);
+  for (const Segment* segment = first_segment(); segment != nullptr; segment = segment->next) {
+    for (Range* range = segment->lowest(); range != nullptr; range = range->after) slabs.drop(range);
+  }
   table_.drop_all();
   tainted_.store(0, std::memory_order_relaxed);
   reserved_.store(0, std::memory_order_relaxed);
@@ -234,6 +238,9 @@ bool Ranges::taint(Address address, Slabs& slabs, mapped::Space& space) {
     free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
     range = table_.close_free(range);
   }
+  table_.list_last(segment);
+  // The block may have been freed since the caller looked.
+  if (segment->is_free()) table_.ripen(segment);
   return true;
 }
 

@@ -107,7 +107,7 @@ class Ranges {
   // Drops the record once the driver has the memory. (A refused release: add() it again.)
   void forget(Segment* segment);
   // Drops every segment, live or not: the context is gone, and nothing goes back to the driver.
-  void drop_all();
+  void drop_all(Slabs& slabs);
 
   uint64_t reserved() const { return reserved_.load(std::memory_order_relaxed); }
   // Of them, what is not lost to new blocks because its segment is tainted. Both may change between the

@@ -181,13 +181,24 @@ void Slabs::retire(Class& c, Slab* slab) {
   range->slab.store(nullptr, std::memory_order_release);
   page_map.set_all(*range, nullptr);
   page_map.set(range->start, range);
+  store(slab);
+}
+
+void Slabs::store(Slab* slab) {
   Guard hold(store_.lock);
   slab->next = store_.idle[slab->bucket];
   store_.idle[slab->bucket] = slab;
 }
 
+// Its blocks are no more, whoever held them.
+void Slabs::drop(Range* range) {
+  Slab* const slab = range->slab.exchange(nullptr, std::memory_order_relaxed);
+  if (slab == nullptr) return;
+  slab->leaving.store(0, std::memory_order_relaxed);
+  store(slab);
+}
+
 void Slabs::drop_all() {
-  // Full slabs are in no list; their records leak. They are small, and contexts end rarely.
   for (size_t i = 0; i < classes_.small_classes(); ++i) {
     Class& c = classes_state_[i];
     Guard hold(c.lock);

@@ -51,6 +51,8 @@ class Slabs {
   bool have_room(unsigned size_class);
   // The segment of this range is tainted: if the range is a slab, it serves no more blocks.
   void close(Range* range);
+  // The context has ended. If the range is a slab, its record serves the next one; none has room any more.
+  void drop(Range* range);
   void drop_all();
 
  private:
@@ -69,6 +71,7 @@ class Slabs {
 
   Slab* new_slab(uint32_t blocks);
   void retire(Class& c, Slab* slab) CUPOOL_REQUIRES(c.lock);
+  void store(Slab* slab);
   static void list(Class& c, Slab* slab) CUPOOL_REQUIRES(c.lock);
   static void unlist(Class& c, Slab* slab) CUPOOL_REQUIRES(c.lock);
   static size_t take_from(Slab* slab, size_t count, Entry* out);

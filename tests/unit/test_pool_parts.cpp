@@ -42,7 +42,11 @@ struct Parts {
     time.begin(reinterpret_cast<driver::Context>(0x10));
     driver.done_at_once = false;
   }
-  ~Parts() { ranges.drop_all(); }
+  ~Parts() {
+    const SizeClasses classes(512, 32 << 10, kGranule);
+    Slabs slabs(classes);
+    ranges.drop_all(slabs);
+  }
   void work(order::Lane lane) {
     CHECK(time.before_submit(lane, reinterpret_cast<driver::Stream>(lane)));
     time.after_submit(lane);
@@ -301,7 +305,56 @@ TEST_CASE_METHOD(Parts, "ranges above the split limit serve only what is itself 
   CHECK(take(3 * kMiB) != nullptr);
 }
 
+TEST_CASE_METHOD(Parts, "of tainted segments that are free the one with the oldest work goes first") {
+  RangeTable::Counts counts;
+  RangeTable table(nullptr, device, counts);
+  std::vector<Segment*> segments;
+  for (const order::Epoch stamp : {2, 5, 3, 9, 1}) {
+    const Address start = kStart + 16 * kMiB + segments.size() * kPageBytes;
+    REQUIRE(page_map.enter(start, kPageBytes));
+    Range* const range = table.add(start, kPageBytes, {.is_mapped = true});
+    range->stamp = stamp;
+    segments.push_back(range->segment);
+    table.list_last(segments.back());
+    table.ripen(segments.back());
+  }
+  CHECK(table.first_segment() == segments.front());
+  CHECK(table.ripest(false) == nullptr);
+  std::vector<order::Epoch> gone;
+  while (Segment* const segment = table.ripest(true)) {
+    gone.push_back(segment->lowest()->stamp);
+    table.unripen(segment);
+    table.unlist(segment);
+  }
+  CHECK(gone == std::vector<order::Epoch>{1, 2, 3, 5, 9});
+  CHECK(table.first_segment() == nullptr);
+  page_map.remove(kStart + 16 * kMiB, segments.size() * kPageBytes);
+}
+
 // ---- Slabs.
+
+TEST_CASE_METHOD(Parts, "the record of a full slab serves again after its context has ended") {
+  const SizeClasses sizes(512, 32 * kKiB, 16 * kKiB);
+  Slabs slabs(sizes);
+  const unsigned size_class = sizes.of(kKiB);
+  std::vector<Entry> entries(64);
+  const Slab* first = nullptr;
+  for (int context = 0; context < 3; ++context) {
+    Range* const range = take(32 * kKiB);
+    REQUIRE(slabs.add(size_class, range, entries.size(), entries.data()) == 32);
+    const Slab* const slab = range->slab.load();
+    if (context == 0) first = slab;
+    CHECK(slab == first);
+    CHECK(slab->leaving.load() == 0);
+    slab->leaving.store(1);
+    entries[0].tag->store(1);
+    slabs.drop_all();
+    ranges.drop_all(slabs);
+    CHECK(range->slab.load() == nullptr);
+    REQUIRE(page_map.enter(kStart, 16 * kMiB));
+    ranges.add(kStart, 16 * kMiB, 0, Ranges::From::kDriver);
+  }
+}
 
 TEST_CASE_METHOD(Parts, "a slab gives each of its blocks once and takes them back once") {
   const SizeClasses sizes(512, 32 * kKiB, 16 * kKiB);
