@@ -44,12 +44,17 @@ void Addresses::mark(Address at, uint64_t bytes, Page page_there) {
     first[i] = page_there;
     first[i].before = static_cast<uint32_t>(i);
   }
+  Reservation& where = *reservation(at);
+  const uint64_t index = static_cast<uint64_t>(first - where.pages);
+  if (page_there.pages == 0) where.full = std::min(where.full, index);
+  if (page_there.pages != 0 && index <= where.full)
+    where.full = std::max(where.full, index + bytes / kMappingStep);
 }
 
 // The lowest one: runs then lie side by side, so that free ranges merge across them.
 bool Addresses::find_gap(const Reservation& where, uint64_t pages, uint64_t* first) {
   uint64_t free = 0;
-  for (uint64_t i = 0; i < where.used;) {
+  for (uint64_t i = where.full; i < where.used;) {
     const uint32_t held = where.pages[i].pages;
     free = held == 0 ? free + 1 : 0;
     i += held == 0 || held == kClaimed ? 1 : held;

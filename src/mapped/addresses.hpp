@@ -31,6 +31,7 @@ class Addresses {
     uint64_t bytes = 0;
     uint64_t count = 0;  // pages that may be used
     uint64_t used = 0;   // pages ever used: above it all are free
+    uint64_t full = 0;   // pages from the first on of which none is free
     Page* pages = nullptr;
 
     Address end() const { return base + count * driver::kMappingStep; }

@@ -88,16 +88,29 @@ Status Space::map(const Run& run, Address* at) {
   return status;
 }
 
-// What moves comes first: it costs nothing, so a refusal of the rest comes with no chunk created.
+// What moves comes first: it costs less, so a refusal of the rest comes with no chunk created. Unless that is
+// one chunk: the driver answers at once, and a refusal comes with nothing moved.
 Status Space::map_claimed(const Run& run, Address at, uint64_t moved, bool* is_clear) {
-  Status status = move_in(run, at, is_clear);
+  const auto make_new = [&] {
+    if (run.more == 0) return kSuccess;
+    return upstream_.take(run.more, [&] { return fill(at + moved, run.more, run.most, is_clear); });
+  };
+  const auto drop_new = [&] {
+    if (run.more != 0 && !upstream_.give(run.more, [&] { return take_away(at + moved, run.more); }))
+      *is_clear = false;
+  };
+  const bool begins_with_new = run.most >= run.more;
+  Status status = begins_with_new ? make_new() : kSuccess;
   if (status != kSuccess) return status;
-  if (run.more != 0)
-    status = upstream_.take(run.more, [&] { return fill(at + moved, run.more, run.most, is_clear); });
+  status = move_in(run, at, is_clear);
+  if (status != kSuccess) {
+    if (begins_with_new) drop_new();
+    return status;
+  }
+  if (!begins_with_new) status = make_new();
   if (status == kSuccess) {
     status = let_in(at, moved + run.more);
-    if (status != kSuccess && run.more != 0)
-      *is_clear = upstream_.give(run.more, [&] { return take_away(at + moved, run.more); });
+    if (status != kSuccess) drop_new();
   }
   if (status != kSuccess && moved != 0 && mapping_->unmap(at, moved) != kSuccess) *is_clear = false;
   end_move(run, status == kSuccess);

@@ -42,24 +42,30 @@ uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_
   return std::max(exact, wanted);
 }
 
-// A large block gets what it needs; smaller ones share a chunk, unless the last one was lost to a taint.
+// A block of a page and more gets what it needs; smaller ones share a small part of what is reserved, unless
+// the last one was lost to a taint.
 uint64_t run_bytes(const Settings& settings, const Figures& figures, uint64_t need) {
-  const uint64_t exact = round_up(need, kPageBytes);
-  if (figures.is_newly_tainted) return exact;
-  return std::max(exact, std::min(chunk_bytes(settings, figures), largest_split(settings, need)));
-}
-
-// A small share of what is reserved: a chunk goes back only when all of it is free, and making one costs
-// about as much as a hundred launches of kernels cost the host.
-uint64_t chunk_bytes(const Settings& settings, const Figures& figures) {
   constexpr uint64_t kShare = 256;
-  return std::clamp(figures.usable / kShare & ~(kPageBytes - 1), kPageBytes, settings.chunk);
+  const uint64_t exact = round_up(need, kPageBytes);
+  if (need >= kPageBytes || figures.is_newly_tainted) return exact;
+  const uint64_t shared = std::clamp(figures.usable / kShare & ~(kPageBytes - 1), kPageBytes, settings.chunk);
+  return std::max(exact, std::min(shared, largest_split(settings, need)));
 }
 
-// The chunks of a large block's run come and go together as long as it is not cut.
-uint64_t most_of_chunk(const Settings& settings, const Figures& figures, uint64_t run) {
+// A chunk goes back only when all of it is free, so it must not be larger because much else is reserved: then
+// blocks of a few pages would share one, and each of them hold all of it. Only a large block has larger ones,
+// for each costs about as much as twenty launches of kernels cost the host; they come and go together as long
+// as it is not cut.
+uint64_t most_of_chunk(const Settings& settings, uint64_t run) {
   constexpr uint64_t kFewChunks = 16;
-  return std::clamp(round_up(run / kFewChunks, kPageBytes), chunk_bytes(settings, figures), settings.chunk);
+  return std::clamp(round_up(run / kFewChunks, kPageBytes), kPageBytes, settings.chunk);
+}
+
+// Both blocks would hold the page, so that less lies free in whole pages after one of them is gone than the
+// driver's own allocations leave. A program that has little of the device need not mind, and needs less so.
+bool may_share_page(const Figures& figures, uint64_t need) {
+  constexpr uint64_t kLittle = 16;
+  return need < kPageBytes || figures.reserved <= figures.most / kLittle;
 }
 
 // Where streams overlap, more memory may be taken while blocks with unfinished work lie idle, so that streams

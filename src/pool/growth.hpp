@@ -51,8 +51,9 @@ uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_
 
 // Mapped memory: the size of the next run, and of the chunks that are made for one.
 uint64_t run_bytes(const Settings& settings, const Figures& figures, uint64_t need);
-uint64_t chunk_bytes(const Settings& settings, const Figures& figures);
-uint64_t most_of_chunk(const Settings& settings, const Figures& figures, uint64_t run);
+uint64_t most_of_chunk(const Settings& settings, uint64_t run);
+// Whether a run for such a block may begin in the page where another one ends.
+bool may_share_page(const Figures& figures, uint64_t need);
 
 // Whether so many bytes may be taken so that streams need not wait for each other.
 bool may_spread(const Settings& settings, const Figures& figures, uint64_t bytes);

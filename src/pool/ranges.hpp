@@ -100,7 +100,8 @@ class Ranges {
                         const order::Timeline& order);
   // Takes the free range at the end of a mapped segment that leaves least to be mapped for a block of
   // `bytes`, if it may be handed out now and has room behind it. extend() or give() must follow.
-  Range* take_tail(uint64_t bytes, mapped::Space& space, const order::Timeline& order);
+  // `may_share` false: not the rest of a page alone.
+  Range* take_tail(uint64_t bytes, bool may_share, mapped::Space& space, const order::Timeline& order);
   // `more` bytes, already in the page map and free since `stamp`, now continue a taken range, which keeps
   // `bytes` of it all.
   void extend(Range* range, uint64_t more, uint64_t bytes, Epoch stamp, order::LaneName sole);

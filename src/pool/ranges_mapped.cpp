@@ -81,14 +81,16 @@ Segment* Ranges::part_locked(const Found& found) {
   return detach_free_locked(segment);
 }
 
-Range* Ranges::take_tail(uint64_t bytes, mapped::Space& space, const order::Timeline& order) {
+Range* Ranges::take_tail(uint64_t bytes, bool may_share, mapped::Space& space, const order::Timeline& order) {
   Guard hold(lock_);
   const Epoch limit = order.cheap();
   table_.drain(limit);
   Range* best = nullptr;
-  for (const Segment* segment = first_segment(); segment != nullptr; segment = segment->next) {
+  for (const Segment* segment = first_segment(); segment != nullptr && !segment->tainted;
+       segment = segment->next) {
     Range* const tail = segment->last;
-    if (!segment->mapped || segment->tainted || tail->use != Use::kFree || tail->stamp > limit) continue;
+    if (!segment->mapped || tail->use != Use::kFree || tail->stamp > limit) continue;
+    if (!may_share && tail->bytes < kPageBytes) continue;
     if (tail->bytes >= bytes || (best != nullptr && best->bytes >= tail->bytes)) continue;
     if (space.is_vacant(tail->end(), round_up(bytes - tail->bytes, kPageBytes))) best = tail;
   }

@@ -23,11 +23,11 @@ bool MappedSegments::device_seems_to_have(uint64_t bytes) const {
 
 // Where the device seems to have too little, the run is one chunk: the driver then gives all of it, from what
 // its own pools keep, too, or refuses at once. Chunk by chunk it would take all there is first, and others
-// would be refused meanwhile.
-uint64_t MappedSegments::most_of_chunk(uint64_t run) const {
+// would be refused meanwhile; and what moves would move in vain. (To ask costs more than a small run.)
+uint64_t MappedSegments::most_of_chunk(uint64_t run, bool moves_more) const {
   const Settings& settings = records_.tenancy.settings();
-  if (run > settings.chunk && !device_seems_to_have(run)) return run;
-  return growth::most_of_chunk(settings, records_.growth.figures(), run);
+  if ((run > settings.chunk || moves_more) && !device_seems_to_have(run)) return run;
+  return growth::most_of_chunk(settings, run);
 }
 
 // Free memory on its way to another place: out of all records, mapped where it was.
@@ -120,7 +120,7 @@ bool MappedSegments::grow_run(SegmentRequest* request, Run* run) {
 driver::Status MappedSegments::map_run_of(Moving* moving, SegmentRequest* request, Run* run) {
   const uint64_t more = run->bytes - std::min(run->bytes, moving->bytes);
   if (more != 0 && !moving->is_all) release_chunks({.enough = more});
-  const uint64_t most = more == 0 ? 0 : most_of_chunk(more);
+  const uint64_t most = more == 0 ? 0 : most_of_chunk(more, moving->count != 0);
   const driver::Status status =
       space_.map({moving->parts.data(), moving->count, moving->stamp, more, most}, &run->start);
   for (size_t i = 0; i < moving->count; ++i) {
@@ -159,13 +159,16 @@ Range* MappedSegments::add(uint64_t bytes, uint64_t taken, SegmentRequest* reque
                             InFlight::Kind::kRelease, records_.tenancy.device());
   order().advance();
   unmap_vacated();
-  if (Range* const range = extend_tail(bytes, taken, request)) return range;
+  const bool may_share = growth::may_share_page(records_.growth.figures(), taken);
+  if (Range* const range = extend_tail(bytes, taken, may_share, request)) return range;
   Run run{.bytes = bytes};
   request->status = map_run(request, &run);
   if (request->status != kSuccess) {
     // (For more than the device has there may be no addresses, either.)
     if (request->status != kOutOfMemory && !device_seems_to_have(bytes)) request->status = kOutOfMemory;
-    if (request->status == kOutOfMemory) return nullptr;
+    // With the rest of a page it may just fit.
+    if (request->status == kOutOfMemory)
+      return may_share ? nullptr : extend_tail(taken, taken, true, request);
     // It can, and does not: the driver's own allocations serve from now on.
     space_.stop();
     static constinit log::Once once;
@@ -186,8 +189,8 @@ Range* MappedSegments::add(uint64_t bytes, uint64_t taken, SegmentRequest* reque
 }
 
 // Maps only what a free range at the end of a segment lacks.
-Range* MappedSegments::extend_tail(uint64_t bytes, uint64_t taken, SegmentRequest* request) {
-  Range* const tail = records_.ranges.take_tail(bytes, space_, order());
+Range* MappedSegments::extend_tail(uint64_t bytes, uint64_t taken, bool may_share, SegmentRequest* request) {
+  Range* const tail = records_.ranges.take_tail(bytes, may_share, space_, order());
   if (tail == nullptr) return nullptr;
   Run run{.start = tail->end(), .bytes = round_up(bytes - tail->bytes, kPageBytes)};
   request->status = map_run(request, &run);

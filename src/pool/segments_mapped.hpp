@@ -42,14 +42,14 @@ class MappedSegments final : public SegmentSource {
   struct Moving;
   struct Run;
 
-  Range* extend_tail(uint64_t bytes, uint64_t taken, SegmentRequest* request);
+  Range* extend_tail(uint64_t bytes, uint64_t taken, bool may_share, SegmentRequest* request);
   void gather(uint64_t enough, const SegmentRequest& request, Moving* out);
   driver::Status map_run(SegmentRequest* request, Run* run);
   bool grow_run(SegmentRequest* request, Run* run);
   driver::Status map_run_of(Moving* moving, SegmentRequest* request, Run* run);
   void drop_run(const Run& run);
   void note_returned(SegmentRequest* request);
-  uint64_t most_of_chunk(uint64_t run) const;
+  uint64_t most_of_chunk(uint64_t run, bool moves_more) const;
   bool device_seems_to_have(uint64_t bytes) const;
   void unmap_vacated();
   uint64_t release_chunks(const Ranges::Leaving& which);

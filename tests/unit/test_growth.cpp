@@ -75,11 +75,28 @@ TEST_CASE("no segment is larger than the user lets blocks be cut from") {
   CHECK(largest_split(settings, 10 * kMiB + 1) == ~uint64_t{0});
 }
 
-TEST_CASE("chunks are a small share of the pool, and few make a large run") {
-  CHECK(chunk_bytes(kSettings, {}) == 2 * kMiB);
-  CHECK(chunk_bytes(kSettings, {.usable = uint64_t{1} << 40}) == kSettings.chunk);
-  CHECK(most_of_chunk(kSettings, {}, 160 * kMiB) == 10 * kMiB);
-  CHECK(most_of_chunk(kSettings, {}, 4 * kMiB) == 2 * kMiB);
+TEST_CASE("mapped blocks of a page and more share no run, however much is reserved") {
+  const Figures much{.usable = uint64_t{1} << 40};
+  CHECK(run_bytes(kSettings, much, 2 * kMiB) == 2 * kMiB);
+  CHECK(run_bytes(kSettings, much, 5 * kMiB) == 6 * kMiB);
+  CHECK(run_bytes(kSettings, much, 2 * kMiB - 1) == kSettings.chunk);
+  CHECK(run_bytes(kSettings, {}, 64 << 10) == 2 * kMiB);
+}
+
+TEST_CASE("mapped blocks of a page and more share no page once a sixteenth of the device is taken") {
+  Figures figures{.reserved = 64 * kMiB, .most = 1024 * kMiB};
+  CHECK(may_share_page(figures, 5 * kMiB));
+  figures.reserved += 2 * kMiB;
+  CHECK(!may_share_page(figures, 5 * kMiB));
+  CHECK(!may_share_page(figures, 2 * kMiB));
+  CHECK(may_share_page(figures, 2 * kMiB - 1));
+}
+
+TEST_CASE("few chunks make a large run, and a small one has the smallest there are") {
+  CHECK(most_of_chunk(kSettings, 160 * kMiB) == 10 * kMiB);
+  CHECK(most_of_chunk(kSettings, 32 * kMiB) == 2 * kMiB);
+  CHECK(most_of_chunk(kSettings, 4 * kMiB) == 2 * kMiB);
+  CHECK(most_of_chunk(kSettings, uint64_t{1} << 40) == kSettings.chunk);
 }
 
 TEST_CASE("streams that take turns get a segment each for small blocks") {

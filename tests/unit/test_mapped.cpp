@@ -51,6 +51,40 @@ TEST_CASE_METHOD(MappedWorld,
   check_records();
 }
 
+TEST_CASE_METHOD(MappedWorld, "half of the blocks that fill a device, freed, make room for one as large") {
+  driver.capacity = uint64_t{4} << 30;
+  // As the driver counts them: in whole steps.
+  for (const uint64_t bytes : {2 * kMiB, 4 * kMiB, 3'000'000ul, 5'000 * kKiB, 20'000'000ul, 100 * kMiB}) {
+    const uint64_t in_steps = round_up(bytes, kStep);
+    const uint64_t blocks = driver.capacity / in_steps;
+    std::vector<driver::Address> kept;
+    std::vector<driver::Address> freed;
+    for (uint64_t i = 0; i < blocks; ++i) (i % 2 == 0 ? kept : freed).push_back(allocate(bytes));
+    for (const driver::Address one : freed) free(one);
+    // The first ones, with little of the device, may lie closer.
+    const driver::Address large = allocate(freed.size() * in_steps / 32 * 31);
+    CHECK(large != 0);
+    check_records();
+    free(large);
+    for (const driver::Address one : kept) free(one);
+    memory.idle().trim(0);
+    CHECK(driver.reserved == 0);
+  }
+}
+
+TEST_CASE_METHOD(MappedWorld, "memory does not move for a block that the device has no room for") {
+  driver.capacity = 256 * kMiB;
+  std::vector<driver::Address> kept;
+  std::vector<driver::Address> freed;
+  for (int i = 0; i < 32; ++i) (i % 2 == 0 ? kept : freed).push_back(allocate(8 * kMiB));
+  for (const driver::Address one : freed) free(one);
+  const uint64_t unmaps = mapping.unmaps;
+  driver::Address large = 0;
+  CHECK(memory.allocate(context, 130 * kMiB, &large) == driver::kOutOfMemory);
+  CHECK(mapping.unmaps == unmaps);
+  CHECK(memory.allocate(context, 128 * kMiB, &large) == driver::kSuccess);
+}
+
 TEST_CASE_METHOD(MappedWorld,
                  "nothing is asked to wait, on host or device, when memory goes back under work") {
   const driver::Address idle = allocate(8 * kMiB);

@@ -232,7 +232,7 @@ TEST_CASE_METHOD(Rounds, "a thread that needs a move while another is given more
   for (int i = 0; asked == 0 && i < 100; ++i) round();
   CHECK(other != 0);
   // The chunks of one block.
-  CHECK(asked == 4);
+  CHECK(asked == 8);
 }
 
 TEST_CASE_METHOD(MappedWorld, "where more would move than is recorded, new memory serves") {
