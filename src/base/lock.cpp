@@ -34,6 +34,8 @@ void Lock::wait_a_little(int turn) {
   } else if (turn < kSpins + kYields) {
     sched_yield();
   } else {
+    // Unit tests tell by its yields that a thread waits (tests/unit/other_thread.hpp), however long it has.
+    sched_yield();
     // The raw system call: the C library's nanosleep is a cancellation point, and this thread may hold
     // another lock.
     const int saved_errno = errno;
