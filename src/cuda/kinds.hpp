@@ -19,7 +19,7 @@ struct KindRow {
   bool is_seen;
 };
 
-consteval KindRow row_of(Kind kind) {
+constexpr KindRow row_of(Kind kind) {
   constexpr KindRow kRows[] = {
 #define CUPOOL_KIND(kind, way, stream, is_seen) {Way::way, StreamIn::stream, is_seen},
 #include "cuda/kinds.def"
