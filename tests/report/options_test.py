@@ -120,8 +120,8 @@ class OptionsTest(harness.TestCase):
         self.assertEqual(112 * 1024, play("a:x:100000").counters["live_bytes"])
         self.assertEqual(2 * MIB, play("a:x:100000", large_round="2M").counters["live_bytes"])
 
-    def test_option_segment_min_is_the_size_of_the_first_segment(self):
-        sizes = [play("a:x:3000000", segment_min=s).counters["reserved_bytes"] for s in ("4M", "64M")]
+    def test_option_segment_min_is_the_size_of_the_first_segment_of_small_blocks(self):
+        sizes = [play("a:x:3000", segment_min=s).counters["reserved_bytes"] for s in ("4M", "64M")]
         self.assertEqual([4 * MIB, 64 * MIB], sizes)
 
     def test_option_segment_max_bounds_what_is_taken_in_advance(self):
@@ -309,7 +309,7 @@ class OptionsTest(harness.TestCase):
         yield {"CUPOOL_MIN_BLOCK": "16K", "CUPOOL_SMALL_LIMIT": "1K"}, "above CUPOOL_SMALL_LIMIT"
         yield {"CUPOOL_ONLY": "script", "CUPOOL_EXCEPT": "other"}, "contradict"
         yield {"CUPOOL_DECAY_MS": "99999999999"}, "outside"
-        yield {"CUPOOL_LIMIT": "16M"}, "below CUPOOL_SEGMENT_MIN"
+        yield {"CUPOOL_LIMIT": "16M", "CUPOOL_SEGMENT_MIN": "20M"}, "below CUPOOL_SEGMENT_MIN"
         yield {"CUPOOL_STATS_FILE": "report-%z.json"}, "%z"
         yield {"CUPOOL_STATS_FILE": "report%"}, "stays as it is"
         yield {"CUPOOL_METRICS_FILE": str(self.scratch / "m-%z")}, "%z"
