@@ -61,6 +61,9 @@ Status ShortageLadder::allocate(Allocator& first, driver::Source& source, driver
     if (status == kOutOfMemory && release_here(device, context, bytes))
       status = first.allocate(context, bytes, out);
   }
+  // Or another thread has given memory back since: the background thread, or one in another context.
+  if (may_take && status == kOutOfMemory && catch_up_on_returns())
+    status = first.allocate(context, bytes, out);
   if (status != kOutOfMemory) return status == kDeclined ? kOutOfMemory : status;
   Allocator* last = &first;
   if (NativePool* const fallback = allocators_.native();

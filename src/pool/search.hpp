@@ -47,7 +47,8 @@ class Search {
   bool may_help_to_wait();
   Range* add_segment(uint64_t bytes);
   Range* add_smaller_segment(uint64_t bytes, uint64_t exact);
-  Range* take_smaller_slab();
+  Range* take_smaller_slab(How how);
+  uint64_t least_bytes() const;
   uint64_t release_for_growth();
   bool is_all_before_last_free();
 

@@ -73,7 +73,7 @@ Range* Search::grow() {
   if (range != nullptr) return range;
   is_anywhere_ = true;
   range = take_range(How::kRange, Ranges::Cut::kAlways);
-  if (range == nullptr && wants_slab_) range = take_smaller_slab();
+  if (range == nullptr) range = take_smaller_slab(How::kRange);
   if (range != nullptr || when_short_ == Short::kLeave || fetch_wanted()) return range;
   range = take_after_frees();
   if (range != nullptr || has_small_) return range;
@@ -95,6 +95,7 @@ Range* Search::grow() {
   };
   upstream::ask_again(wait_for_work, [&] {
     range = take_range(How::kAfterWait);
+    if (range == nullptr) range = take_smaller_slab(How::kAfterWait);
     if (range != nullptr || fetch_wanted()) return kSuccess;
     if (may_help) {
       pool_.release_done();
@@ -118,15 +119,21 @@ Range* Search::add_smaller_segment(uint64_t bytes, uint64_t exact) {
   return add_segment(exact);
 }
 
+// What the search can do with: a slab of one block, if it is for one.
+uint64_t Search::least_bytes() const {
+  return wants_slab_ ? round_up(pool_.sizes().bytes(size_class_), kGranule) : bytes_;
+}
+
 // There is no room for a slab as large as it is to be: one of fewer blocks, in what lies free.
-Range* Search::take_smaller_slab() {
+Range* Search::take_smaller_slab(How how) {
+  if (!wants_slab_) return nullptr;
   const uint64_t whole = bytes_;
-  const uint64_t least = round_up(pool_.sizes().bytes(size_class_), kGranule);
+  const uint64_t least = least_bytes();
   for (bytes_ = whole / 2; bytes_ > least; bytes_ /= 2) {
-    if (Range* const range = take_range(How::kRange, Ranges::Cut::kAlways)) return range;
+    if (Range* const range = take_range(how, Ranges::Cut::kAlways)) return range;
   }
   bytes_ = least;
-  Range* const range = take_range(How::kRange, Ranges::Cut::kAlways);
+  Range* const range = take_range(how, Ranges::Cut::kAlways);
   if (range == nullptr) bytes_ = whole;
   return range;
 }
@@ -138,7 +145,8 @@ Range* Search::take_after_frees() {
   pool_.caches().empty_all();
   const bool may_help = may_help_to_wait();
   if (may_help) order().wait_for_frees();
-  Range* const range = take_range(How::kAfterWait);
+  Range* range = take_range(How::kAfterWait);
+  if (range == nullptr) range = take_smaller_slab(How::kAfterWait);
   if (range != nullptr || fetch_wanted()) return range;
   // (Memory that can move does that instead.)
   const bool has_room = pool_.segments().can_move() || (may_help && pool_.release_done() != 0);
@@ -152,7 +160,7 @@ bool Search::may_help_to_wait() {
   upstream::Upstream& upstream = pool_.tenancy().upstream();
   if (wants_slab_ && pool_.blocks().slabs().have_room(size_class_)) return true;
   const bool is_time_missing = segments.has_vacated() || ranges().has_unfinished(order().done());
-  if (is_time_missing && ranges().has_run(bytes_)) return true;
+  if (is_time_missing && ranges().has_run(least_bytes())) return true;
   // Memory that can go without a wait has been tried.
   if (!is_time_missing && !ranges().has_driver_segments()) return false;
   const uint64_t exact = round_up(bytes_, kPageBytes);
