@@ -35,8 +35,8 @@ struct BlockInfo {
   Address segment;
   uint64_t segment_number;  // unique in the process; 0: not in a segment
   driver::Context context;
-  bool mapped = false;   // of chunks, which the driver does not know as an allocation of cuMemAlloc's
-  bool leaving = false;  // a stream has yet to free it
+  bool mapped = false;        // of chunks, which the driver does not know as an allocation of cuMemAlloc's
+  bool free_pending = false;  // a stream has yet to free it
 };
 
 // The allocator does not serve this context now (it is ending, has failed, or host memory is short): the

@@ -10,7 +10,7 @@ enum class Kind {
 #include "cuda/kinds.def"
 };
 
-enum class Way { kSubmit, kSubmitGate, kSubmitGraph, kNode, kRepeat };
+enum class Way { kSubmit, kSubmitValueWait, kSubmitGraph, kNode, kRepeat };
 enum class StreamIn { kAtPlace, kInConfig, kInList, kDefault, kNone };
 
 struct KindRow {

@@ -288,34 +288,34 @@ Freed DedicatedBlocks::free_after(Address address, order::Timeline& elsewhere) {
     block.asked = 0;
     block.stamp = former;
     block.age = ++ages_;
-    block.leaving = true;
-    leaving_.push_back({address, block.age, until});
-    any_leaving_.store(true, std::memory_order_relaxed);
+    block.free_pending = true;
+    pending_frees_.push_back({address, block.age, until});
+    has_pending_frees_.store(true, std::memory_order_relaxed);
   }
   until.expect(in_flight_);
   return Freed::kDone;
 }
 
 void DedicatedBlocks::admit_left() {
-  if (!any_leaving_.load(std::memory_order_relaxed) || order_.is_capturing()) return;
-  std::vector<Leaving> all;
+  if (!has_pending_frees_.load(std::memory_order_relaxed) || order_.is_capturing()) return;
+  std::vector<PendingFree> all;
   {
     Guard hold(lock_);
-    all.swap(leaving_);
+    all.swap(pending_frees_);
   }
   // Not under the lock.
-  const auto is_waiting = [&](const Leaving& one) { return !one.until.is_done(in_flight_); };
+  const auto is_waiting = [&](const PendingFree& one) { return !one.until.is_done(in_flight_); };
   const auto reached = std::partition(all.begin(), all.end(), is_waiting);
   Guard hold(lock_);
   for (auto one = reached; one != all.end(); ++one) {
     const auto found = table_.find(one->start);
-    if (found == table_.end() || !found->second.leaving || found->second.age != one->age) continue;
-    found->second.leaving = false;
+    if (found == table_.end() || !found->second.free_pending || found->second.age != one->age) continue;
+    found->second.free_pending = false;
     found->second.idle_since = now_ms();
     add_idle(one->start, found->second);
   }
-  leaving_.insert(leaving_.end(), all.begin(), reached);
-  any_leaving_.store(!leaving_.empty(), std::memory_order_relaxed);
+  pending_frees_.insert(pending_frees_.end(), all.begin(), reached);
+  has_pending_frees_.store(!pending_frees_.empty(), std::memory_order_relaxed);
 }
 
 // ---- Idle blocks.

@@ -128,14 +128,14 @@ class DedicatedBlocks final : public allocator::Allocator {
     driver::Context context = nullptr;
     Account* account = nullptr;
     Epoch stamp = 0;
-    uint64_t age = 0;          // idle blocks: lower is older
-    uint64_t idle_since = 0;   // in milliseconds
-    uint64_t missed_at = 0;    // idle blocks: Admission::missed() at the free
-    bool comes_again = false;  // its size did, so it is kept
-    bool leaving = false;      // free_after() has it, and it is not idle yet
-    Mark mark;                 // idle and tainted: waits to go back to the driver
+    uint64_t age = 0;           // idle blocks: lower is older
+    uint64_t idle_since = 0;    // in milliseconds
+    uint64_t missed_at = 0;     // idle blocks: Admission::missed() at the free
+    bool comes_again = false;   // its size did, so it is kept
+    bool free_pending = false;  // free_after() has it, and it is not idle yet
+    Mark mark;                  // idle and tainted: waits to go back to the driver
   };
-  struct Leaving {
+  struct PendingFree {
     Address start;
     uint64_t age;  // of the block: another one may start there by now
     order::CrossContextWait until;
@@ -228,9 +228,9 @@ class DedicatedBlocks final : public allocator::Allocator {
   std::map<driver::Context, Account> accounts_ CUPOOL_GUARDED_BY(lock_);  // until the context ends
   // Blocks of ending contexts that do not end with them, by the number of the end.
   std::multimap<uint64_t, Address> left_ CUPOOL_GUARDED_BY(lock_);
-  std::vector<Leaving> leaving_ CUPOOL_GUARDED_BY(lock_);
+  std::vector<PendingFree> pending_frees_ CUPOOL_GUARDED_BY(lock_);
   uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;
-  std::atomic<bool> any_leaving_{false};
+  std::atomic<bool> has_pending_frees_{false};
   std::atomic<uint64_t> gone_{0};  // blocks released to the driver
   std::atomic<uint64_t> max_cached_{kFromOptions};
 };

@@ -269,7 +269,8 @@ uint64_t DedicatedBlocks::most_idle(int device, uint64_t wanted) {
   Address end = 0;  // of the steps that were looked at, and whether the last of them counted
   bool is_counted = false;
   for (const auto& [start, block] : table_) {
-    const bool is_idle = block.asked == 0 && !block.leaving && choice.covers(block.context, *block.account);
+    const bool is_idle =
+        block.asked == 0 && !block.free_pending && choice.covers(block.context, *block.account);
     if (start < end && is_counted && !is_idle) {
       bytes -= kDriverStep;
       is_counted = false;

@@ -115,7 +115,7 @@ class NativePool final : public allocator::Allocator {
     std::atomic<uint64_t> frees_seen{0};
     std::atomic<uint64_t> same_since_ms{0};
   };
-  struct Block {
+  struct LiveBlock {
     Source* source;
     uint64_t bytes;
   };
@@ -156,7 +156,7 @@ class NativePool final : public allocator::Allocator {
   InFlight& in_flight_;
   Lock lock_{Rank::kNativePool};
   std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
-  std::map<Address, Block> blocks_ CUPOOL_GUARDED_BY(lock_);
+  std::map<Address, LiveBlock> blocks_ CUPOOL_GUARDED_BY(lock_);
   std::vector<Orphans> orphans_ CUPOOL_GUARDED_BY(lock_);
   std::map<int, driver::NativeUsage> past_ CUPOOL_GUARDED_BY(lock_);           // peaks of contexts that ended
   std::deque<std::pair<Address, Source*>> deferred_ CUPOOL_GUARDED_BY(lock_);  // freed during a capture

@@ -23,10 +23,10 @@ CUPOOL_RULE(kThreadLanes);  // without: all threads' default streams count as on
 CUPOOL_RULE(kTurn);         // without: the turn stays with the lane that was given work first
 CUPOOL_RULE(kDropName);     // without: a destroyed stream's name goes to the next one with its handle
 CUPOOL_RULE(kSealInFree);   // without: work may wait for an event that was recorded outside a free
-CUPOOL_RULE(kLeaves);       // without: memory leaves the process before its old work is done
+CUPOOL_RULE(kExports);      // without: memory leaves the process before its old work is done
 CUPOOL_RULE(kMoves);        // without: memory that moved is handed out without looking at its old work
 CUPOOL_RULE(kGraphsApart);  // without: a wait of ours may be lost to a graph launched in that moment
-CUPOOL_RULE(kLeft);         // without: a place that was left is unmapped before its old work is done
+CUPOOL_RULE(kVacated);      // without: a place that was left is unmapped before its old work is done
 CUPOOL_RULE(kDoneGoes);     // without: a segment goes back without a wait before its old work is done
 CUPOOL_RULE(kPeersDone);  // without: memory that another context may access is reused before its work is done
 CUPOOL_RULE(kFormer);     // without: a stream-ordered free forgets the work of the block's former lives

@@ -506,7 +506,7 @@ Epoch Timeline::newest_leant_on() {
 
 bool Timeline::wait_for_leant() {
   const Epoch newest = newest_leant_on();
-  return newest <= completed_.load(std::memory_order_acquire) || !kLeaves || wait_for(newest);
+  return newest <= completed_.load(std::memory_order_acquire) || !kExports || wait_for(newest);
 }
 
 bool Timeline::wait_for_frees() {

@@ -21,7 +21,7 @@ bool set_mark_bit_at(Address start) {
 
 Mark* BlockMarks::mark_locked(Address address) {
   allocator::BlockInfo held;
-  if (!inventory_.find(address, &held) || held.leaving) return nullptr;
+  if (!inventory_.find(address, &held) || held.free_pending) return nullptr;
   if (host::is_short() && !marks_.contains(held.start)) return nullptr;
   if (!set_mark_bit_at(held.start)) return nullptr;
   Mark& mark = marks_[held.start];

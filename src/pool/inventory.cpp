@@ -10,7 +10,8 @@
 namespace cupool::pool {
 
 bool Inventory::find(Address address, BlockInfo* out) {
-  return find_in_ranges(address, out) && (!out->leaving || (out->bytes = frees_.asked_at(out->start)) != 0) &&
+  return find_in_ranges(address, out) &&
+         (!out->free_pending || (out->bytes = frees_.asked_at(out->start)) != 0) &&
          // Only the requested bytes count, not the slack: the driver answers likewise.
          address - out->start < out->bytes;
 }
@@ -26,7 +27,7 @@ bool Inventory::find_in_ranges(Address address, BlockInfo* out) {
   const uint32_t index = record.index_containing(address);
   const uint16_t tag = index < record.blocks ? record.tags[index].load(std::memory_order_relaxed) : 0;
   const bool is_leaving =
-      tag == 0 && index < record.blocks && record.leaving.load(std::memory_order_relaxed) != 0;
+      tag == 0 && index < record.blocks && record.pending_frees.load(std::memory_order_relaxed) != 0;
   if (tag == 0 && !is_leaving) return false;
   const Segment& segment = *range->segment.load();
   const bool is_dedicated = &record == range && range->bytes == segment.bytes && !segment.mapped;

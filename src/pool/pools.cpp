@@ -166,11 +166,11 @@ Freed Pools::free_on(Address address, driver::Stream stream, order::Timeline* el
   const uint32_t index = record == nullptr ? 0 : record->index_of(address);
   if (record == nullptr || index >= record->blocks) return free(address, Waits::kNever);
   // First, so that nobody takes the block for free meanwhile.
-  record->leaving.fetch_add(1, std::memory_order_relaxed);
+  record->pending_frees.fetch_add(1, std::memory_order_relaxed);
   const uint16_t held = record->tags[index].exchange(0, std::memory_order_release);
   Pool* const pool = record->pool;
   if (held == 0 || pool->context() == nullptr) {
-    record->leaving.fetch_sub(1, std::memory_order_relaxed);
+    record->pending_frees.fetch_sub(1, std::memory_order_relaxed);
     return held == 0 ? free(address, Waits::kNever) : Freed::kNotOurs;
   }
   const uint64_t asked = record->asked(held);
@@ -179,7 +179,7 @@ Freed Pools::free_on(Address address, driver::Stream stream, order::Timeline* el
   if (cache != nullptr) use.emplace(pool->tenancy(), *cache);
   const Returned block = describe(address);
   if ((use && !use->is_open()) || block.pool != pool) {
-    record->leaving.fetch_sub(1, std::memory_order_relaxed);
+    record->pending_frees.fetch_sub(1, std::memory_order_relaxed);
     return Freed::kNotOurs;
   }
   if (cache != nullptr) cache->tally().take_back(asked, block.block_bytes);
@@ -206,7 +206,7 @@ bool Pools::owns(Address address) { return page_map.is_ours(address); }
 bool Pools::find(Address address, BlockInfo* out) {
   Pool* const pool = page_map.pool_of(address);
   if (pool == nullptr || !pool->inventory().find(address, out)) return false;
-  if (!out->leaving) return true;
+  if (!out->free_pending) return true;
   pool->give_reached();
   return pool->inventory().find(address, out);
 }

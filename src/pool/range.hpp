@@ -47,8 +47,8 @@ struct BlockRecord {
   std::atomic<uint32_t> block_bytes{0};
   uint32_t blocks = 1;
   std::atomic<uint8_t> size_class{0};
-  mutable std::atomic<uint16_t> leaving{0};  // blocks that a stream has yet to free (stream_frees.hpp)
-  Range* range = nullptr;                    // itself, or the slab's range
+  mutable std::atomic<uint16_t> pending_frees{0};  // blocks that a stream has yet to free (stream_frees.hpp)
+  Range* range = nullptr;                          // itself, or the slab's range
   Pool* pool = nullptr;
   Tag* tags = nullptr;  // one per block
 
@@ -117,7 +117,7 @@ struct alignas(64) Range : BlockRecord {
     tag.store(0, std::memory_order_relaxed);
     large_asked.store(0, std::memory_order_relaxed);
     size_class.store(0, std::memory_order_relaxed);
-    leaving.store(0, std::memory_order_relaxed);
+    pending_frees.store(0, std::memory_order_relaxed);
     use = Use::kFree;
     stamp = 0;
     sole = order::LaneName::kNone;

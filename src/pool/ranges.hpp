@@ -87,12 +87,12 @@ class Ranges {
   // Takes whole chunks in a free range out of all records and the page map, as a segment of their own: as few
   // as make `enough` bytes, of memory that was seen free `idle_ms` ago. Only where all work is done:
   // unmapping does not wait. Null when there are none.
-  struct Leaving {
+  struct ToRelease {
     uint64_t enough = ~uint64_t{0};
     uint64_t now_ms = 0;
     uint64_t idle_ms = 0;
   };
-  Segment* part(const Leaving& which, mapped::Space& space, const order::Timeline& order);
+  Segment* part(const ToRelease& which, mapped::Space& space, const order::Timeline& order);
   // The same for chunks that are to be mapped elsewhere too, and stay mapped here until their work is done:
   // all that may be handed out now, those first that make no lane wait, then those of lane `sole`. The
   // segment's only range has the stamp and the lane of their last work.

@@ -35,7 +35,7 @@ Ranges::Found Ranges::find_pending_chunks_locked(uint64_t enough, mapped::Space&
   return found;
 }
 
-Segment* Ranges::part(const Leaving& which, mapped::Space& space, const order::Timeline& order) {
+Segment* Ranges::part(const ToRelease& which, mapped::Space& space, const order::Timeline& order) {
   Guard hold(lock_);
   // Unmapping waits for nothing: memory with unfinished work, or work that is only sealed, would be taken
   // away under a kernel. Read under the lock, as in take().

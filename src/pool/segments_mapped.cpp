@@ -216,16 +216,16 @@ void MappedSegments::unmap_vacated() {
   const ReleaseScope release(records_.tenancy);
   const Epoch newest = order().open();
   const Epoch done = std::min(newest, order().done());
-  if (release.may_begin()) space_.unmap_vacated(order::kLeft ? done : order::kAnyStamp);
+  if (release.may_begin()) space_.unmap_vacated(order::kVacated ? done : order::kAnyStamp);
 }
 
-uint64_t MappedSegments::release_chunks(const Ranges::Leaving& which) {
+uint64_t MappedSegments::release_chunks(const Ranges::ToRelease& which) {
   if (!records_.ranges.has_mapped_segments()) return 0;
   unmap_vacated();
   uint64_t released = 0;
   const ReleaseScope release(records_.tenancy);
   while (release.may_begin() && released < which.enough) {
-    Ranges::Leaving more = which;
+    Ranges::ToRelease more = which;
     more.enough -= released;
     Segment* const segment = records_.ranges.part(more, space_, order());
     const uint64_t bytes = segment == nullptr ? 0 : records_.hand_back(segment, *this);

@@ -28,7 +28,7 @@ bool is_held(const Range& range) {
   }
   // Counted before its tag is cleared.
   std::atomic_thread_fence(std::memory_order_acquire);
-  return record.leaving.load(std::memory_order_relaxed) != 0;
+  return record.pending_frees.load(std::memory_order_relaxed) != 0;
 }
 
 uint64_t Slabs::slab_bytes(unsigned size_class) const {
@@ -194,7 +194,7 @@ void Slabs::store(Slab* slab) {
 void Slabs::drop(Range* range) {
   Slab* const slab = range->slab.exchange(nullptr, std::memory_order_relaxed);
   if (slab == nullptr) return;
-  slab->leaving.store(0, std::memory_order_relaxed);
+  slab->pending_frees.store(0, std::memory_order_relaxed);
   store(slab);
 }
 

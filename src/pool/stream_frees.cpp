@@ -36,13 +36,13 @@ uint64_t StreamFrees::asked_at(Address start) {
 }
 
 void StreamFrees::give(const Waiting& block) {
-  record_of(*block.entry.range).leaving.fetch_sub(1, std::memory_order_relaxed);
+  record_of(*block.entry.range).pending_frees.fetch_sub(1, std::memory_order_relaxed);
   blocks_.give(block.size_class, &block.entry, 1);
 }
 
 void StreamFrees::drop_all() {
   frees_.drop_all([](const Waiting& block) {
-    record_of(*block.entry.range).leaving.store(0, std::memory_order_relaxed);
+    record_of(*block.entry.range).pending_frees.store(0, std::memory_order_relaxed);
   });
 }
 

@@ -15,7 +15,7 @@ class StreamFrees {
       : tenancy_(tenancy), blocks_(blocks), frees_(tenancy.driver(), tenancy.in_flight()) {}
 
   // Takes back a block that is freed on a stream. `elsewhere`: the timeline of the stream's context, if it is
-  // not this one. pre: it is counted as leaving, and its mark is gone.
+  // not this one. pre: its free is counted as pending, and its mark is gone.
   void take_back(driver::Stream stream, order::Timeline* elsewhere, unsigned size_class, const Entry& entry,
                  uint64_t asked);
   // Whether a stream has yet to come to one.

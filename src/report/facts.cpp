@@ -48,7 +48,7 @@ stats::DeviceSums read_device(int number, stats::Reading reading) {
   sums.reserved_bytes += sums.native_reserved_bytes;
   sums.peak_reserved_bytes += sums.native_peak_reserved_bytes;
   sums.cached_bytes = sums.reserved_bytes - std::min(sums.reserved_bytes, sums.live_bytes);
-  sums.settle_peaks();
+  sums.fold_peaks();
   // Every free waited for the device, as the driver's does.
   if (config::options().free == config::FreeMode::kSync) sums.waits_avoided = 0;
   return sums;

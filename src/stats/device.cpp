@@ -271,7 +271,7 @@ void Device::forget_after_fork() {
   peak_reserved_.store(0, std::memory_order_relaxed);
 }
 
-void DeviceSums::settle_peaks() {
+void DeviceSums::fold_peaks() {
   peak_live_bytes = std::min(peak_live_bytes, peak_reserved_bytes);
   peak_asked_bytes = std::min(peak_asked_bytes, peak_live_bytes);
   peak_live_most_bytes = std::clamp(peak_live_most_bytes, peak_live_bytes, peak_reserved_bytes);

@@ -157,7 +157,7 @@ struct DeviceSums {
   // The share of peak reserved memory that was never in use at once.
   double fragmentation() const;
   // Computes the figures that follow from the final peaks.
-  void settle_peaks();
+  void fold_peaks();
   void add(const DeviceSums& other);
 };
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 # The calls that speak to a user, up to the first string; a format that is chosen from two has both.
-SPEAKS = re.compile(r"(?:log::line|(?:reader\.|\b)say|\bline|out\.print|out\.text|push_back|report::Mode|doubt|print_wrapped)"
+SPEAKS = re.compile(r"(?:log::line|(?:reader\.|\b)say|\bline|out\.print|out\.text|push_back|report::Mode|note_possible_bypass|print_wrapped)"
                     r"\s*\((?P<arguments>(?:[^;]|;(?=[^\n]*\"))*?)\)\s*;", re.DOTALL)
 STRING = re.compile(r'"((?:\\.|[^"\\])*)"')
 FOLDERS = ("base", "config", "hooks", "pool", "report", "tools")

@@ -67,7 +67,7 @@ class Seeds(harness.TestCase):
         self.expect_caught(runs.scene_jobs("programmatic-next", SCENE_SEEDS, "drop_overlap", program="waits"))
 
     def test_memory_that_leaves_before_its_old_work_is_over_is_wrong(self):
-        self.expect_caught(runs.scene_jobs("ipc-4M", SCENE_SEEDS, "leaves", program="waits"), (1, runs.HAZARD))
+        self.expect_caught(runs.scene_jobs("ipc-4M", SCENE_SEEDS, "exports", program="waits"), (1, runs.HAZARD))
 
     def test_without_the_fence_a_reuse_on_another_stream_is_caught(self):
         self.expect_caught(runs.scene_jobs("streams", SCENE_SEEDS, "fence"))
@@ -97,7 +97,7 @@ class Seeds(harness.TestCase):
         self.expect_caught(runs.scene_jobs("moved", SCENE_SEEDS, "moves"))
 
     def test_a_place_that_is_unmapped_when_its_chunk_has_moved_is_caught(self):
-        self.expect_caught(runs.scene_jobs("moved", SCENE_SEEDS, "left"))
+        self.expect_caught(runs.scene_jobs("moved", SCENE_SEEDS, "vacated"))
 
     def test_a_segment_that_goes_back_before_its_old_work_is_over_is_caught(self):
         self.expect_caught(runs.scene_jobs("given_back", SCENE_SEEDS, "done_goes"))

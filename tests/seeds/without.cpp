@@ -20,9 +20,9 @@ bool kThreadLanes = true;
 bool kTurn = true;
 bool kDropName = true;
 bool kSealInFree = true;
-bool kLeaves = true;
+bool kExports = true;
 bool kMoves = true;
-bool kLeft = true;
+bool kVacated = true;
 bool kDoneGoes = true;
 bool kFormer = true;
 bool kGraphsApart = true;
@@ -46,9 +46,9 @@ constexpr Rule kRules[] = {{"fence", &kFence},
                            {"turn", &kTurn},
                            {"drop_name", &kDropName},
                            {"seal_in_free", &kSealInFree},
-                           {"leaves", &kLeaves},
+                           {"exports", &kExports},
                            {"moves", &kMoves},
-                           {"left", &kLeft},
+                           {"vacated", &kVacated},
                            {"done_goes", &kDoneGoes},
                            {"former", &kFormer},
                            {"graphs_apart", &kGraphsApart},

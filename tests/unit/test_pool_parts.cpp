@@ -345,8 +345,8 @@ TEST_CASE_METHOD(Parts, "the record of a full slab serves again after its contex
     const Slab* const slab = range->slab.load();
     if (context == 0) first = slab;
     CHECK(slab == first);
-    CHECK(slab->leaving.load() == 0);
-    slab->leaving.store(1);
+    CHECK(slab->pending_frees.load() == 0);
+    slab->pending_frees.store(1);
     entries[0].tag->store(1);
     slabs.drop_all();
     ranges.drop_all(slabs);

@@ -29,7 +29,7 @@ namespace {
 // recognises the segment.
 class SegmentHandles {
  public:
-  CUresult get(const Block& block, CUipcMemHandle* handle) {
+  CUresult get(const FoundBlock& block, CUipcMemHandle* handle) {
     {
       Guard hold(lock_);
       const auto known = handles_.find(block.segment);
@@ -70,7 +70,7 @@ SegmentHandles* segment_handles() {
 }
 
 // The driver has no handle of this kind for mapped memory.
-CUresult export_mapped(CUipcMemHandle* handle, const Block& block) {
+CUresult export_mapped(CUipcMemHandle* handle, const FoundBlock& block) {
   const CUresult result = write_export_token(block, handle);
   if (result != CUDA_SUCCESS) return result;
   stats::count(Event::ipc_exports);
@@ -78,7 +78,7 @@ CUresult export_mapped(CUipcMemHandle* handle, const Block& block) {
   return result;
 }
 
-CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const Block& block) {
+CUresult export_block(CUipcMemHandle* handle, CUdeviceptr pointer, const FoundBlock& block) {
   // Check the context first: not every path below asks the driver.
   const CUresult allowed = ask_context();
   if (allowed != CUDA_SUCCESS) return allowed;
@@ -147,7 +147,7 @@ CUresult open(const Imports::Opener& opener, CUdeviceptr* pointer, const CUipcMe
 }  // namespace
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
-  Block block;
+  FoundBlock block;
   const Whose whose = look_up_lasting(pointer, &block);
   if (whose == Whose::kBlock && !block.imported && handle != nullptr)
     return export_block(handle, pointer, block);
@@ -166,7 +166,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pointer, CUipcMemHandle handle, unsi
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
   CUresult result = CUDA_SUCCESS;
   if (!Reentry::inside() && imports.close(pointer, &result)) return result;
-  Block block;
+  FoundBlock block;
   const bool is_known = look_up(pointer, &block) == Whose::kDrivers;
   return forward(real.cuIpcCloseMemHandle, is_known ? pointer : kUnknownAddress);
 }

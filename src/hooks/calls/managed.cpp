@@ -41,7 +41,7 @@ CUresult marked(CUresult result, Taint reason, CUdeviceptr pointer, size_t bytes
 // Whether these are pages of a block that the program has freed and we keep. The call is refused: to the
 // program the memory is not allocated, and the effect would reach the block's next owner.
 bool are_gone(CUdeviceptr pointer) {
-  Block block;
+  FoundBlock block;
   return may_have_blocks() && look_up(pointer, &block) == Whose::kNotLive;
 }
 CUresult refuse_pages() {

@@ -26,7 +26,7 @@ void put(void* data, T value) {
 }
 
 // The mapping that the driver would have made for the block: steps of 2 MiB, shared by blocks of up to 1 MiB.
-Block mapping_of(const Block& block) {
+FoundBlock mapping_of(const FoundBlock& block) {
   constexpr size_t kStep = 2 << 20;
   const CUdeviceptr shared = block.start & ~CUdeviceptr{kStep - 1};
   const bool fits = block.start + block.bytes <= shared + kStep;
@@ -36,7 +36,7 @@ Block mapping_of(const Block& block) {
 
 // Corrects attributes that the driver answers differently for mapped memory than for cuMemAlloc's. True:
 // nothing else has to be corrected.
-bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& block) {
+bool correct_mapped(void* data, CUpointer_attribute attribute, const FoundBlock& block) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       put<uintptr_t>(data, reinterpret_cast<uintptr_t>(block.context));
@@ -64,7 +64,7 @@ bool correct_mapped(void* data, CUpointer_attribute attribute, const Block& bloc
 }
 
 // Replaces the segment's attribute by the block's.
-void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
+void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, const FoundBlock& block) {
   if (block.mapped && correct_mapped(data, attribute, block)) return;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -88,7 +88,7 @@ void correct(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, con
 }
 
 // A holder of peer-to-peer tokens can access the memory for as long as it exists.
-void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Block& block) {
+void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const FoundBlock& block) {
   // There are none for mapped memory.
   if (attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS || block.mapped) return;
   if (!block.imported) memory.taint(pointer, Taint::kPeerTokens);
@@ -98,7 +98,7 @@ void before_asking(CUpointer_attribute attribute, CUdeviceptr pointer, const Blo
 
 // The driver keeps the attribute per segment. Once one block wants synchronous copies, all blocks of its
 // segment get them for good: slower, not wrong, and the segment is not used again.
-CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& block) {
+CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const FoundBlock& block) {
   unsigned wanted = 0;
   std::memcpy(&wanted, value, sizeof wanted);
   unsigned before = 0;
@@ -127,7 +127,7 @@ CUresult set_sync_memops(const void* value, CUdeviceptr pointer, const Block& bl
 
 // For calls about the program's own mappings: our mapped blocks must look unknown to them.
 CUdeviceptr unknown_if_ours(CUdeviceptr pointer) {
-  Block block;
+  FoundBlock block;
   const Whose whose = look_up(pointer, &block);
   const bool is_hidden = whose == Whose::kNotLive || (whose == Whose::kBlock && block.mapped);
   return is_hidden ? kUnknownAddress : pointer;
@@ -140,7 +140,7 @@ void* unknown_if_ours(void* address) {
 }  // namespace
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr pointer) {
-  Block block;
+  FoundBlock block;
   const Whose whose = look_up(pointer, &block);
   const CUdeviceptr asked = whose == Whose::kNotLive ? kUnknownAddress : pointer;
   const CUresult result =
@@ -152,7 +152,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr p
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  Block block;
+  FoundBlock block;
   const Whose whose = look_up(pointer, &block);
   if (whose == Whose::kBlock) before_asking(attribute, pointer, block);
   const CUdeviceptr asked = whose == Whose::kNotLive ? kUnknownAddress : pointer;
@@ -165,7 +165,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
                                 CUdeviceptr pointer) {
-  Block block;
+  FoundBlock block;
   const Whose whose = look_up(pointer, &block);
   for (unsigned i = 0; whose == Whose::kBlock && attributes != nullptr && i < count; ++i) {
     before_asking(attributes[i], pointer, block);
@@ -187,7 +187,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
 }
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  Block block;
+  FoundBlock block;
   const Whose whose = look_up_lasting(pointer, &block);
   if (whose == Whose::kBlock && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && value != nullptr) {
     return tell_forwarded(cuda::Call::cuPointerSetAttribute, set_sync_memops(value, pointer, block));
@@ -200,7 +200,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
 
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t bytes,
                                        CUmemRangeHandleType type, unsigned long long flags) {
-  Block block;
+  FoundBlock block;
   Whose whose = look_up_lasting(pointer, &block);
   if (whose == Whose::kBlock && bytes > block.start + block.bytes - pointer) whose = Whose::kNotLive;
   if (whose == Whose::kBlock && !block.imported && bytes != 0) {
@@ -218,7 +218,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 
 // The driver reports no access rights for cuMemAlloc's memory.
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
-  Block block;
+  FoundBlock block;
   const bool is_hidden = look_up(pointer, &block) == Whose::kNotLive || (block.mapped && block.imported);
   const CUresult result =
       forward(real.cuMemGetAccess, flags, location, is_hidden ? kUnknownAddress : pointer);

@@ -31,13 +31,13 @@ void* find(std::atomic<void*>& found, const char* name) {
 extern "C" {
 
 [[gnu::visibility("hidden"), gnu::used]] void* cupool_before_dlopen(const char*, int mode) {
-  if ((mode & RTLD_DEEPBIND) != 0) doubt("a library was loaded with RTLD_DEEPBIND");
+  if ((mode & RTLD_DEEPBIND) != 0) note_possible_bypass("a library was loaded with RTLD_DEEPBIND");
   if (is_serving()) note_load();
   return find(real_dlopen, "dlopen");
 }
 
 [[gnu::visibility("hidden"), gnu::used]] void* cupool_before_dlmopen() {
-  doubt("a library was loaded with dlmopen");
+  note_possible_bypass("a library was loaded with dlmopen");
   if (is_serving()) note_load();
   return find(real_dlmopen, "dlmopen");
 }

@@ -39,10 +39,10 @@ dlsym:
     .size dlsym, . - dlsym
 
     .balign 16
-    .globl cupool_doubt_jump
-    .hidden cupool_doubt_jump
-    .type cupool_doubt_jump, @function
-cupool_doubt_jump:
+    .globl cupool_untracked_jump
+    .hidden cupool_untracked_jump
+    .type cupool_untracked_jump, @function
+cupool_untracked_jump:
     .cfi_startproc
     push %rdi
     .cfi_adjust_cfa_offset 8
@@ -76,7 +76,7 @@ cupool_doubt_jump:
     .cfi_adjust_cfa_offset -8
     jmp *%r11
     .cfi_endproc
-    .size cupool_doubt_jump, . - cupool_doubt_jump
+    .size cupool_untracked_jump, . - cupool_untracked_jump
 
     .balign 16
     .globl dlopen
@@ -85,7 +85,7 @@ dlopen:
     .cfi_startproc
     _CET_ENDBR
     lea cupool_before_dlopen(%rip), %r11
-    jmp cupool_doubt_jump
+    jmp cupool_untracked_jump
     .cfi_endproc
     .size dlopen, . - dlopen
 
@@ -96,7 +96,7 @@ dlmopen:
     .cfi_startproc
     _CET_ENDBR
     lea cupool_before_dlmopen(%rip), %r11
-    jmp cupool_doubt_jump
+    jmp cupool_untracked_jump
     .cfi_endproc
     .size dlmopen, . - dlmopen
 
@@ -132,10 +132,10 @@ dlsym:
     .size dlsym, . - dlsym
 
     .balign 16
-    .globl cupool_doubt_jump
-    .hidden cupool_doubt_jump
-    .type cupool_doubt_jump, %function
-cupool_doubt_jump:
+    .globl cupool_untracked_jump
+    .hidden cupool_untracked_jump
+    .type cupool_untracked_jump, %function
+cupool_untracked_jump:
     .cfi_startproc
     stp x29, x30, [sp, #-96]!
     .cfi_def_cfa_offset 96
@@ -160,7 +160,7 @@ cupool_doubt_jump:
     .cfi_def_cfa_offset 0
     br x16
     .cfi_endproc
-    .size cupool_doubt_jump, . - cupool_doubt_jump
+    .size cupool_untracked_jump, . - cupool_untracked_jump
 
     .balign 16
     .globl dlopen
@@ -170,7 +170,7 @@ dlopen:
     hint #34
     adrp x16, cupool_before_dlopen
     add x16, x16, :lo12:cupool_before_dlopen
-    b cupool_doubt_jump
+    b cupool_untracked_jump
     .cfi_endproc
     .size dlopen, . - dlopen
 
@@ -182,7 +182,7 @@ dlmopen:
     hint #34
     adrp x16, cupool_before_dlmopen
     add x16, x16, :lo12:cupool_before_dlmopen
-    b cupool_doubt_jump
+    b cupool_untracked_jump
     .cfi_endproc
     .size dlmopen, . - dlmopen
 

@@ -8,7 +8,7 @@
 
 namespace cupool::hooks {
 
-void doubt(const char* reason) {
+void note_possible_bypass(const char* reason) {
   memory.order().expect_untracked_work(reason);
   stop_remembering_contexts();
   cuda::live.expect_untracked_work();
@@ -20,7 +20,7 @@ void note_unknown_entry_point(const char* name) {
   if (once.first())
     log::line("the program uses {} of the driver, which cupool does not know: memory is reused with care",
               name);
-  doubt("an entry point that cupool does not know was handed out");
+  note_possible_bypass("an entry point that cupool does not know was handed out");
 }
 
 void note_unknown_table() {
@@ -29,12 +29,12 @@ void note_unknown_table() {
     log::line(
         "the program uses a private table of the driver that cupool does not know: memory is reused "
         "with care");
-  doubt("a private table that cupool does not know was handed out");
+  note_possible_bypass("a private table that cupool does not know was handed out");
 }
 
 void note_untracked_work() {
   stats::count(stats::Event::untracked_work);
-  doubt("work went through a graphics interface");
+  note_possible_bypass("work went through a graphics interface");
 }
 
 }  // namespace cupool::hooks

@@ -7,7 +7,7 @@
 namespace cupool::hooks {
 
 // Work may bypass our hooks. `reason` must live forever.
-void doubt(const char* reason);
+void note_possible_bypass(const char* reason);
 
 // The program has a driver function whose name is in none of our tables. Logged once.
 void note_unknown_entry_point(const char* name);
@@ -18,9 +18,9 @@ void note_unknown_table();
 void note_untracked_work();
 
 // Makes the note and returns the function to jump to; called by the trampolines of such functions.
-using DoubtTarget = void* (*)();
+using UntrackedTarget = void* (*)();
 template <typename Self>
-void* doubt_target() {
+void* untracked_target() {
   note_untracked_work();
   cuda::find_driver(cuda::Search::kLoad);
   return Self::entry().address();

@@ -152,7 +152,7 @@ void freed(const Freed& what) {
   memory::BlockInfo held;
   // A block that the driver itself has freed is not found any more.
   if (value == kNone || what.server != Server::kPool || !memory.find(what.address, &held) ||
-      held.start != what.address || held.leaving)
+      held.start != what.address || held.free_pending)
     return;
   if (what.stream != 0) {
     const auto stream = reinterpret_cast<CUstream>(what.stream);

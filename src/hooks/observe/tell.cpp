@@ -30,7 +30,7 @@ void tell_allocated_now(cuda::Call call, Server server, const CUdeviceptr* point
 void FreeReport::look_up() {
   if (!is_serving()) return;
   memory::BlockInfo held;
-  if (memory.find(pointer_, &held) && held.start == pointer_ && !held.leaving) {
+  if (memory.find(pointer_, &held) && held.start == pointer_ && !held.free_pending) {
     is_block_ = true;
     bytes_ = held.bytes;
     context_ = held.context;

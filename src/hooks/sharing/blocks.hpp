@@ -9,7 +9,7 @@
 
 namespace cupool::hooks {
 
-struct Block {
+struct FoundBlock {
   CUdeviceptr start = 0;
   size_t bytes = 0;  // as they were asked for
   CUdeviceptr segment = 0;
@@ -17,7 +17,7 @@ struct Block {
   bool dedicated = false;  // alone in its segment
   bool imported = false;   // another process's
   bool mapped = false;     // made of chunks, which the driver does not know as an allocation of cuMemAlloc's
-  bool leaving = false;    // a stream has yet to free it
+  bool free_pending = false;  // a stream has yet to free it
   driver::Context context = nullptr;
 };
 
@@ -28,10 +28,10 @@ enum class Whose { kDrivers, kBlock, kNotLive };
 // are open.
 inline bool may_have_blocks() { return is_serving() || (imports.any() && !Reentry::inside()); }
 
-Whose look_up(CUdeviceptr address, Block* out);
+Whose look_up(CUdeviceptr address, FoundBlock* out);
 // The same for a call whose effect stays with the block: a block whose stream-ordered free is pending counts
 // as freed.
-Whose look_up_lasting(CUdeviceptr address, Block* out);
+Whose look_up_lasting(CUdeviceptr address, FoundBlock* out);
 
 // An address that no driver ever hands out: querying it yields the driver's own answer for an unknown
 // pointer.

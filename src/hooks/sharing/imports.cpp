@@ -49,9 +49,10 @@ Imports::Mapping* Imports::mapping_of(CUcontext context, const share::Handle& se
   return found == mappings_.end() ? nullptr : &*found;
 }
 
-Imports::Block* Imports::block_at(CUdeviceptr address) {
-  const auto found = std::find_if(blocks_.begin(), blocks_.end(),
-                                  [&](const Block& block) { return address - block.start < block.bytes; });
+Imports::OpenedBlock* Imports::block_at(CUdeviceptr address) {
+  const auto found = std::find_if(blocks_.begin(), blocks_.end(), [&](const OpenedBlock& block) {
+    return address - block.start < block.bytes;
+  });
   return found == blocks_.end() ? nullptr : &*found;
 }
 
@@ -99,7 +100,7 @@ CUresult Imports::open(const Opener& opener, CUdeviceptr* out, const share::Hand
   }
   const CUdeviceptr start = mapping.start + place.offset;
   Guard hold(lock_);
-  Block* block = block_at(start);
+  OpenedBlock* block = block_at(start);
   if (block == nullptr || block->start != start || block->context != context) {
     blocks_.push_back({start, place.bytes, mapping.start, context, 0, {allocator::next_life()}});
     block = &blocks_.back();
@@ -126,7 +127,7 @@ bool Imports::open_again_locked(CUcontext context, const share::Handle& handle, 
   if (known == mappings_.end()) return false;
   *result = CUDA_ERROR_INVALID_HANDLE;  // the driver's answer to a second context
   if (known->context != context) return true;
-  const auto block = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& one) {
+  const auto block = std::find_if(blocks_.begin(), blocks_.end(), [&](const OpenedBlock& one) {
     return one.mapping == known->start && one.context == context;
   });
   ++block->opens;
@@ -183,7 +184,7 @@ void Imports::ended(CUcontext context) {
   if (!any()) return;
   const CancelShield shield;
   Guard hold(lock_);
-  std::erase_if(blocks_, [&](const Block& block) { return block.context == context; });
+  std::erase_if(blocks_, [&](const OpenedBlock& block) { return block.context == context; });
   std::erase_if(mappings_, [&](const Mapping& mapping) {
     if (mapping.context != context) return false;
     if (mapping.chunks) unmap_foreign(mapping.foreign());
@@ -216,14 +217,14 @@ CUresult Imports::unmap(const Mapping& mapping) {
 }
 
 // The block that was opened at a pointer; one of this context is preferred.
-std::vector<Imports::Block>::iterator Imports::opened_locked(CUdeviceptr pointer, CUcontext context) {
-  const auto opened_here = [&](const Block& block) {
+std::vector<Imports::OpenedBlock>::iterator Imports::opened_locked(CUdeviceptr pointer, CUcontext context) {
+  const auto opened_here = [&](const OpenedBlock& block) {
     return block.start == pointer && block.context == context;
   };
   const auto found = std::find_if(blocks_.begin(), blocks_.end(), opened_here);
   if (found != blocks_.end()) return found;
   return std::find_if(blocks_.begin(), blocks_.end(),
-                      [&](const Block& block) { return block.start == pointer; });
+                      [&](const OpenedBlock& block) { return block.start == pointer; });
 }
 
 CUcontext Imports::last_user(CUdeviceptr pointer, CUcontext context) {
@@ -254,7 +255,7 @@ bool Imports::close(CUdeviceptr pointer, CUresult* result) {
     const auto block = opened_locked(pointer, context);
     if (block == blocks_.end()) return false;
     if (--block->opens == 0) {
-      const Block last = *block;
+      const OpenedBlock last = *block;
       blocks_.erase(block);
       is_unused = take_unused_locked(last.mapping, last.context, &mapping);
     }
@@ -266,7 +267,7 @@ bool Imports::close(CUdeviceptr pointer, CUresult* result) {
 bool Imports::find(CUdeviceptr address, Found* out) {
   if (!any()) return false;
   Guard hold(lock_);
-  if (const Block* block = block_at(address)) {
+  if (const OpenedBlock* block = block_at(address)) {
     *out = {block->start, block->bytes, mapping_at(block->mapping, block->context)->chunks, block->context};
     return true;
   }

@@ -49,7 +49,7 @@ class Imports {
   bool with_mark(CUdeviceptr address, F&& f) {
     if (!any()) return false;
     Guard hold(lock_);
-    Block* block = block_at(address);
+    OpenedBlock* block = block_at(address);
     if (block == nullptr) return false;
     f(block->mark);
     return true;
@@ -74,7 +74,7 @@ class Imports {
 
     ForeignMemory foreign() const { return {start, bytes}; }
   };
-  struct Block {
+  struct OpenedBlock {
     CUdeviceptr start;
     size_t bytes;
     CUdeviceptr mapping;  // its start
@@ -90,8 +90,9 @@ class Imports {
   bool take_unused_locked(CUdeviceptr start, CUcontext context, Mapping* out) CUPOOL_REQUIRES(lock_);
   static CUresult unmap(const Mapping& mapping);
   bool has_opened(CUdeviceptr pointer, CUcontext context) CUPOOL_EXCLUDES(lock_);
-  Block* block_at(CUdeviceptr address) CUPOOL_REQUIRES(lock_);
-  std::vector<Block>::iterator opened_locked(CUdeviceptr pointer, CUcontext context) CUPOOL_REQUIRES(lock_);
+  OpenedBlock* block_at(CUdeviceptr address) CUPOOL_REQUIRES(lock_);
+  std::vector<OpenedBlock>::iterator opened_locked(CUdeviceptr pointer, CUcontext context)
+      CUPOOL_REQUIRES(lock_);
   Mapping* mapping_at(CUdeviceptr start, CUcontext context) CUPOOL_REQUIRES(lock_);
   bool open_again_locked(CUcontext context, const share::Handle& handle, CUdeviceptr* out, CUresult* result)
       CUPOOL_REQUIRES(lock_);
@@ -103,7 +104,7 @@ class Imports {
   Lock changing_ CUPOOL_ACQUIRED_BEFORE(lock_){Rank::kImportsChanging};
   Lock lock_{Rank::kImports};
   std::vector<Mapping> mappings_ CUPOOL_GUARDED_BY(lock_);
-  std::vector<Block> blocks_ CUPOOL_GUARDED_BY(lock_);
+  std::vector<OpenedBlock> blocks_ CUPOOL_GUARDED_BY(lock_);
 };
 
 namespace detail {

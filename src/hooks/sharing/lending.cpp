@@ -17,9 +17,9 @@ CUPOOL_AFTER_FORK(lending_after_fork, [] { server.value.forget_after_fork(); });
 
 }  // namespace
 
-bool can_lend(const Block& block) { return lender.value.can_lend(block.start); }
+bool can_lend(const FoundBlock& block) { return lender.value.can_lend(block.start); }
 
-CUresult write_export_token(const Block& block, CUipcMemHandle* out) {
+CUresult write_export_token(const FoundBlock& block, CUipcMemHandle* out) {
   uint64_t life = 0;
   memory.with_mark(block.start, [&](const memory::Mark& mark) { life = mark.life; });
   share::Handle handle;

@@ -8,7 +8,7 @@ namespace cupool::hooks {
 bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
   if (bytes == 0) return true;
   const bool may_be_gone = memory.may_be_gone(address);
-  Block block;
+  FoundBlock block;
   switch (look_up(address, &block)) {
     case Whose::kDrivers:
       return true;
@@ -24,7 +24,7 @@ bool is_good_operand(CUdeviceptr address, uint64_t bytes, Owners* owners) {
 bool is_good_word(CUdeviceptr address) {
   constexpr CUdeviceptr kUnit = 512;
   constexpr CUdeviceptr kLarge = 1 << 20;
-  Block block;
+  FoundBlock block;
   if (look_up(address, &block) != Whose::kNotLive) return true;
   // The word may lie behind the end of a block, in bytes by which the driver would have rounded it up: to
   // kUnit if small, to 2 * kLarge if large, so that one of two steps back finds the block.

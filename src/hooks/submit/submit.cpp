@@ -31,9 +31,9 @@ consteval Function hook_of() {
   CUPOOL_SLOT(symbol, decltype(&like),                                                 \
               (hook_of<cuda::Kind::kind, place, entries::symbol, decltype(&like)>())); \
   CUPOOL_TRAMPOLINE(symbol, CUPOOL_JUMP_SLOT("cupool_slot_" #symbol));
-#define CUPOOL_UNTRACKED(name)                                  \
-  CUPOOL_SLOT(name, DoubtTarget, &doubt_target<entries::name>); \
-  CUPOOL_TRAMPOLINE(name, CUPOOL_JUMP_WITH_SLOT("cupool_slot_" #name, "cupool_doubt_jump"));
+#define CUPOOL_UNTRACKED(name)                                          \
+  CUPOOL_SLOT(name, UntrackedTarget, &untracked_target<entries::name>); \
+  CUPOOL_TRAMPOLINE(name, CUPOOL_JUMP_WITH_SLOT("cupool_slot_" #name, "cupool_untracked_jump"));
 #include "cuda/api.def"
 
 }  // namespace cupool::hooks

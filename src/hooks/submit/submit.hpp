@@ -232,7 +232,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   }
 
   static CUresult call_with_care(Args... args) {
-    if constexpr (kIsGate) memory.order().note_value_wait();
+    if constexpr (kIsValueWait) memory.order().note_value_wait();
     if constexpr (kIsConfig) {
       return call_in_turn(args...);
     } else if constexpr (kIsGraph) {
@@ -287,7 +287,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
 
   static constexpr cuda::KindRow kRow = cuda::row_of(kind);
   static constexpr bool kIsGraph = kRow.way == cuda::Way::kSubmitGraph;
-  static constexpr bool kIsGate = kRow.way == cuda::Way::kSubmitGate;
+  static constexpr bool kIsValueWait = kRow.way == cuda::Way::kSubmitValueWait;
   static constexpr bool kIsPlain = kRow.stream == cuda::StreamIn::kDefault;
   static constexpr bool kIsConfig = kRow.stream == cuda::StreamIn::kInConfig;
 
@@ -307,7 +307,7 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   // Whether the call needs more than a note for its lane.
   static bool is_special([[maybe_unused]] const order::Timeline& order,
                          [[maybe_unused]] const Args&... args) {
-    if constexpr (kIsGate || kIsGraph) return true;
+    if constexpr (kIsValueWait || kIsGraph) return true;
     if constexpr (kIsConfig) return order.is_leaning() && InTurn::overlaps(std::get<0>(std::tie(args...)));
     return false;
   }
