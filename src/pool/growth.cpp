@@ -13,21 +13,27 @@ uint64_t largest_split(const Settings& settings, uint64_t need) {
   return need > settings.split_max ? ~uint64_t{0} : settings.split_max & ~(kPageBytes - 1);
 }
 
-// Exact for a large block, else growing slowly with what is reserved: segments that begin smaller would not
-// take the larger blocks that follow. Small blocks get a share of what small ones have. A program that
-// exports block after block loses a segment with each: what is lost does not make the next one larger, and
-// the segment after a loss is as small as can be. Once half of the device is taken, every block beyond a page
-// gets a segment of its own: pieces between live blocks would be missed at its end.
+// Exact for a large block, else growing slowly with what is reserved: the first ones are small, so that a
+// small program stays small, and none has room for more than a few such blocks, because the next may be of
+// another size, unless it is little beside what there is. Small blocks get a share of what small ones have. A
+// program that exports block after block loses a segment with each: what is lost does not make the next one
+// larger, and the segment after a loss is as small as can be. Once half of the device is taken, every block
+// beyond a page gets a segment of its own: pieces between live blocks would be missed at its end.
 uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_t need, bool is_small) {
   constexpr uint64_t kUsual = 20 << 20;
   constexpr uint64_t kShareOfSmall = 8;
   constexpr uint64_t kFewBlocks = 3;
+  constexpr uint64_t kMostBlocks = 6;
+  constexpr uint64_t kShareOfAll = 64;
+  constexpr uint64_t kFirstGrowth = 3;
   constexpr uint64_t kRow = 2;
   const uint64_t exact = round_up(need, kPageBytes);
   if (need >= settings.segment_exact || figures.is_newly_tainted) return exact;
   if (!is_small && figures.reserved > figures.most / 2) return exact;
   const double root = std::sqrt(static_cast<double>(figures.usable) * (4.5 * (1 << 20)));
-  uint64_t wanted = std::max(kUsual, static_cast<uint64_t>(root));
+  const uint64_t first = kFirstGrowth * figures.usable;
+  const uint64_t few = std::max(kMostBlocks * exact, figures.usable / kShareOfAll);
+  uint64_t wanted = std::min({std::max(kUsual, static_cast<uint64_t>(root)), first, few});
   if (is_small) wanted = figures.for_small / kShareOfSmall;
   wanted = std::max(wanted, settings.segment_min);
   wanted = std::min({wanted, settings.segment_max, largest_split(settings, need)}) & ~(kPageBytes - 1);

@@ -42,6 +42,7 @@ uint64_t Search::release_for_growth() {
     const order::IdleMoment moment(order());
     if (moment.has_come()) return pool_.release_free_segments(0);
   }
+  order().advance();
   return pool_.release_done();
 }
 

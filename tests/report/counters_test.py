@@ -104,7 +104,7 @@ class CountersTest(harness.TestCase):
 
     def test_peaks_stay_true_when_other_threads_free_the_blocks(self):
         # Each thread frees less than it has to tell of, again and again.
-        steps = ["h:8:100000:9"] * 3
+        steps = ["h:8:114688:9"] * 3
         exact = play(*steps, stats_exact="yes")
         self.assertEqual(72 * 114688, exact.counters["peak_live_bytes"])
         for played in (exact, play(*steps)):

@@ -46,8 +46,8 @@ class CachedTest(harness.TestCase):
         self.assertEqual(20 * MIB, played.device["current_bytes"])
 
     def test_the_oldest_idle_block_goes_first(self):
-        played = play(*fill(3, 10 * MIB), *drain(2), f"a:o:{12 * MIB}", "f:o", "f:b2", f"a:p:{12 * MIB}", split="no",
-                      max_cached="25M")
+        played = play(*fill(3, 10 * MIB), *drain(2), f"a:o:{24 * MIB}", "f:o", "f:b2", f"a:p:{24 * MIB}", split="no",
+                      max_cached="40M")
         self.assertEqual(1, played.counters["range_hits"])
 
     def test_trimming_reaches_whole_and_managed_blocks(self):

@@ -120,8 +120,8 @@ class OptionsTest(harness.TestCase):
         self.assertEqual(112 * 1024, play("a:x:100000").counters["live_bytes"])
         self.assertEqual(2 * MIB, play("a:x:100000", large_round="2M").counters["live_bytes"])
 
-    def test_option_segment_min_is_the_size_of_the_first_segment_of_small_blocks(self):
-        sizes = [play("a:x:3000", segment_min=s).counters["reserved_bytes"] for s in ("4M", "64M")]
+    def test_option_segment_min_is_the_size_of_the_first_segment(self):
+        sizes = [play("a:x:3000000", segment_min=s).counters["reserved_bytes"] for s in ("4M", "64M")]
         self.assertEqual([4 * MIB, 64 * MIB], sizes)
 
     def test_option_segment_max_bounds_what_is_taken_in_advance(self):
@@ -145,7 +145,7 @@ class OptionsTest(harness.TestCase):
         # A hole beside a live block goes back.
         self.assertIn("trimmed 8388608", mapped.out)
         self.assertEqual(mapped.counters["chunks_mapped"], 2 * mapped.counters["chunks_unmapped"])
-        driver = play(*steps, segments="driver")
+        driver = play(*steps, segments="driver", segment_min="20M")
         self.assertEqual(0, driver.counters["chunks_mapped"])
         self.assertIn("trimmed 0", driver.out)
 

@@ -55,8 +55,8 @@ class ShortageTest(harness.TestCase):
         self.assert_cause(steps, "CUPOOL_NATIVE_MAX is 100 MiB", "CUPOOL_NATIVE_MAX=180M", native_max="100M", backend="native")
 
     def test_pieces_are_the_cause_and_what_avoids_them_is_named(self):
-        steps = [*fill(15, 4 * MIB), *[f"f:b{i}" for i in range(0, 15, 2)], f"a:z:{20 * MIB}"]
-        self.assert_cause(steps, "32 MiB are free, but in pieces between live blocks, the largest of [48] MiB; the device lacks ",
+        steps = [*fill(28, 2 * MIB), *[f"f:b{i}" for i in range(0, 28, 2)], f"a:z:{26 * MIB}"]
+        self.assert_cause(steps, "20 MiB are free, but in pieces between live blocks, the largest of 2 MiB; the device lacks ",
                           "CUPOOL_SPLIT=no", "CUPOOL_SEGMENT_EXACT=2M", driver_env={"CUPOOL_SIM_MEMORY": "64M"})
 
     def test_memory_that_is_not_the_pools_is_the_cause(self):

@@ -53,6 +53,7 @@ class Replay : PoolWorld {
  public:
   explicit Replay(Work work = Work::kEndsWhenWaitedFor, Segments segments = Segments::kDriver) : work_(work) {
     if (segments == Segments::kMapped) use_mapped();
+    driver.ordered_frees = true;
     driver.on_query = [this] { end_if_watched(); };
   }
   Figures run(const Trace& trace) {
@@ -184,12 +185,12 @@ TEST_CASE("real programs need no more memory than under PyTorch's own cache, and
     CAPTURE(trace.name);
     const Figures figures = Replay().run(trace);
     CHECK(figures.peak_reserved <= trace.pytorch_mib * kMiB);
-    CHECK(figures.fragmentation() <= 25.0);
+    CHECK(figures.fragmentation() <= 12.0);
     CHECK(2 * figures.driver_calls <= 3 * trace.pytorch_allocations);
     fragmentation += figures.fragmentation() / std::size(kTraces);
     tell(trace, figures);
   }
-  CHECK(fragmentation <= 15.0);
+  CHECK(fragmentation <= 8.0);
 }
 
 TEST_CASE("programs of several streams need no more memory than under PyTorch's own cache") {
@@ -329,14 +330,14 @@ TEST_CASE("programs that nobody has recorded need hardly more memory than by PyT
                   static_cast<unsigned long long>(figures.peak_reserved / kMiB),
                   static_cast<unsigned long long>(figures.by_rules / kMiB),
                   static_cast<unsigned long long>(figures.driver_calls));
-      // A tenth more at most, and in all of them together no more.
+      // A tenth more at most, and in all of them together a fifth less.
       const uint64_t close = figures.peak_live + figures.peak_live / 16 + 4 * kMiB;
       CHECK(10 * figures.peak_reserved <= 11 * std::max(figures.by_rules, close));
       reserved += figures.peak_reserved;
       by_rules += figures.by_rules;
     }
   }
-  CHECK(reserved <= by_rules);
+  CHECK(5 * reserved <= 4 * by_rules);
 }
 
 // The rules above are PyTorch's own: they come close to what it was seen to reserve.
@@ -374,7 +375,7 @@ void tell_mapped(const Trace& trace, const Figures& figures, const Figures& segm
 }  // namespace
 
 TEST_CASE(
-    "mapped segments need less than the driver's, for one stream at most a twentieth more than is live") {
+    "mapped segments need no more than the driver's, for one stream at most a twentieth more than is live") {
   for (const Work work : {Work::kEndsAtOnce, Work::kEndsSoon, Work::kEndsWhenWaitedFor}) {
     for (const Trace& trace : all_traces()) {
       CAPTURE(trace.name, work);
@@ -383,7 +384,7 @@ TEST_CASE(
                                            [&](const Trace& one) { return one.name == trace.name; });
       if (!has_streams) CHECK(over(figures.peak_reserved, figures.peak_live) <= 1.05);
       const Figures segments = Replay(work, Segments::kDriver).run(trace);
-      CHECK(figures.peak_reserved < segments.peak_reserved);
+      CHECK(figures.peak_reserved <= segments.peak_reserved);
       // It falls with what is live; a chunk stays for a single block in it.
       CHECK(over(figures.last_reserved, figures.last_live) <= 1.2);
       // What comes back in every round of a program finds its place after a few of them.

@@ -21,8 +21,8 @@ TEST_CASE("segments grow slowly with what is reserved") {
   const Figures much{.usable = uint64_t{16} << 30, .taken = uint64_t{16} << 30};
   Settings settings;
   settings.segment_max = ~uint64_t{0};
-  const uint64_t few = segment_bytes(settings, little, 5 * kMiB, false);
-  const uint64_t many = segment_bytes(settings, much, 5 * kMiB, false);
+  const uint64_t few = segment_bytes(settings, little, 12 * kMiB, false);
+  const uint64_t many = segment_bytes(settings, much, 12 * kMiB, false);
   CHECK(few > 20 * kMiB);
   // With the square root: 16 times as much, segments four times as large.
   CHECK(many > 3 * few);

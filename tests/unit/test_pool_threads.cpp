@@ -286,6 +286,8 @@ struct AskedDriver : FakeDriver {
 
 TEST_CASE("threads that need more memory at the same moment do not each take a segment for many") {
   BasicPoolWorld<AskedDriver> world;
+  world.allocate(64 * kMiB);
+  world.driver.asked.clear();
   bool is_first = true;
   world.driver.on_allocate = [&] {
     if (!std::exchange(is_first, false)) return;

@@ -422,8 +422,8 @@ TEST_CASE_METHOD(UnwaitedWorld, "a dedicated block does not go back without a wa
 }
 
 TEST_CASE_METHOD(UnwaitedWorld, "a free that gives nothing back is not waited for") {
-  const auto block = allocate(4 * kMiB);
-  allocate(4 * kMiB);
+  const auto block = allocate(kMiB);
+  allocate(kMiB);
   work(kS);
   free(block);
   driver.on_query = [&] {
