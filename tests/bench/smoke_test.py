@@ -37,6 +37,10 @@ class SmokeTest(harness.TestCase):
         self.assertIn("blocks live: pair, dearest / cheapest", names)
         self.assertIn("threads asleep: more of 24 MiB, dearest / cheapest", names)
 
+    def test_the_benchmark_of_the_drivers_own_calls_runs_bare_and_under_cupool(self):
+        names = self.measured("driver_costs")
+        self.assertIn("64 MiB mapped in 16: create, map, access", names)
+
 
 if __name__ == "__main__":
     harness.main()

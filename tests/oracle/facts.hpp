@@ -96,6 +96,14 @@ void order();
 void gone();
 void streams();
 void capture();
+// Calls beside work that is not done.
+void owners();
+void full_queue();
+void ordered_free();
+void capture_threads();
+void peer_copies();
+void programmatic();
+void green();
 void ipc();
 int open_handle(const char* text);
 // Mapped memory.

@@ -29,6 +29,27 @@ class FactsTest(harness.TestCase):
     def test_capture_refuses_and_invalidates_by_the_table(self):
         self.assert_true("capture", seeds=2)
 
+    def test_a_free_waits_for_the_context_that_owns_the_memory_and_for_no_other(self):
+        self.assert_true("owners", seeds=2)
+
+    def test_a_launch_that_stands_in_a_full_queue_holds_up_no_other_stream_and_no_other_context(self):
+        self.assert_true("full_queue", seeds=1)
+
+    def test_a_free_in_stream_order_waits_for_its_stream_alone(self):
+        self.assert_true("ordered_free", seeds=2)
+
+    def test_calls_about_a_context_end_its_captures_and_other_calls_only_global_ones(self):
+        self.assert_true("capture_threads", seeds=1)
+
+    def test_a_copy_between_contexts_is_ordered_with_their_blocking_streams_alone(self):
+        self.assert_true("peer_copies", seeds=2)
+
+    def test_a_programmatic_launch_jumps_over_waits_that_lead_back_to_its_stream(self):
+        self.assert_true("programmatic", seeds=1)
+
+    def test_a_green_context_is_a_part_of_the_primary_one(self):
+        self.assert_true("green", seeds=2)
+
     def test_a_reset_context_takes_its_memory_along_and_a_forked_child_has_no_driver(self):
         self.assert_true("contexts", seeds=2)
 
