@@ -35,6 +35,8 @@ install(CODE [[
 ]])
 
 set(CPACK_PACKAGE_NAME cupool)
+# For dpkg and rpm a tilde comes before the release itself.
+string(REPLACE - "~" CPACK_PACKAGE_VERSION ${cupool_version})
 set(CPACK_PACKAGE_VENDOR "cupool")
 set(CPACK_PACKAGE_CONTACT "cupool maintainers <maintainers@cupool.example>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Caching GPU memory pool under unmodified CUDA programs")
@@ -50,7 +52,7 @@ find_program(CUPOOL_RPMBUILD rpmbuild)
 if(CUPOOL_RPMBUILD)
   list(APPEND CPACK_GENERATOR RPM)
 endif()
-set(CPACK_PACKAGE_FILE_NAME cupool-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
+set(CPACK_PACKAGE_FILE_NAME cupool-${cupool_version}-linux-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 
 # Worked out by the tests from the versions that the files need (tests/checks/elf.py), not by the build machine's own.

@@ -39,7 +39,8 @@ void print_row(const config::OptionInfo& info) {
 }
 
 void print_markdown() {
-  say("# Options\n\nMade by `cupool options --markdown`. Each is an environment variable. Sizes are written "
+  say("# Options\n\nFor people who set cupool's options. Made by `cupool options --markdown`. Each is an "
+      "environment variable. Sizes are written "
       "as `512`, "
       "`64K`, `1.5GiB`, `20%` (of the device's memory) or `unlimited`. Invalid values, unknown names and "
       "conflicting options each print one warning on stderr; the program continues.\n\n");

@@ -8,6 +8,7 @@
 #include "base/version.hpp"
 #include "config/parse.hpp"
 #include "tools/commands.hpp"
+#include "tools/commit.hpp"
 #include "tools/launch.hpp"
 #include "tools/table.hpp"
 
@@ -88,7 +89,7 @@ int help(const Arguments& arguments) {
 }
 
 int version(const Arguments&) {
-  say("cupool {}\n", kVersion);
+  say("cupool {} (commit {})\n", kVersion, kCommit);
   return 0;
 }
 
@@ -148,7 +149,7 @@ const std::vector<Verb>& verbs() {
         {"--markdown", "", "every option as the page docs/options.md"}},
        options},
       {"help", "[verb]", "explain the command, or one verb", "", {}, help},
-      {"version", "", "print the version", "", {}, version},
+      {"version", "", "print the version and the commit", "", {}, version},
   };
   return all;
 }

@@ -76,7 +76,7 @@ class CommandsTest(harness.TestCase):
             for verb in self.VERBS:
                 self.assertIn(f"  cupool {verb}", done.out)
         for words in (["version"], ["--version"], ["-V"]):
-            self.assertRegex(self.cupool(*words).out, r"^cupool \d+\.\d+\.\d+\n$")
+            self.assertRegex(self.cupool(*words).out, r"^cupool \d+\.\d+\.\d+(-dev)? \(commit [0-9a-z]+\)\n$")
 
     def test_help_behind_every_verb_explains_it(self):
         for verb in self.VERBS:
