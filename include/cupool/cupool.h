@@ -30,7 +30,7 @@ CUPOOL_API const char* cupool_version(void);
    in which the driver does not work. */
 CUPOOL_API int cupool_is_enabled(void);
 
-/* ---- Statistics. Names are those of docs/stats.md. */
+/* ---- Statistics. Names are those of docs/counters.md. */
 
 /* One counter or figure of the process, such as "peak_live_bytes"; an unknown name is error 1. */
 CUPOOL_API int cupool_stat(const char* name, uint64_t* value);

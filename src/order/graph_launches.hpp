@@ -1,9 +1,9 @@
 // Keeps our own waits and records in a stream apart from graphs on their way there, and tells where that
 // failed: the driver loses a wait that one thread makes while another launches or uploads a graph into the
-// stream (seen on an H200, docs/order.md). Process-wide counters, which streams share by a hash: a launch
-// into another stream may be taken for one into this, never the reverse. No lock. Each side gives way to the
-// other for kMoment at most: a launch may depend on the very thread that makes our call, and that one may
-// stand in a full queue.
+// stream (seen on an H200, docs/driver-reports.md). Process-wide counters, which streams share by a hash: a
+// launch into another stream may be taken for one into this, never the reverse. No lock. Each side gives way
+// to the other for kMoment at most: a launch may depend on the very thread that makes our call, and that one
+// may stand in a full queue.
 #pragma once
 
 #include <array>

@@ -1,9 +1,9 @@
 // Decides when freed memory of one context may be handed out again. One timeline per context, because the
-// driver's free waits only for work of the memory's own context; docs/order.md argues every rule and race.
-// Owns the epochs, the streams in use, and the seals that hand-outs lean on. State changes under `lock_`,
-// except `lean_`; the first cache line is read without it. `lock_` is held across record and query of an
-// event (the model needs these steps atomic), never across a call of the application, or a wait on the device
-// or the host.
+// driver's free waits only for work of the memory's own context; docs/order-proofs.md argues every rule and
+// race. Owns the epochs, the streams in use, and the seals that hand-outs lean on. State changes under
+// `lock_`, except `lean_`; the first cache line is read without it. `lock_` is held across record and query
+// of an event (the model needs these steps atomic), never across a call of the application, or a wait on the
+// device or the host.
 #pragma once
 
 #include <atomic>

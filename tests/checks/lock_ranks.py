@@ -1,4 +1,4 @@
-"""Holds the table of locks (src/base/lock_ranks.def) against the locks that src/ declares and against docs/architecture.md.
+"""Holds the table of locks (src/base/lock_ranks.def) against the locks that src/ declares and against docs/locks.md.
 
 Run as a program with --write it puts the table into the page.
 """
@@ -31,15 +31,15 @@ def faults(root):
     declared = [name for path in sorted((root / "src").rglob("*.?pp")) for name in DECLARED.findall(path.read_text())]
     found = [f"{name}: no lock is declared with this rank" for name in known if name not in declared]
     found += [f"{name}: {declared.count(name)} locks are declared with this rank" for name in known if declared.count(name) > 1]
-    shown = TABLE.search((root / "docs/architecture.md").read_text())
+    shown = TABLE.search((root / "docs/locks.md").read_text())
     if shown is None or shown.group() != table(root):
-        found.append("docs/architecture.md shows another table: tests/checks/lock_ranks.py --write")
+        found.append("docs/locks.md shows another table: tests/checks/lock_ranks.py --write")
     return found
 
 
 if __name__ == "__main__":
     here = Path(__file__).resolve().parents[2]
     if "--write" in sys.argv:
-        page = here / "docs/architecture.md"
+        page = here / "docs/locks.md"
         page.write_text(TABLE.sub(lambda _: table(here), page.read_text()))
     print("\n".join(faults(here)))

@@ -25,8 +25,8 @@ class LockRanksTest(harness.TestCase):
                          self.broken("src/mapped/spill.hpp", "Rank::kSpill", "Rank::kContexts"))
 
     def test_the_check_of_ranks_sees_a_page_that_shows_another_table(self):
-        self.assertEqual(["docs/architecture.md shows another table: tests/checks/lock_ranks.py --write"],
-                         self.broken("docs/architecture.md", "| Timeline | yes |", "| Timeline | no |"))
+        self.assertEqual(["docs/locks.md shows another table: tests/checks/lock_ranks.py --write"],
+                         self.broken("docs/locks.md", "| Timeline | yes |", "| Timeline | no |"))
 
 
 if __name__ == "__main__":

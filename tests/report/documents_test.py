@@ -23,8 +23,8 @@ class DocumentsTest(harness.TestCase):
         made = harness.run([COMMAND, "options", "--markdown"], driver="sim").out
         self.assertEqual(made, (DOCS / "options.md").read_text(), "run cupool options --markdown > docs/options.md")
 
-    def test_the_page_of_statistics_lists_every_counter_with_its_sentence(self):
-        page = (DOCS / "stats.md").read_text()
+    def test_the_page_of_counters_lists_every_counter_with_its_sentence(self):
+        page = (DOCS / "counters.md").read_text()
         listed = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
         self.assertEqual(self.counters(), listed)
 

@@ -87,7 +87,7 @@ SETS = {
     "no own streams": ({}, ["--without", "per-thread"]),
     "words": ({}, ["--with", "words", "--without", "graphs"]),
     "words, rude threads": ({}, ["--with", "words,rude", "--without", "graphs"]),
-    # From several threads, one may hold what another needs to answer: only exact reuse has no such hang (docs/order.md).
+    # From several threads, one may hold what another needs to answer: only exact reuse has no such hang (docs/order-proofs.md).
     "kernels and functions wait": ({}, ["--with", "awaits", "--without", "graphs", "--threads", "1"]),
     "kernels and functions wait, exact": ({"CUPOOL_STREAMS": "exact"}, ["--with", "awaits", "--without", "graphs"]),
     "words, fences": ({"CUPOOL_STREAMS": "fences"}, ["--with", "words,awaits", "--without", "graphs"]),

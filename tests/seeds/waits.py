@@ -32,13 +32,13 @@ MODES = {
 
 # Where a case need not end well, and why:
 # - By default a thread may be given memory that another one freed, on terms that make its work wait for that free. A
-#   program that shows no stream memory operation can meet the hang that remains (docs/order.md).
+#   program that shows no stream memory operation can meet the hang that remains (docs/known-issues.md).
 # - Memory of the driver's own pool has no legacy handle, tokens or dma-buf, and no other device can access it
 #   (docs/native.md).
 # - The driver's own pool gets memory that is freed during a capture only afterwards, and only by a thread with a
 #   context (docs/native.md).
 # - Mapped memory has no legacy handle or tokens, and SYNC_MEMOPS cannot be set on it (docs/mapped.md).
-# On a GPU besides: while one thread's free waits, the other's submissions do (docs/order.md), so that these programs
+# On a GPU besides: while one thread's free waits, the other's submissions do (docs/driver.md), so that these programs
 # hang bare, as does `copies-contexts` on one device; and the native pool's two streams share the device's queues with the program's, and its memory takes no
 # values (docs/native.md).
 NOT_IN = {

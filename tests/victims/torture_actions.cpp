@@ -181,7 +181,7 @@ void Worker::host_function() {
 }
 
 // A thread that lives for a few operations: its default stream and whatever is cached for it end with it. A
-// real driver (580) now and then deadlocks by itself if the stream has work then (docs/gpu-runs.md).
+// real driver (580) now and then deadlocks by itself if the stream has work then (docs/driver-reports.md).
 void Worker::child() {
   if (!may_have_children_) return;
   Worker young(world_, number_, random_());

@@ -94,7 +94,7 @@ class Streams {
   // stream-ordered allocation, which may make such a wait.
   std::unique_lock<std::mutex> apart(const Lease& lease);
   // The same around records and stream-ordered frees, unless they are to be beside launches: not a byte was
-  // wrong with that, but some processes failed in other ways (docs/gpu-runs.md).
+  // wrong with that, but some processes failed in other ways (docs/known-issues.md).
   std::unique_lock<std::mutex> apart_unless_beside(const Lease& lease) {
     return options.has(kBeside) ? std::unique_lock<std::mutex>() : apart(lease);
   }

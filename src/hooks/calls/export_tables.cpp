@@ -1,7 +1,7 @@
 // The driver's private function tables, which the CUDA runtime and its libraries request by UUID. The tables
-// they are known to request submit no work and leave the current context alone, as far as we have seen
-// (docs/gpu-runs.md); for any other table we cannot know, so a request for one ends our trust in the tracking
-// of streams. Changes no answer, owns nothing.
+// they are known to request submit no work and leave the current context alone, as far as
+// tests/gpu/cupti_count and tests/gpu/current_runtime have shown; for any other table we cannot know, so a
+// request for one ends our trust in the tracking of streams. Changes no answer, owns nothing.
 #include <array>
 #include <cstring>
 
