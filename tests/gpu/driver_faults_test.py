@@ -10,8 +10,8 @@ PROGRAMS = harness.BUILD / "tests" / "gpu"
 class DriverFaultsTest(harness.TestCase):
     def lost(self, mode):
         """Waits that did not hold; the simulated driver loses those beside graphs, as the real one does."""
-        done = harness.run([PROGRAMS / "lost_wait", mode, 40, 1, 2], driver="sim")
-        found = re.fullmatch(rf"{mode}: (\d+) of 80 waits did not hold\n", done.out)
+        done = harness.run([PROGRAMS / "lost_wait", mode, 4000, 1, 2], driver="sim")
+        found = re.fullmatch(rf"{mode}: (\d+) of 8000 waits did not hold\n", done.out)
         self.assertTrue(found, f"{done.out}\n{done.err}")
         return int(found.group(1))
 

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <list>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -56,8 +57,16 @@ struct Options {
 // Two threads and the stream that both use.
 class Pair {
  public:
+  // Made one after the other, before any of them runs: cuCtxWaitEvent would end another one's capture.
   Pair(const Options& options, CUcontext context, CUfunction spin)
-      : options_(options), context_(context), spin_(spin) {}
+      : options_(options), context_(context), spin_(spin) {
+    CUgraph graph = nullptr;
+    CHECK(cuStreamCreate(&shared_, CU_STREAM_NON_BLOCKING));
+    CHECK(cuStreamBeginCapture(shared_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    this->spin(0, shared_);
+    CHECK(cuStreamEndCapture(shared_, &graph));
+    CHECK(cuGraphInstantiate(&graph_, graph, 0));
+  }
 
   // How many waits did not hold.
   unsigned run() {
@@ -66,7 +75,6 @@ class Pair {
     CUevent written = nullptr, read = nullptr;
     CUdeviceptr word = 0;
     void* seen = nullptr;
-    CHECK(cuStreamCreate(&shared_, CU_STREAM_NON_BLOCKING));
     CHECK(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING));
     CHECK(cuEventCreate(&written, CU_EVENT_DISABLE_TIMING));
     CHECK(cuEventCreate(&read, CU_EVENT_DISABLE_TIMING));
@@ -74,7 +82,7 @@ class Pair {
     CHECK(cuMemsetD32(word, 0, 1));
     CHECK(cuMemHostAlloc(&seen, sizeof(unsigned), 0));
     std::thread launcher([this] { launch_graphs(); });
-    while (!ready_) std::this_thread::yield();
+    while (!running_) std::this_thread::yield();
     unsigned lost = 0;
     for (unsigned i = 1; i <= options_.waits; ++i) {
       // The word is written a while after this thread has asked for the wait.
@@ -109,15 +117,7 @@ class Pair {
 
   void launch_graphs() {
     CHECK(cuCtxSetCurrent(context_));
-    CUstream captured = nullptr;
-    CUgraph graph = nullptr;
-    CUgraphExec exec = nullptr;
-    CHECK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
-    CHECK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    spin(0, captured);
-    CHECK(cuStreamEndCapture(captured, &graph));
-    CHECK(cuGraphInstantiate(&exec, graph, 0));
-    ready_ = true;
+    running_ = true;
     for (unsigned i = 1; !over_; ++i) {
       if (options_.mode == "alone") {
         std::this_thread::yield();
@@ -125,7 +125,7 @@ class Pair {
       }
       {
         const std::unique_lock<std::mutex> held = apart();
-        CHECK(options_.mode == "upload" ? cuGraphUpload(exec, shared_) : cuGraphLaunch(exec, shared_));
+        CHECK(options_.mode == "upload" ? cuGraphUpload(graph_, shared_) : cuGraphLaunch(graph_, shared_));
       }
       // So that the stream's queue does not fill up.
       if (i % 32 == 0) CHECK(cuStreamSynchronize(shared_));
@@ -140,8 +140,9 @@ class Pair {
   const CUcontext context_;
   const CUfunction spin_;
   CUstream shared_ = nullptr;
+  CUgraphExec graph_ = nullptr;
   std::mutex mutex_;
-  std::atomic<bool> ready_{false}, over_{false};
+  std::atomic<bool> running_{false}, over_{false};
 };
 
 unsigned lost_in_this_process(const Options& options) {
@@ -156,9 +157,10 @@ unsigned lost_in_this_process(const Options& options) {
   CHECK(cuModuleLoadData(&module, kSpin));
   CHECK(cuModuleGetFunction(&spin, module, "spin"));
   std::atomic<unsigned> lost{0};
+  std::list<Pair> pairs;
+  for (unsigned i = 0; i < options.pairs; ++i) pairs.emplace_back(options, context, spin);
   std::vector<std::thread> threads;
-  for (unsigned i = 0; i < options.pairs; ++i)
-    threads.emplace_back([&] { lost += Pair(options, context, spin).run(); });
+  for (Pair& pair : pairs) threads.emplace_back([&] { lost += pair.run(); });
   for (std::thread& thread : threads) thread.join();
   return lost;
 }

