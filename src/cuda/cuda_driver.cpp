@@ -3,6 +3,7 @@
 
 #include "base/own_call.hpp"
 #include "cuda/live.hpp"
+#include "cuda/mapping.hpp"
 #include "cuda/real.hpp"
 #include "cuda/relaxed_capture.hpp"
 #include "cuda/within.hpp"
@@ -34,6 +35,8 @@ Status CudaDriver::device(int* number) {
   const OwnCall guard;
   return real.cuCtxGetDevice(number);
 }
+
+bool CudaDriver::can_map(int device) { return CudaMapping().can_map(device); }
 
 bool CudaDriver::has_context_events() const {
   return real.cuCtxRecordEvent.present() && real.cuCtxWaitEvent.present();

@@ -11,6 +11,7 @@ class CudaDriver final : public driver::Driver {
   driver::Status create_stream(driver::Context context, driver::Stream* out) override;
   driver::Status memory(size_t* free, size_t* total) override;
   driver::Status device(int* number) override;
+  bool can_map(int device) override;
   bool has_context_events() const override;
   driver::Status create_event(driver::Context context, driver::Event* out) override;
   driver::Status record(driver::Context context, driver::Event event) override;

@@ -21,6 +21,9 @@ class Driver {
   // Free and total bytes of the current context's device.
   virtual Status memory(size_t* free, size_t* total) = 0;
 
+  // Whether a device can make addresses and memory apart (driver/mapping.hpp).
+  virtual bool can_map(int /*device*/) { return true; }
+
   // A stream of `context` for Source::release_on(): no work goes there, so nothing on it waits for work.
   virtual Status create_stream(Context, Stream*) { return kNotSupported; }
   // Whether submissions to `stream` go into a graph instead of to the device.

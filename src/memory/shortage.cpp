@@ -28,6 +28,7 @@
 
 #include "base/bytes.hpp"
 #include "base/log.hpp"
+#include "config/options.hpp"
 #include "driver/mapping.hpp"
 #include "stats/device.hpp"
 #include "upstream/limit.hpp"
@@ -108,10 +109,19 @@ Status ShortageLadder::allocate_spilled(driver::Context context, uint64_t bytes,
   static constinit log::Once once;
   if (once.first())
     log::line(
-        "device {} has no memory left: blocks go to host memory now (CUPOOL_SPILL), where work on them runs "
-        "at the speed of the bus",
+        "{} {}: blocks go to host memory now (CUPOOL_SPILL), where work on them is as slow as the bus",
+        is_above_limit(device, bytes) ? "CUPOOL_LIMIT is reached on device" : "no memory is left on device",
         device);
   return kSuccess;
+}
+
+// Whether it was the user's limit that refused them.
+bool ShortageLadder::is_above_limit(int device, uint64_t bytes) {
+  size_t free = 0;
+  size_t total = 0;
+  if (driver_->memory(&free, &total) != kSuccess) return false;
+  const uint64_t limit = config::options().limit.of(total);
+  return bytes > limit || upstream::Limit::booked(device) > limit - bytes;
 }
 
 // What the device does not have even then is refused at once, as by the driver: a release would wait for

@@ -33,6 +33,48 @@ uint64_t add_range(const Range& range, report::Shortage* out) {
   return range.bytes;
 }
 
+// What the live blocks would need if they did not share segments.
+class Needs {
+ public:
+  void add(const Range& range, uint64_t live) {
+    if (live == 0) return;
+    if (range.slab.load(std::memory_order_relaxed) == nullptr && range.bytes >= kPageBytes) {
+      big_ += round_up(range.bytes, kPageBytes);
+      big_here_ += range.bytes;
+      return;
+    }
+    // The driver gives those beyond 1 MiB a step of its own each. Smaller ones share steps there as here.
+    if (range.slab.load(std::memory_order_relaxed) == nullptr && live > kMiB) {
+      medium_ += kPageBytes;
+      has_small_ = true;
+      return;
+    }
+    has_small_ = true;
+    const uint64_t first = std::max(range.start / kPageBytes, next_page_);
+    next_page_ = (range.start + range.bytes - 1) / kPageBytes + 1;
+    pages_ += next_page_ - std::min(first, next_page_);
+  }
+  void end_segment(uint64_t bytes) {
+    if (has_small_) small_segments_ += bytes - std::min(bytes, big_here_);
+    has_small_ = false;
+    big_here_ = next_page_ = 0;
+  }
+  void tell(report::Shortage* out) const {
+    const uint64_t request = out->rounded;
+    out->if_mapped = out->if_dedicated = big_ + medium_ + pages_ * kPageBytes + request;
+    out->if_exact = big_ + small_segments_ + request;
+  }
+
+ private:
+  uint64_t big_ = 0;             // blocks of a page and more
+  uint64_t medium_ = 0;          // those beyond half a page, with a page each
+  uint64_t pages_ = 0;           // that hold still smaller ones
+  uint64_t small_segments_ = 0;  // what segments with smaller ones have beside the bigger ones
+  uint64_t big_here_ = 0;        // in the present segment
+  uint64_t next_page_ = 0;
+  bool has_small_ = false;
+};
+
 }  // namespace
 
 void Inventory::report_shortage(uint64_t asked) {
@@ -51,16 +93,23 @@ void Inventory::report_shortage(uint64_t asked) {
   if (tenancy_.driver().memory(&free, &total) != driver::kSuccess) total = tenancy_.device_bytes();
   shortage.device_free = free;
   shortage.device_total = total;
+  shortage.can_map = tenancy_.driver().can_map(tenancy_.device());
+  Needs needs;
   {
     Guard hold(blocks_.ranges().lock());
     shortage.reserved = blocks_.ranges().reserved();
     for (const Segment* segment = blocks_.ranges().first_segment(); segment != nullptr;
          segment = segment->next) {
       uint64_t live = 0;
+      uint64_t rest = 0;
       for (const Range* range = segment->lowest(); range != nullptr; range = range->after) {
         const Slab* slab = range->slab.load(std::memory_order_acquire);
-        live += slab != nullptr ? add_slab(*slab, &shortage) : add_range(*range, &shortage);
+        const uint64_t here = slab != nullptr ? add_slab(*slab, &shortage) : add_range(*range, &shortage);
+        needs.add(*range, here);
+        live += here;
+        rest = here == 0 && range->after == nullptr && range->bytes < kPageBytes ? range->bytes : 0;
       }
+      needs.end_segment(segment->bytes);
       shortage.live += live;
       if (segment->tainted.load(std::memory_order_relaxed)) {
         shortage.tainted += segment->bytes - live;
@@ -70,9 +119,11 @@ void Inventory::report_shortage(uint64_t asked) {
       } else if (live < segment->bytes) {
         ++shortage.shared_segments;
         shortage.free_in_shared += segment->bytes - live;
+        shortage.rests += rest;
       }
     }
   }
+  needs.tell(&shortage);
   report::write_shortage(shortage);
 }
 

@@ -2,22 +2,25 @@
 // of memory too, so nothing is allocated.
 #include "report/shortage.hpp"
 
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "base/bytes.hpp"
 #include "base/lock.hpp"
 #include "config/options.hpp"
 #include "report/facts.hpp"
+#include "report/remedies.hpp"
 
 namespace cupool::report {
 namespace {
 
 constinit std::atomic<uint64_t> written{0};
 
-using Advice = char[3][160];
+using Advice = char[6][160];
 
 // The cause and advice of a shortage, for the report at exit; complete, and never changed again, once
 // `ready`.
@@ -58,7 +61,14 @@ void write_cause(Writer& out, const Shortage& s) {
       break;
     case Cause::kPieces:
       out.print("{} are free, but in pieces between live blocks, the largest of {}; the device lacks {}",
-                print_bytes(s.free_in_shared), print_bytes(s.largest_free), print_bytes(missing(s)));
+                print_bytes(s.free_in_shared - s.rests), print_bytes(s.largest_free),
+                print_bytes(missing(s)));
+      break;
+    case Cause::kRests:
+      out.print(
+          "the driver gives memory in steps of 2 MiB, which leaves {} unused behind blocks, and {} are "
+          "free between them; the device lacks {}",
+          print_bytes(s.rests), print_bytes(s.free_in_shared - s.rests), print_bytes(missing(s)));
       break;
     case Cause::kOthers:
       out.print("other processes, or memory of this one that is not the pool's, hold {}; the device lacks {}",
@@ -75,41 +85,67 @@ void write_cause(Writer& out, const Shortage& s) {
   }
 }
 
-// Up to three sentences, each with its cost; returns how many.
+Settings settings_now(const Shortage& s) {
+  const config::Options& options = config::options();
+  struct sysinfo host {};
+  const bool is_known = sysinfo(&host) == 0;
+  return {.is_mapped = options.segments == config::Segments::kMapped,
+          .can_map = s.can_map,
+          .chunk = options.chunk.of(s.device_total),
+          .exact = options.segment_exact.of(s.device_total),
+          .spill = options.spill.of(s.device_total),
+          .host_free = is_known ? uint64_t{host.freeram} * host.mem_unit : 0,
+          .has_fallback = options.fallback == config::Fallback::kNative};
+}
+
+// A sentence for each setting that would have helped, with what it costs; returns how many.
 int write_advice(const Shortage& s, Advice& out) {
   int count = 0;
   const auto line = [&]<typename... Args>(Format<Args...> text, const Args&... args) {
     format_into(out[count++], text, args...);
   };
-  const bool pieces = s.free_in_shared >= s.rounded / 2 && s.free_in_shared != 0;
-  switch (cause_of(s)) {
-    case Cause::kLimit:
-      line("{}={} lets it pass", s.limit_name, setting(s.limited + s.rounded));
-      if (pieces && s.free_in_shared >= s.limited + s.rounded - s.limit)
-        line("{} makes every block an allocation of its own, so that nothing lies idle in pieces",
+  const Remedies all = remedies(s, settings_now(s));
+  for (int i = 0; i < all.count; ++i) {
+    const uint64_t bytes = all.list[i].bytes;
+    switch (all.list[i].setting) {
+      case Setting::kLimit:
+        line("{}={} lets it pass", s.limit_name, setting(bytes));
+        break;
+      case Setting::kMapped:
+        line("{} returns what lies free between live blocks, in steps of 2 MiB", "CUPOOL_SEGMENTS=mapped");
+        break;
+      case Setting::kChunk:
+        line("CUPOOL_CHUNK={} returns what lies free in smaller steps", setting(bytes));
+        break;
+      case Setting::kExact:
+        line("CUPOOL_SEGMENT_EXACT={} makes each block from that size on an allocation of its own",
+             setting(bytes));
+        break;
+      case Setting::kDedicated:
+        line("{} makes every block an allocation of its own: no pieces, but more calls of the driver",
              "CUPOOL_SPLIT=no");
-      break;
-    case Cause::kCapture:
-      line("{} keeps nothing that a capture could want back; or allocate before the capture begins",
-           "CUPOOL_MAX_CACHED=0");
-      break;
-    case Cause::kShared:
-    case Cause::kPieces:
-      line("{} makes every block an allocation of its own: no pieces, but more calls of the driver",
-           "CUPOOL_SPLIT=no");
-      line("{} does so for blocks of 2 MiB and more alone", "CUPOOL_SEGMENT_EXACT=2M");
-      break;
-    case Cause::kOthers:
-      line("no setting of this process helps: nvidia-smi shows which processes hold it");
-      line("in other programs under cupool {} or CUPOOL_LIMIT returns idle memory", "CUPOOL_MAX_CACHED=0");
-      break;
-    case Cause::kProgram:
-      line("no setting helps: without cupool it would not fit either");
-      break;
-    case Cause::kUnclear:
-      line("{} asks the driver's stream-ordered pool as a last resort", "CUPOOL_FALLBACK=native");
-      break;
+        break;
+      case Setting::kUncached:
+        line("{} keeps nothing that a capture could want back; or allocate before the capture begins",
+             "CUPOOL_MAX_CACHED=0");
+        break;
+      case Setting::kSpill:
+        line(
+            "CUPOOL_SPILL={} puts what does not fit into host memory, where work on it is as slow as the bus",
+            setting(bytes));
+        break;
+      case Setting::kFallback:
+        line("{} asks the driver's stream-ordered pool as a last resort", "CUPOOL_FALLBACK=native");
+        break;
+    }
   }
+  if (count != 0) return count;
+  if (cause_of(s) == Cause::kOthers)
+    line("no setting of this process helps: nvidia-smi shows which processes hold it");
+  else if (s.if_dedicated != 0)
+    line("no setting helps: without cupool it would not fit either");
+  else
+    line("no setting is known to help");
   return count;
 }
 
@@ -163,7 +199,8 @@ Cause cause_of(const Shortage& s) {
   if (s.capturing && s.free_segment_bytes >= lacks && lacks != 0) return Cause::kCapture;
   if (lacks == 0) return Cause::kUnclear;
   if (s.tainted >= lacks) return Cause::kShared;
-  if (s.free_in_shared >= lacks) return Cause::kPieces;
+  if (s.free_in_shared - s.rests >= lacks) return Cause::kPieces;
+  if (s.free_in_shared >= lacks) return Cause::kRests;
   return held_by_others(s) >= lacks ? Cause::kOthers : Cause::kProgram;
 }
 
@@ -206,7 +243,7 @@ void write_last_shortage(Writer& out) {
   out.text("\"shortage\":");
   out.quoted(any ? kept.cause : "");
   out.text(",\"shortage_advice\":[");
-  for (int i = 0; any && i < 3 && kept.advice[i][0] != '\0'; ++i) {
+  for (int i = 0; any && i < static_cast<int>(std::size(kept.advice)) && kept.advice[i][0] != '\0'; ++i) {
     if (i != 0) out.text(",");
     out.quoted(kept.advice[i]);
   }

@@ -41,6 +41,12 @@ struct Shortage {
   uint64_t free_segments = 0;  // wholly free, and still here
   uint64_t free_segment_bytes = 0;
   uint64_t tainted = 0;  // in segments kept back by a tainted block
+  uint64_t rests = 0;    // of free_in_shared: what is left of the driver's last step behind a block
+  // What the driver would have to give for all live blocks and the request, 0 where that is not known:
+  uint64_t if_mapped = 0;     // if they were made of chunks of their own,
+  uint64_t if_exact = 0;      // if those of 2 MiB and more were allocations of their own,
+  uint64_t if_dedicated = 0;  // if all were
+  bool can_map = true;
   bool capturing = false;
   std::array<Row, stats::kSizeBuckets> rows{};
 
@@ -53,6 +59,7 @@ enum class Cause {
   kCapture,  // free memory may not go back to the driver while a stream captures
   kShared,   // what is free lies beside blocks that were shared with others
   kPieces,   // enough is free, but in pieces
+  kRests,    // enough would be free, but the driver gives memory in steps
   kOthers,   // other processes, or memory that is not the pool's
   kProgram,  // the program holds it
   kUnclear,  // the device has enough, and the driver still refuses

@@ -30,13 +30,16 @@ class ShortageTest(harness.TestCase):
         played = play(*steps, **options)
         self.assertIn("error 2", played.out)
         self.assertRegex(played.err.splitlines()[1], "^cupool:   because " + because)
-        advised = re.findall(r"(?m)^cupool:   (CUPOOL_\w+)=(\S+) ", played.err)
+        # Whether host memory would do depends on how much of it lies free.
+        advised = [a for a in re.findall(r"(?m)^cupool:   (CUPOOL_\w+)=(\S+) ", played.err) if a[0] != "CUPOOL_SPILL"]
         self.assertEqual(list(settings), [f"{name}={value}" for name, value in advised], played.err)
         for name, value in advised:
             again = play(*steps, **{**options, name.removeprefix("CUPOOL_").lower(): value})
             self.assertEqual(("", ""), (again.out, again.err), name)
         self.assertEqual(played.counters["shortage"], re.search(r"(?m)^cupool:   because (.*)$", played.err).group(1))
-        self.assertEqual(len(settings) or 1, len([a for a in played.counters["shortage_advice"] if "other programs" not in a]))
+        told = [line.removeprefix("cupool:   ") for line in played.err.splitlines()]
+        self.assertTrue(played.counters["shortage_advice"])
+        self.assertTrue(set(played.counters["shortage_advice"]) <= set(told), told)
 
     def test_the_limit_is_the_cause_and_the_one_that_suffices_is_named(self):
         self.assert_cause([f"a:x:{90 * MIB}", f"a:y:{90 * MIB}"],
@@ -57,12 +60,12 @@ class ShortageTest(harness.TestCase):
     def test_pieces_are_the_cause_and_what_avoids_them_is_named(self):
         steps = [*fill(28, 2 * MIB), *[f"f:b{i}" for i in range(0, 28, 2)], f"a:z:{26 * MIB}"]
         self.assert_cause(steps, "20 MiB are free, but in pieces between live blocks, the largest of 2 MiB; the device lacks ",
-                          "CUPOOL_SPLIT=no", "CUPOOL_SEGMENT_EXACT=2M", driver_env={"CUPOOL_SIM_MEMORY": "64M"})
+                          "CUPOOL_SEGMENTS=mapped", "CUPOOL_SEGMENT_EXACT=2M", "CUPOOL_SPLIT=no", driver_env={"CUPOOL_SIM_MEMORY": "64M"})
 
     def test_memory_that_is_not_the_pools_is_the_cause(self):
         steps = [f"o:x:{3000 * MIB}", f"a:y:{2000 * MIB}"]
         self.assert_cause(steps, r"other processes, or memory of this one that is not the pool's, hold 2\.9 GiB; the device lacks ")
-        self.assertIn("no setting of this process helps: nvidia-smi shows", play(*steps).err)
+        self.assertRegex(play(*steps).err, "no setting of this process helps: nvidia-smi shows|CUPOOL_SPILL=2000M puts")
 
     def test_the_program_itself_is_the_cause(self):
         steps = [*fill(7, 500 * MIB), f"a:z:{1500 * MIB}"]
