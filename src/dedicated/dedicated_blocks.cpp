@@ -1,10 +1,8 @@
-// See dedicated_blocks.hpp. A block leaves the table before it is released, and returns to it if the driver
-// refuses; meanwhile a call in flight keeps its context, and so its account, alive. `lock_` is never held
-// across a call of the driver.
+// See dedicated_blocks.hpp: allocation, free, and the end of a context.
 #include "dedicated/dedicated_blocks.hpp"
 
-#include <algorithm>
-#include <iterator>
+#include <utility>
+#include <vector>
 
 #include "base/host_memory.hpp"
 #include "stats/counters.hpp"
@@ -18,48 +16,21 @@ using stats::DeviceCounter;
 
 // ---- Allocation.
 
-DedicatedBlocks::Account* DedicatedBlocks::find_account(driver::Context context) {
-  Guard hold(lock_);
-  const auto found = accounts_.find(context);
-  return found == accounts_.end() ? nullptr : &found->second;
-}
-
-DedicatedBlocks::Account* DedicatedBlocks::open(driver::Context context) {
-  if (Account* const account = find_account(context)) return account;
-  int device = 0;
-  size_t free = 0;
-  size_t total = 0;
-  if (driver_.device(&device) != kSuccess || driver_.memory(&free, &total) != kSuccess) return nullptr;
-  order::Timeline* const order = order_.of(context);
-  if (order == nullptr) return nullptr;
-  Guard hold(lock_);
-  const auto [entry, is_new] = accounts_.try_emplace(context, source_, device, total, *order);
-  Account& account = entry->second;
-  if (!is_new || is_host_visible()) return &account;
-  stats::ThreadTally*& tally = tally_[device];
-  if (tally == nullptr) {
-    tally = new stats::ThreadTally(stats::device(device));
-    stats::device(device).enlist(*tally);
-  }
-  account.tally = tally;
-  return &account;
-}
-
 Status DedicatedBlocks::allocate(driver::Context context, uint64_t bytes, Address* out,
                                  allocator::Short when_short) {
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
-  Account* const account = call.is_open() && !host::is_short() ? open(context) : nullptr;
+  Account* const account = call.is_open() && !host::is_short() ? accounts_.open(context) : nullptr;
   if (account == nullptr) return allocator::kDeclined;
-  admit_left();
+  pending_.admit();
   if (take(*account, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out)) return kSuccess;
   if (has_idle(*account, bytes) && !order_.is_capturing() && take_after_wait(*account, bytes, out))
     return kSuccess;
-  uint64_t seen = gone_.load(std::memory_order_acquire);
+  uint64_t seen = releases_.gone();
   uint64_t refusals = upstream::Limit::refusals();
   bool is_asked = false;
-  const Status status = allocate_from_driver(*account, context, bytes, out, &is_asked);
+  const Status status = allocate_from_driver(*account, bytes, out, &is_asked);
   if (status != kOutOfMemory || when_short == allocator::Short::kLeave) return status;
-  stats::device(account->upstream.device()).count(DeviceCounter::out_of_memory_retries);
+  stats::device(account->device).count(DeviceCounter::out_of_memory_retries);
   if (has_idle(*account, bytes) && !order_.is_capturing() && take_when_short(*account, bytes, out))
     return kSuccess;
   uint64_t others_ns = allocator::kMostForOtherContexts;
@@ -68,26 +39,25 @@ Status DedicatedBlocks::allocate(driver::Context context, uint64_t bytes, Addres
     // Once.
     const uint64_t for_others = std::exchange(others_ns, 0);
     // What another thread is giving back counts as taken until it is gone.
-    const bool may_help =
-        is_host_visible() || ((!is_on_device() || may_take(context, bytes)) && may_have(*account, bytes));
-    const bool has_changed =
-        may_help ? release_enough(*account, bytes, seen, for_others)
-                 : in_flight_.wait_for_releases(account->upstream.device(), context, for_others) ||
-                       gone_.load(std::memory_order_acquire) != seen;
+    const bool may_help = is_host_visible() || ((!is_on_device() || may_take(context, bytes)) &&
+                                                releases_.may_be_enough(*account, bytes));
+    const bool has_changed = may_help ? releases_.release_enough(*account, bytes, seen, for_others)
+                                      : in_flight_.wait_for_releases(account->device, context, for_others) ||
+                                            releases_.gone() != seen;
     // Or the limit refused because of another thread's request, which the driver has refused by now.
     return has_changed || (!is_asked && upstream::Limit::refusals() != refusals);
   };
   return upstream::ask_again(may_ask_again, [&] {
-    seen = gone_.load(std::memory_order_acquire);
+    seen = releases_.gone();
     refusals = upstream::Limit::refusals();
     is_asked = false;
-    return allocate_from_driver(*account, context, bytes, out, &is_asked);
+    return allocate_from_driver(*account, bytes, out, &is_asked);
   });
 }
 
 bool DedicatedBlocks::take_done(driver::Context context, uint64_t bytes, Address* out) {
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
-  Account* const account = call.is_open() ? find_account(context) : nullptr;
+  Account* const account = call.is_open() ? accounts_.find(context) : nullptr;
   if (account == nullptr || !has_idle(*account, bytes)) return false;
   if (!order_.is_capturing()) account->order.advance();
   return take(*account, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out);
@@ -98,7 +68,7 @@ bool DedicatedBlocks::take_done(driver::Context context, uint64_t bytes, Address
 bool DedicatedBlocks::take_after_wait(Account& account, uint64_t bytes, Address* out) {
   account.order.advance();
   if (take(account, bytes, order::Reach::kCheap, DeviceCounter::hits_after_wait, out)) return true;
-  if (is_host_visible() || idle_bytes({}) <= account.settings.many_budget) return false;
+  if (is_host_visible() || releases_.idle_bytes({}) <= account.settings.many_budget) return false;
   return account.order.reach() &&
          take(account, bytes, order::Reach::kAll, DeviceCounter::hits_after_wait, out);
 }
@@ -113,89 +83,55 @@ bool DedicatedBlocks::take_when_short(Account& account, uint64_t bytes, Address*
   return account.order.wait_for_frees() && take_within(order::Reach::kCheap);
 }
 
-Status DedicatedBlocks::allocate_from_driver(Account& account, driver::Context context, uint64_t bytes,
-                                             Address* out, bool* is_asked) {
+Status DedicatedBlocks::allocate_from_driver(Account& account, uint64_t bytes, Address* out, bool* is_asked) {
   if (!is_host_visible()) account.order.keep_events();
   const Status status = account.upstream.allocate(bytes, out, is_asked);
   if (status != kSuccess) return status;
-  Guard hold(lock_);
+  Guard hold(table_.lock());
   forget_range(*out, bytes);
-  Block& block = table_[*out] = {};
-  block.bytes = block.asked = bytes;
-  block.context = context;
-  block.account = &account;
   account.reserved += bytes;
+  Block& block = table_.add(*out, {.bytes = bytes, .asked = bytes, .owner = &account});
   // Blocks of about this size lie idle, but their work is pending: they are not useless.
-  const auto alike = account.by_size.lower_bound({bytes, 0});
-  const bool has_alike = alike != account.by_size.end() && alike->first.first <= largest_for(bytes);
-  block.comes_again =
-      account.admission.note_miss(bytes, largest_for(bytes), has_alike ? 0 : account.newcomers);
-  account.admission.note_live(account.reserved - account.idle);
-  if (account.tally != nullptr) {
-    account.tally->add(DeviceCounter::misses);
-    account.tally->give(bytes, bytes);
-  }
+  const uint64_t largest = account.largest_for(bytes);
+  const uint64_t useless = table_.has_idle(account, bytes, largest) ? 0 : account.newcomers;
+  block.comes_again = account.admission.note_miss(bytes, largest, useless);
+  account.admission.note_live(account.taken());
+  account.count_given(block, DeviceCounter::misses);
   return kSuccess;
 }
 
-// Memory the host may touch needs completed work; while no work is pending, all of it is.
-Epoch DedicatedBlocks::limit(const Account& account, order::Reach reach) const {
-  const order::Timeline& order = account.order;
-  return is_host_visible() && !order.is_idle() ? order.completed() : order.limit(reach);
-}
-
-// Of each size the oldest is looked at: those that were freed later have later stamps.
 bool DedicatedBlocks::take(Account& account, uint64_t bytes, order::Reach reach, DeviceCounter how,
                            Address* out) {
-  constexpr int kMostSizes = 16;
   Epoch stamp = 0;
-  bool is_found = false;
   {
-    Guard hold(lock_);
-    const uint64_t largest = largest_for(bytes);
-    auto at = account.by_size.lower_bound({bytes, 0});
-    for (int sizes = 0; sizes < kMostSizes && !is_found; ++sizes) {
-      if (at == account.by_size.end() || at->first.first > largest) break;
-      const Address start = at->second;
-      Block& block = table_[start];
+    Guard hold(table_.lock());
+    const auto may_take = [&](const Block& block) {
       // Read under the lock, not before: the freeing thread has noted its work first.
-      const Epoch most = limit(account, reach);
-      if (block.stamp > most) {
-        at = account.by_size.upper_bound({block.bytes, ~uint64_t{0}});
-        continue;
-      }
-      if (most != order::kAnyStamp) stamp = block.stamp;
-      remove_idle(start, block);
-      account.admission.note_live(account.reserved - account.idle);
-      block.asked = bytes;
-      block.comes_again = true;
-      block.mark = {};
-      if (account.tally != nullptr) {
-        account.tally->add(how);
-        account.tally->give(bytes, block.bytes);
-      }
-      *out = start;
-      is_found = true;
-    }
+      const Epoch most = account.limit(reach);
+      stamp = most == order::kAnyStamp ? 0 : block.stamp;
+      return block.stamp <= most;
+    };
+    BlockTable::Entry* const found = table_.find_idle(account, bytes, account.largest_for(bytes), may_take);
+    if (found == nullptr) return false;
+    table_.hand_out(*found, bytes);
+    account.count_given(found->second, how);
+    *out = found->first;
   }
-  if (is_found) account.order.lean_on(stamp, *out);
-  return is_found;
+  account.order.lean_on(stamp, *out);
+  return true;
 }
 
 bool DedicatedBlocks::has_idle(const Account& account, uint64_t bytes) {
-  Guard hold(lock_);
-  const auto at = account.by_size.lower_bound({bytes, 0});
-  return at != account.by_size.end() && at->first.first <= largest_for(bytes);
+  Guard hold(table_.lock());
+  return table_.has_idle(account, bytes, account.largest_for(bytes));
 }
 
 bool DedicatedBlocks::has_idle(driver::Context context, uint64_t bytes) {
-  const Account* const account = find_account(context);
+  const Account* const account = accounts_.find(context);
   return account != nullptr && has_idle(*account, bytes);
 }
 
 // ---- Free.
-
-constinit thread_local DedicatedBlocks::LastFree DedicatedBlocks::last_free_;
 
 Freed DedicatedBlocks::free(Address address, Waits waits) {
   const bool may_wait = waits == Waits::kIfAsked;
@@ -209,48 +145,42 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
   bool has_stale = false;
   bool waits_for_work = false;
   Block freed;
-  Choice surplus{.context = context};
+  Releases::Choice surplus{.of = {.context = context}};
   {
-    Guard hold(lock_);
-    const auto found = containing(address);
-    if (found == table_.end()) return Freed::kNotOurs;
+    Guard hold(table_.lock());
+    BlockTable::Entry* const found = table_.containing(address);
+    if (found == nullptr) return Freed::kNotOurs;
     Block& block = found->second;
     if (found->first != address || block.asked == 0) return Freed::kNotLive;
-    Account& account = *block.account;
-    if (account.tally != nullptr) {
-      account.tally->take_back(block.asked, block.bytes);
-    } else {
-      stats::count(stats::Counter::managed_frees);
-    }
-    block.asked = 0;
-    block.stamp = account.order.open();
-    block.age = ++ages_;
+    Account& account = Account::of(block);
+    account.count_freed(block);
+    table_.note_free(block, account.order.open());
     block.idle_since = now_ms();
-    freed = block;
-    last_free_ = {&account.order, block.stamp};
+    Releases::note_free(account.order, block.stamp);
     // A cached block needs a record; when host memory is short, cache only blocks that cannot be released
     // now.
-    const Admission& admission = account.admission;
     const bool is_wanted =
-        block.comes_again || account.newcomers + steps(block.bytes) <= admission.allowance();
+        block.comes_again || account.newcomers + block.steps() <= account.admission.allowance();
     leaves = may_call && may_wait && (block.mark.taints != 0 || !is_wanted || host::is_short());
+    freed = block;
     if (leaves) {
-      table_.erase(found);
-      if (block.mark.taints == 0) account.admission.note_given_back(block.bytes);
+      table_.remove(address);
+      if (freed.mark.taints == 0) account.admission.note_given_back(freed.bytes);
     } else {
-      block.missed_at = admission.missed();
-      add_idle(address, block);
-      surplus.keep = max_cached(account);
+      table_.add_idle(address, block);
+      const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
+      surplus.keep = max_cached == kFromOptions ? account.settings.max_cached : max_cached;
       is_surplus = may_wait && account.idle > surplus.keep;
       // Memory that is reused only after its work is done must not pile up without bound: then the free
       // waits, as the driver's does.
       waits_for_work = account.idle > account.settings.many_budget &&
                        (is_host_visible() || account.order.reuse() == order::Reuse::kCompleted);
     }
-    has_stale = may_wait && !account.by_age.empty() && is_stale(table_[account.by_age.begin()->second]);
+    const BlockTable::Entry* const oldest = table_.oldest_of(account);
+    has_stale = may_wait && oldest != nullptr && oldest->second.is_stale();
   }
   if (!may_call) return Freed::kDone;
-  const Account& account = *freed.account;
+  const Account& account = Account::of(freed);
   order::Timeline& order = account.order;
   if (!may_wait) {
     order.keep_events();
@@ -259,18 +189,18 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
     waits_for_work ? order.wait_in_free() : order.seal_in_free(true);
   }
   if (leaves) {
-    const InFlight::Call releasing(in_flight_, context, InFlight::Kind::kRelease, account.upstream.device());
+    const InFlight::Call releasing(in_flight_, context, InFlight::Kind::kRelease, account.device);
     // During a capture the block stays cached, unused.
     const bool may_release = releasing.is_open() && !order_.is_capturing();
-    give_back(address, freed, may_release ? Call::kWait : Call::kNot);
+    releases_.give_back(address, freed, may_release ? Releases::Call::kWait : Releases::Call::kNot);
   }
-  if (is_surplus) release(surplus);
-  if (has_stale) release({.context = context, .only_stale = true});
+  if (is_surplus) releases_.release(surplus);
+  if (has_stale) releases_.release({.of = {.context = context}, .only_stale = true});
   if (may_wait && account.settings.free_waits) order.wait_for_all();
   return Freed::kDone;
 }
 
-// The stream may not have waited for the work of the block's former lives: that counts on, as the stamp.
+// The stream may not have waited for the work of the block's former lives: that still counts, as the stamp.
 Freed DedicatedBlocks::free_after(Address address, order::Timeline& elsewhere) {
   const driver::Context context = context_at(address);
   if (context == nullptr) return Freed::kNotOurs;
@@ -278,117 +208,101 @@ Freed DedicatedBlocks::free_after(Address address, order::Timeline& elsewhere) {
   order::Timeline* const order = call.is_open() ? order_.find(context) : nullptr;
   const Epoch former = order == nullptr ? 0 : order->newest_leant_on();
   const order::CrossContextWait until(elsewhere);
+  uint64_t age = 0;
   {
-    Guard hold(lock_);
-    const auto found = containing(address);
-    if (found == table_.end()) return Freed::kNotOurs;
+    Guard hold(table_.lock());
+    BlockTable::Entry* const found = table_.containing(address);
+    if (found == nullptr) return Freed::kNotOurs;
     Block& block = found->second;
     if (found->first != address || block.asked == 0) return Freed::kNotLive;
-    if (block.account->tally != nullptr) block.account->tally->take_back(block.asked, block.bytes);
-    block.asked = 0;
-    block.stamp = former;
-    block.age = ++ages_;
+    Account::of(block).count_freed(block);
+    table_.note_free(block, former);
     block.free_pending = true;
-    pending_frees_.push_back({address, block.age, until});
-    has_pending_frees_.store(true, std::memory_order_relaxed);
+    age = block.age;
   }
-  until.expect(in_flight_);
+  pending_.add(address, age, until);
   return Freed::kDone;
 }
 
-void DedicatedBlocks::admit_left() {
-  if (!has_pending_frees_.load(std::memory_order_relaxed) || order_.is_capturing()) return;
-  std::vector<PendingFree> all;
-  {
-    Guard hold(lock_);
-    all.swap(pending_frees_);
+bool DedicatedBlocks::take_out(Address start, Block* out) {
+  Guard hold(table_.lock());
+  const Block* const found = table_.starting_at(start);
+  if (found == nullptr || found->asked == 0) return false;
+  *out = table_.remove(start);
+  return true;
+}
+
+void DedicatedBlocks::end_free_by(Address start, const Block& block, bool is_gone) {
+  Guard hold(table_.lock());
+  if (!is_gone) {
+    table_.add(start, block);
+    return;
   }
-  // Not under the lock.
-  const auto is_waiting = [&](const PendingFree& one) { return !one.until.is_done(in_flight_); };
-  const auto reached = std::partition(all.begin(), all.end(), is_waiting);
-  Guard hold(lock_);
-  for (auto one = reached; one != all.end(); ++one) {
-    const auto found = table_.find(one->start);
-    if (found == table_.end() || !found->second.free_pending || found->second.age != one->age) continue;
-    found->second.free_pending = false;
-    found->second.idle_since = now_ms();
-    add_idle(one->start, found->second);
-  }
-  pending_frees_.insert(pending_frees_.end(), all.begin(), reached);
-  has_pending_frees_.store(!pending_frees_.empty(), std::memory_order_relaxed);
+  Account& account = Account::of(block);
+  account.reserved -= block.bytes;
+  account.upstream.forget(block.bytes);
+  account.count_freed(block);
 }
 
 // ---- Idle blocks.
 
-void DedicatedBlocks::add_idle(Address start, const Block& block) {
-  Account& account = *block.account;
-  if (block.mark.taints == 0) account.by_size.emplace(Size{block.bytes, block.age}, start);
-  account.by_age.emplace(block.age, start);
-  account.idle += block.bytes;
-  if (!block.comes_again) account.newcomers += steps(block.bytes);
+uint64_t DedicatedBlocks::release_idle_of(driver::Context context, uint64_t keep) {
+  const allocator::Idle idle;
+  return releases_.release({.of = {.context = context}, .keep = keep, .only_idle = &idle});
 }
 
-void DedicatedBlocks::remove_idle(Address start, const Block& block) {
-  Account& account = *block.account;
-  const auto found = account.by_age.find(block.age);
-  if (found == account.by_age.end() || found->second != start) return;
-  account.by_age.erase(found);
-  account.by_size.erase({block.bytes, block.age});
-  account.idle -= block.bytes;
-  if (!block.comes_again) account.newcomers -= steps(block.bytes);
-}
-
-uint64_t DedicatedBlocks::idle_bytes_locked(const Choice& choice) const {
-  uint64_t idle = 0;
-  for (const auto& [context, account] : accounts_) {
-    if (choice.covers(context, account)) idle += account.idle;
+uint64_t DedicatedBlocks::trim(uint64_t keep) {
+  pending_.admit();
+  std::vector<driver::Context> contexts;
+  {
+    Guard hold(table_.lock());
+    contexts = table_.contexts({});
   }
-  return idle;
+  uint64_t released = 0;
+  for (const driver::Context context : contexts)
+    released += releases_.release({.of = {.context = context}, .keep = keep});
+  return released;
 }
 
-uint64_t DedicatedBlocks::idle_bytes(const Choice& choice) {
-  Guard hold(lock_);
-  return idle_bytes_locked(choice);
-}
-
-uint64_t DedicatedBlocks::max_cached(const Account& account) const {
-  const uint64_t wanted = max_cached_.load(std::memory_order_relaxed);
-  return wanted == kFromOptions ? account.settings.max_cached : wanted;
+// Where a device is named, its memory is wanted.
+uint64_t DedicatedBlocks::release_idle(const allocator::Idle& which) {
+  if (which.device != allocator::kEveryDevice && !is_on_device() && !is_host_visible()) return 0;
+  pending_.admit();
+  return releases_.release({.of = {.device = which.device}, .only_idle = &which});
 }
 
 // ---- Without the driver.
 
-DedicatedBlocks::Table::iterator DedicatedBlocks::forget(Table::iterator entry) {
-  const Block& block = entry->second;
-  Account& account = *block.account;
+void DedicatedBlocks::forget_block(Address start) {
+  const Block block = table_.remove(start);
+  Account& account = Account::of(block);
   account.reserved -= block.bytes;
   account.upstream.forget(block.bytes);
-  if (block.asked != 0 && account.tally != nullptr) account.tally->drop(block.asked, block.bytes);
-  if (block.asked == 0) remove_idle(entry->first, block);
-  return table_.erase(entry);
+  if (block.asked != 0) account.count_dropped(block);
 }
 
 void DedicatedBlocks::forget_range(Address start, uint64_t bytes) {
-  auto at = containing(start);
-  if (at == table_.end()) at = table_.lower_bound(start);
-  while (at != table_.end() && at->first < start + bytes) at = forget(at);
+  while (const BlockTable::Entry* const stale = table_.first_in(start, bytes)) forget_block(stale->first);
 }
 
 void DedicatedBlocks::begin_end(driver::Context context, uint64_t ending) {
-  Guard hold(lock_);
-  for (auto at = table_.begin(); at != table_.end();) {
-    const bool is_meant = at->second.context == context;
-    if (is_meant && source_.is_mapped()) left_.emplace(ending, at->first);
-    at = is_meant ? forget(at) : std::next(at);
+  {
+    Guard hold(table_.lock());
+    const Holdings* const owner = table_.find(context);
+    if (owner == nullptr) return;
+    for (const Address start : table_.starts_of(*owner)) {
+      if (source_.is_mapped()) left_.emplace(ending, start);
+      forget_block(start);
+    }
   }
-  accounts_.erase(context);
+  accounts_.close(context);
 }
 
 // If the context lives on after all, the program may still use its blocks: they stay.
 void DedicatedBlocks::ended(uint64_t ending, bool gone) {
   std::vector<Address> left;
   {
-    Guard hold(lock_);
+    Guard hold(table_.lock());
     const auto [begin, end] = left_.equal_range(ending);
     for (auto at = begin; at != end; ++at) left.push_back(at->second);
     left_.erase(begin, end);

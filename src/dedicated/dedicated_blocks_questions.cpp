@@ -1,6 +1,6 @@
 // Questions about dedicated blocks: which one contains an address, what is idle, marks and taints, and the
-// report of a failed allocation. Walks the table under `lock_`; changes no block but its mark, and calls no
-// driver, but to ask it how much it has free.
+// report of a failed allocation. Walks the table under its lock; changes no block but its mark. Calls no
+// driver except to ask how much it has free, without the lock.
 #include <algorithm>
 
 #include "dedicated/dedicated_blocks.hpp"
@@ -14,109 +14,108 @@ using stats::DeviceCounter;
 
 namespace {
 
-void add_row(uint64_t bytes, uint64_t asked, bool tainted, report::Shortage* out) {
-  report::Shortage::Row& row = out->row_of(bytes);
-  out->reserved += bytes;
-  if (asked != 0) {
-    out->live += bytes;
+void add_row(const Block& block, report::Shortage* out) {
+  report::Shortage::Row& row = out->row_of(block.bytes);
+  out->reserved += block.bytes;
+  if (block.asked != 0) {
+    out->live += block.bytes;
     row.blocks += 1;
-    row.live += bytes;
+    row.live += block.bytes;
     return;
   }
-  row.free += bytes;
-  if (tainted) {
-    out->tainted += bytes;
+  row.free += block.bytes;
+  if (block.mark.taints != 0) {
+    out->tainted += block.bytes;
     return;
   }
-  out->largest_free = std::max(out->largest_free, bytes);
+  out->largest_free = std::max(out->largest_free, block.bytes);
   ++out->free_segments;
-  out->free_segment_bytes += bytes;
+  out->free_segment_bytes += block.bytes;
 }
 
 }  // namespace
 
-DedicatedBlocks::Table::iterator DedicatedBlocks::containing(Address address) {
-  auto next = table_.upper_bound(address);
-  if (next == table_.begin()) return table_.end();
-  --next;
-  return address - next->first < next->second.bytes ? next : table_.end();
-}
-
-DedicatedBlocks::Block* DedicatedBlocks::held_at(Address address) {
-  const auto found = containing(address);
-  return found != table_.end() && address - found->first < found->second.asked ? &found->second : nullptr;
-}
-
 driver::Context DedicatedBlocks::context_at(Address address) {
-  Guard hold(lock_);
-  const auto found = containing(address);
-  return found == table_.end() ? nullptr : found->second.context;
+  Guard hold(table_.lock());
+  const BlockTable::Entry* const found = table_.containing(address);
+  return found == nullptr ? nullptr : found->second.owner->context;
 }
 
 bool DedicatedBlocks::owns(Address address) { return context_at(address) != nullptr; }
 
 bool DedicatedBlocks::find(Address address, BlockInfo* out) {
-  Guard hold(lock_);
-  const auto found = containing(address);
-  if (found == table_.end() || address - found->first >= found->second.asked) return false;
+  Guard hold(table_.lock());
+  const BlockTable::Entry* const found = table_.live_at(address);
+  if (found == nullptr) return false;
   const bool mapped = source_.is_mapped();
-  *out = {found->first, found->second.asked, !mapped, found->first, 0, found->second.context, mapped};
+  const auto& [start, block] = *found;
+  *out = {start, block.asked, !mapped, start, 0, block.owner->context, mapped};
   return true;
 }
 
 bool DedicatedBlocks::visit_mark(Address address, void (*visit)(Mark&, void*), void* data) {
-  Guard hold(lock_);
-  Block* const block = held_at(address);
-  if (block == nullptr) return false;
-  if (block->mark.life == 0) block->mark.life = allocator::next_life();
-  visit(block->mark, data);
+  Guard hold(table_.lock());
+  BlockTable::Entry* const found = table_.live_at(address);
+  if (found == nullptr) return false;
+  Mark& mark = found->second.mark;
+  if (mark.life == 0) mark.life = allocator::next_life();
+  visit(mark, data);
   return true;
 }
 
 bool DedicatedBlocks::taint(Address address, uint64_t bytes, Taint reason) {
   const uint32_t bit = 1u << static_cast<unsigned>(reason);
   bool any = false;
-  Guard hold(lock_);
-  auto at = containing(address);
-  if (at == table_.end()) at = table_.lower_bound(address);
-  for (; at != table_.end() && at->first <= address + (bytes == 0 ? 0 : bytes - 1); ++at) {
-    if (at->second.asked == 0) continue;
+  Guard hold(table_.lock());
+  table_.for_each_in(address, bytes, [&](Address, Block& block) {
+    if (block.asked == 0) return;
     any = true;
-    if ((at->second.mark.taints & bit) == 0) stats::count(allocator::counter_of(reason));
-    at->second.mark.taints |= bit;
-  }
+    if ((block.mark.taints & bit) == 0) stats::count(allocator::counter_of(reason));
+    block.mark.taints |= bit;
+  });
   return any;
 }
 
 bool DedicatedBlocks::device_of(driver::Context context, int* device) {
-  Guard hold(lock_);
-  const auto found = accounts_.find(context);
-  if (found == accounts_.end()) return false;
-  *device = found->second.upstream.device();
+  Guard hold(table_.lock());
+  const Holdings* const owner = table_.find(context);
+  if (owner == nullptr) return false;
+  *device = owner->device;
   return true;
+}
+
+// Managed memory may exceed the device's.
+bool DedicatedBlocks::may_take(driver::Context context, uint64_t bytes) {
+  Guard hold(table_.lock());
+  Holdings* const owner = table_.find(context);
+  if (owner == nullptr || is_host_visible()) return owner != nullptr;
+  const Account& account = Account::of(*owner);
+  const uint64_t most = std::min(account.upstream.limit(), account.device_bytes);
+  return bytes <= most && table_.taken_bytes({.device = account.device}) <= most - bytes;
+}
+
+uint64_t DedicatedBlocks::most_releasable(int device, uint64_t wanted) {
+  pending_.admit();
+  return is_on_device() || is_host_visible() ? releases_.most_idle(device, wanted) : 0;
 }
 
 // Memory that is not the device's is not counted as such.
 uint64_t DedicatedBlocks::releasable_bytes(int device) {
   if (!is_on_device()) return 0;
-  admit_left();
+  pending_.admit();
   uint64_t bytes = 0;
-  Guard hold(lock_);
-  for (const auto& [context, account] : accounts_) {
-    if (account.upstream.device() == device && !in_flight_.is_off(context)) bytes += account.idle;
+  Guard hold(table_.lock());
+  for (const driver::Context context : table_.contexts({.device = device})) {
+    if (!in_flight_.is_off(context)) bytes += table_.idle_bytes({.context = context});
   }
   return bytes;
 }
 
 uint64_t DedicatedBlocks::largest_free(int device, bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
-  if (!is_on_device() || !(wait ? lock_.try_lock_for_a_moment() : lock_.try_lock())) return 0;
-  uint64_t largest = 0;
-  for (const auto& [context, account] : accounts_) {
-    if (account.upstream.device() != device) continue;
-    for (const auto& [age, start] : account.by_age)
-      largest = std::max(largest, table_.find(start)->second.bytes);
-  }
-  lock_.unlock();
+  Lock& lock = table_.lock();
+  if (!is_on_device() || !(wait ? lock.try_lock_for_a_moment() : lock.try_lock())) return 0;
+  const uint64_t largest = table_.largest_idle({.device = device});
+  lock.unlock();
   return largest;
 }
 
@@ -125,10 +124,10 @@ uint64_t DedicatedBlocks::largest_free(int device, bool wait) CUPOOL_NO_THREAD_S
 void DedicatedBlocks::note_failure(driver::Context context, uint64_t bytes) {
   // Its account does not end meanwhile.
   const InFlight::Call call(in_flight_, context, InFlight::Kind::kUse);
-  const Account* const found = call.is_open() ? find_account(context) : nullptr;
+  const Account* const found = call.is_open() ? accounts_.find(context) : nullptr;
   if (found == nullptr) return;
   const Account& account = *found;
-  const int device = account.upstream.device();
+  const int device = account.device;
   stats::device(device).count(DeviceCounter::out_of_memory);
   // A request larger than the device is not reported as a shortage; managed memory may exceed it.
   const uint64_t most = is_host_visible() ? stats::kMostBytes : account.device_bytes;
@@ -147,13 +146,13 @@ void DedicatedBlocks::note_failure(driver::Context context, uint64_t bytes) {
   shortage.device_free = free;
   shortage.device_total = total;
   {
-    Guard hold(lock_);
-    const Choice alike{.device = device};
-    for (const auto& [start, block] : table_) {
-      if (!alike.covers(block.context, *block.account)) continue;
-      add_row(block.bytes, block.asked, block.mark.taints != 0, &shortage);
-      if (block.bytes > kMiB) shortage.rounding += round_up(block.bytes, kDriverStep) - block.bytes;
-    }
+    Guard hold(table_.lock());
+    const Scope alike{.device = device};
+    table_.for_each([&](Address, const Block& block) {
+      if (!alike.covers(*block.owner)) return;
+      add_row(block, &shortage);
+      if (block.bytes > kMiB) shortage.rounding += block.steps() - block.bytes;
+    });
   }
   report::write_shortage(shortage);
 }

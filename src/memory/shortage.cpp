@@ -8,7 +8,7 @@
 //      like, then of the exact size; then it waits for what the program's frees would have waited for
 //      (take_after_frees), and asks again; then for all work, gives all its free memory back, and asks again,
 //      as often as upstream/retry.hpp allows while other threads give or take. Blocks that are not cut
-//      (dedicated/dedicated_blocks_room.cpp, release_enough) give back what is done, then what frees would
+//      (dedicated/releases.cpp, release_enough) give back what is done, then what frees would
 //      have waited for, then the oldest idle blocks.
 //   2. ShortageLadder::allocate, here: all allocators give back (release_here), with growing effort
 //      (allocator::kEfforts), and after each the first rung again.
