@@ -2,7 +2,7 @@
 // context and must not be cached for the next one, which may have the same handle. So the end of a context
 // stops new calls and waits for those in flight. The list is under `lock_`, a leaf: held for a few
 // instructions, never across a call. The pool uses a cheaper form, a flag in the thread cache
-// (pool/thread_cache.hpp), which wait() checks through a callback.
+// (pool/owner_handshake.hpp), which wait() checks through a callback.
 #pragma once
 
 #include <sched.h>

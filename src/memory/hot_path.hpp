@@ -25,7 +25,7 @@ template <typename Word>
     return none();
   Entry entry;
   const unsigned size_class = cache->sizes().of(bytes);
-  const bool hit = size_class != kNotKept ? cache->take_newest(size_class, &entry)
+  const bool hit = size_class != kNotKept ? cache->shelves().take_newest(size_class, &entry)
                                           : cache->large().take(cache->sizes().rounded(bytes), &entry);
   cache->exit();
   if (!hit) [[unlikely]]
@@ -60,7 +60,7 @@ template <typename Word>
   entry.stamp = order.open();
   // Read before the put: after it another thread may empty the cache and merge the block.
   const uint64_t block_bytes = cache->kept_bytes(size_class, entry);
-  const bool kept = size_class != kNotKept ? cache->put(size_class, entry)
+  const bool kept = size_class != kNotKept ? cache->shelves().put(size_class, entry)
                                            : cache->large().put(owner->most_kept_large(), entry);
   cache->exit();
   if (!kept) [[unlikely]]

@@ -38,14 +38,15 @@ void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   const bool is_wait = !order().has_context_events();
   const uint32_t most_frees = is_wait ? kMostFreesWaiting : kMostFrees;
   const uint64_t most_bytes = is_wait ? settings().many_budget / 4 : most_unsealed(bytes);
-  const bool is_due = segments_.is_short() || cache.seal_is_due(bytes, most_frees, most_bytes);
+  const bool is_due =
+      segments_.is_short() || cache.frees().seal_is_due(cache.order().open(), bytes, most_frees, most_bytes);
   if (order().reuse() == order::Reuse::kCompleted && is_above_budget(bytes)) {
     order().wait_in_free();
     unfinished_.store(0, std::memory_order_relaxed);
   } else if (is_due) {
     order().seal_in_free(segments_.is_short() || bytes > order::Timeline::kLittle);
   }
-  cache.note_free();
+  cache.frees().note(cache.order().open());
 }
 
 // With exact reuse, a free waits now and then for all earlier work, as every driver free does: else all

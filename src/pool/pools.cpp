@@ -31,7 +31,7 @@ bool hand_out_kept(ThreadCache& cache, unsigned size_class, uint64_t asked, Addr
   Entry entry;
   cache.enter();
   const Epoch limit = cache.order().cheap();
-  const bool hit = size_class != kNotKept ? cache.take(size_class, order::Reach::kCheap, &entry)
+  const bool hit = size_class != kNotKept ? cache.shelves().take(size_class, limit, &entry)
                                           : cache.large().stamp() <= limit &&
                                                 cache.large().take(cache.sizes().rounded(asked), &entry);
   cache.exit();
@@ -231,7 +231,7 @@ namespace {
 
 order::Epoch freed_in_by_this_thread(const Pool& pool) {
   for (const ThreadCache* cache = this_thread.all; cache != nullptr; cache = cache->next_of_thread) {
-    if (cache->pool() == &pool) return cache->freed_in();
+    if (cache->pool() == &pool) return cache->frees().epoch();
   }
   return 0;
 }

@@ -30,7 +30,7 @@ Ranges& Search::ranges() const { return pool_.ranges(); }
 bool Search::run() {
   constexpr size_t kFewAsked = 4;
   pool_.give_reached(kFewAsked);
-  cache_.use_fine(pool_.blocks().fine().in_use());
+  cache_.shelves().use_fine(pool_.blocks().fine().in_use());
   if (!(wants_slab_ ? find_small() : find_large())) return false;
   using enum stats::DeviceCounter;
   if (how_ == How::kSlab) cache_.tally().add(slab_hits);
@@ -61,9 +61,9 @@ bool Search::find_small() {
   Range* range = find_range();
   // No room for a slab, but another thread may have freed a block meanwhile.
   if (range == nullptr) return has_small_ || fetch_wanted();
-  std::array<Entry, ThreadCache::kMostMoved> entries;
+  std::array<Entry, Shelves::kMostMoved> entries;
   cache_.enter();
-  const size_t wanted = std::min<size_t>(cache_.batch(size_class_), entries.size());
+  const size_t wanted = std::min<size_t>(cache_.shelves().batch(size_class_), entries.size());
   cache_.exit();
   const size_t taken = slabs.add(size_class_, range, wanted, entries.data());
   if (taken == 0) {
@@ -73,7 +73,7 @@ bool Search::find_small() {
   }
   found_ = entries[0];
   cache_.enter();
-  cache_.put_oldest(size_class_, entries.data() + 1, taken - 1);
+  cache_.shelves().put_oldest(size_class_, entries.data() + 1, taken - 1);
   cache_.exit();
   return true;
 }
@@ -81,19 +81,19 @@ bool Search::find_small() {
 bool Search::fetch_small() {
   how_ = How::kThread;
   cache_.enter();
-  const bool hit = cache_.take(size_class_, request_.reach, &found_);
+  const bool hit = cache_.shelves().take(size_class_, cache_.order().limit(request_.reach), &found_);
   cache_.exit();
   if (hit) return true;
-  std::array<Entry, ThreadCache::kMostMoved> entries;
+  std::array<Entry, Shelves::kMostMoved> entries;
   cache_.enter();
-  const size_t wanted = std::min<size_t>(cache_.batch(size_class_), entries.size());
+  const size_t wanted = std::min<size_t>(cache_.shelves().batch(size_class_), entries.size());
   cache_.exit();
   const size_t taken =
       pool_.blocks().slabs().take(size_class_, wanted, order(), request_.reach, entries.data());
   if (taken == 0) return false;
   found_ = entries[0];
   cache_.enter();
-  cache_.put_oldest(size_class_, entries.data() + 1, taken - 1);
+  cache_.shelves().put_oldest(size_class_, entries.data() + 1, taken - 1);
   cache_.exit();
   how_ = How::kSlab;
   return true;
@@ -105,7 +105,7 @@ bool Search::fetch_small_reached() {
   return fetch_small();
 }
 
-// Where no slab can be had: a block that lies free by now, or that streams must wait for.
+// When there is no memory for a slab: a block that has been freed by now, or that streams must wait for.
 bool Search::fetch_wanted() {
   if (!wants_slab_) return false;
   has_small_ = fetch_small() || fetch_small_reached();
@@ -138,7 +138,7 @@ bool Search::find_large() {
   if (!is_kept) {
     cache_.large().note_taken(range);
     cache_.enter();
-    cache_.keep_few_ranges();
+    cache_.shelves().keep_few_ranges();
     cache_.exit();
   }
   found_ = {range->start, range, range->stamp, range->tags};
@@ -158,16 +158,16 @@ bool Search::take_after_wait() {
   if (order().is_idle() || order().is_capturing() || !ThreadCaches::keeps(cache_, size_class_)) return false;
   order().advance_for_reuse();
   cache_.enter();
-  bool hit = cache_.take(size_class_, order::Reach::kCheap, &found_);
+  bool hit = cache_.shelves().take(size_class_, cache_.order().limit(order::Reach::kCheap), &found_);
   cache_.exit();
   if (hit || !pool_.caches().keeps_many(cache_, size_class_) || !order().reach()) return hit;
   cache_.enter();
-  hit = cache_.take(size_class_, order::Reach::kAll, &found_);
+  hit = cache_.shelves().take(size_class_, cache_.order().limit(order::Reach::kAll), &found_);
   cache_.exit();
   return hit;
 }
 
-// During a capture no more can be had.
+// During a capture the pool cannot grow, so any segment will do.
 Ranges::Where Search::where() const {
   if (is_anywhere_ || order().is_capturing()) return Ranges::Where::kAnywhere;
   return wants_slab_ && !pool_.segments().can_move() ? Ranges::Where::kSmall : Ranges::Where::kLarge;
@@ -214,7 +214,7 @@ Range* Search::take_kept_range() {
   if (range_class_ != kNotKept) {
     Entry entry;
     cache_.enter();
-    const bool hit = cache_.take(range_class_, request_.reach, &entry);
+    const bool hit = cache_.shelves().take(range_class_, cache_.order().limit(request_.reach), &entry);
     cache_.exit();
     how_ = How::kAfterWait;
     if (hit) {
@@ -235,7 +235,7 @@ Range* Search::make_range() {
     }
   }
   cache_.enter();
-  cache_.keep_fewer_ranges();
+  cache_.shelves().keep_fewer_ranges();
   cache_.exit();
   pool_.caches().evict_ranges(cache_);
   if (Range* range = take_range(How::kRange)) return range;

@@ -70,7 +70,7 @@ class Search {
   SegmentRequest request_;
   Entry found_{};
   bool has_small_ = false;    // a block was found where a slab was wanted
-  bool is_anywhere_ = false;  // segments for the other kind of blocks will do: no more can be had
+  bool is_anywhere_ = false;  // the pool cannot grow: segments for the other kind of blocks will do
 };
 
 }  // namespace cupool::pool

@@ -54,7 +54,7 @@ bool Search::is_all_before_last_free() {
     return false;
   if (!order().is_only_thread()) return order().is_all_before_last_free();
   const order::SubmissionGate::Closing gate;
-  if (!gate.is_closed() || !order().is_only_thread() || !cache_.has_just_freed()) return false;
+  if (!gate.is_closed() || !order().is_only_thread() || !cache_.frees().is_last_act()) return false;
   order().seal_for_completion();
   return true;
 }

@@ -12,17 +12,17 @@ namespace cupool::pool {
 
 void ThreadCaches::empty_all() {
   frees_.give_reached();
-  std::array<Entry, ThreadCache::kMostMoved> entries;
+  std::array<Entry, Shelves::kMostMoved> entries;
   Guard hold(lock_);
   for (ThreadCache* cache = stop_full_ones(); cache != nullptr; cache = cache->next_stopped) {
     tenancy_.stats().count(stats::DeviceCounter::thread_caches_emptied);
     for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) {
-      while (const size_t count = cache->remove_oldest(size_class, 0, entries.data()))
+      while (const size_t count = cache->shelves().remove_oldest(size_class, 0, entries.data()))
         blocks_.give(size_class, entries.data(), count);
     }
     const Entry large = cache->large().swap({});
     if (large.range != nullptr) blocks_.give_large(large);
-    cache->keep_fewer_ranges();
+    cache->shelves().keep_fewer_ranges();
     cache->start();
   }
 }
@@ -126,11 +126,11 @@ bool ThreadCaches::is_in_use() {
 }
 
 void ThreadCaches::drop_kept() {
-  std::array<Entry, ThreadCache::kMostMoved> entries;
+  std::array<Entry, Shelves::kMostMoved> entries;
   Guard hold(lock_);
   for (ThreadCache* cache = stop_full_ones(); cache != nullptr; cache = cache->next_stopped) {
     for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) {
-      while (cache->remove_oldest(c, 0, entries.data()) != 0) {
+      while (cache->shelves().remove_oldest(c, 0, entries.data()) != 0) {
       }
     }
     cache->large().swap({});
@@ -157,8 +157,8 @@ uint64_t ThreadCaches::live_bytes() {
 bool ThreadCaches::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   if (size_class == kNotKept) return false;
   cache.enter();
-  cache.prepare(size_class);
-  const bool kept = cache.put_more(size_class, entry);
+  cache.shelves().prepare(size_class);
+  const bool kept = cache.shelves().put_more(size_class, entry, cache.order().is_spread());
   cache.exit();
   return kept;
 }
@@ -166,14 +166,14 @@ bool ThreadCaches::keep(ThreadCache& cache, unsigned size_class, const Entry& en
 bool ThreadCaches::keeps(ThreadCache& cache, unsigned size_class) {
   if (size_class == kNotKept) return false;
   cache.enter();
-  const bool any = cache.shelf(size_class).count != 0;
+  const bool any = cache.shelves().of(size_class).count != 0;
   cache.exit();
   return any;
 }
 
 bool ThreadCaches::keeps_many(ThreadCache& cache, unsigned size_class) const {
   cache.enter();
-  const Shelf& shelf = cache.shelf(size_class);
+  const Shelf& shelf = cache.shelves().of(size_class);
   const bool many = shelf.count != 0 && shelf.count >= shelf.room / 2;
   cache.exit();
   return many && tenancy_.order().reuse() != order::Reuse::kCompleted &&
@@ -191,7 +191,7 @@ void ThreadCaches::take_back(ThreadCache& cache, unsigned size_class, const Entr
       blocks_.give_range(entry.range, entry.stamp);
     }
     cache.enter();
-    const bool is_due = cache.note_misfit();
+    const bool is_due = cache.shelves().note_misfit();
     cache.exit();
     if (is_due) empty_another_shelf(cache, size_class);
   }
@@ -219,9 +219,9 @@ void ThreadCaches::merge_large(ThreadCache& cache) {
 // older half.
 bool ThreadCaches::widen_or_evict(ThreadCache& cache, unsigned size_class) {
   cache.enter();
-  const Shelf& shelf = cache.shelf(size_class);
+  const Shelf& shelf = cache.shelves().of(size_class);
   const uint32_t half = shelf.room / 2;
-  const bool has_room = shelf.room == 0 || cache.widen(size_class);
+  const bool has_room = shelf.room == 0 || (cache.order().is_spread() && cache.shelves().widen(size_class));
   const bool is_fuller = shelf.count > half;
   cache.exit();
   if (!has_room && is_fuller) evict(cache, size_class, half);
@@ -231,18 +231,18 @@ bool ThreadCaches::widen_or_evict(ThreadCache& cache, unsigned size_class) {
 void ThreadCaches::empty_another_shelf(ThreadCache& cache, unsigned size_class) {
   const uint64_t share = growth::thread_share(growth_.figures(), threads_.load(std::memory_order_relaxed));
   cache.enter();
-  cache.keep_more_ranges(share);
-  const unsigned other = cache.next_to_empty(size_class);
+  cache.shelves().keep_more_ranges(share);
+  const unsigned other = cache.shelves().next_to_empty(size_class);
   cache.exit();
   if (other != kNotKept) evict(cache, other, 0);
 }
 
 // Moves the oldest blocks of one class out of the calling thread's cache until `keep` are left.
 void ThreadCaches::evict(ThreadCache& cache, unsigned size_class, uint32_t keep) {
-  std::array<Entry, ThreadCache::kMostMoved> entries;
+  std::array<Entry, Shelves::kMostMoved> entries;
   for (size_t count = entries.size(); count == entries.size();) {
     cache.enter();
-    count = cache.remove_oldest(size_class, keep, entries.data());
+    count = cache.shelves().remove_oldest(size_class, keep, entries.data());
     cache.exit();
     if (count != 0) cache.tally().add(stats::DeviceCounter::returns, count);
     blocks_.give(size_class, entries.data(), count);
@@ -252,7 +252,7 @@ void ThreadCaches::evict(ThreadCache& cache, unsigned size_class, uint32_t keep)
 void ThreadCaches::evict_ranges(ThreadCache& cache) {
   for (;;) {
     cache.enter();
-    const unsigned size_class = cache.next_to_empty(SizeClasses::kMostSmall);
+    const unsigned size_class = cache.shelves().next_to_empty(SizeClasses::kMostSmall);
     cache.exit();
     if (size_class == kNotKept) return;
     evict(cache, size_class, 0);

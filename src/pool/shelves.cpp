@@ -1,9 +1,5 @@
-// The slow path of a thread cache: making, filling and emptying shelves, and how another thread stops the
-// owner. Takes no lock; a thread that stops a cache holds its pool's cache lock, so that no two stop the same
-// one.
-#include "pool/thread_cache.hpp"
-
-#include <sched.h>
+// See shelves.hpp: how shelves are made, filled by the batch and emptied.
+#include "pool/shelves.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -16,7 +12,7 @@ namespace {
 constexpr uint64_t kLargeBlock = 32 << 10;
 }
 
-uint32_t ThreadCache::prepare(unsigned size_class) {
+uint32_t Shelves::prepare(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
   if (shelf.room != 0) return shelf.room;
   const uint64_t block = sizes_.bytes(size_class);
@@ -34,10 +30,9 @@ uint32_t ThreadCache::prepare(unsigned size_class) {
   return shelf.room;
 }
 
-bool ThreadCache::widen(unsigned size_class) {
+bool Shelves::widen(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
-  if (is_range(size_class) == 0 || !order().is_spread() || shelf.count < shelf.room ||
-      shelf.room >= kMostKept || shelf.room == 0)
+  if (is_range(size_class) == 0 || shelf.count < shelf.room || shelf.room >= kMostKept || shelf.room == 0)
     return false;
   Entry* ring = static_cast<Entry*>(calloc(size_t{shelf.room} * 2, sizeof(Entry)));
   if (ring == nullptr) return false;
@@ -50,13 +45,13 @@ bool ThreadCache::widen(unsigned size_class) {
   return true;
 }
 
-void ThreadCache::put_oldest(unsigned size_class, const Entry* entries, size_t count) {
+void Shelves::put_oldest(unsigned size_class, const Entry* entries, size_t count) {
   Shelf& shelf = shelves_[size_class];
   for (size_t i = count; i-- > 0;) shelf.push_oldest(entries[i]);
   bytes_of(size_class) += count * sizes_.bytes(size_class);
 }
 
-size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out) {
+size_t Shelves::remove_oldest(unsigned size_class, uint32_t keep, Entry* out) {
   Shelf& shelf = shelves_[size_class];
   size_t count = 0;
   while (shelf.count > keep && count < kMostMoved) out[count++] = shelf.pop_oldest();
@@ -64,7 +59,7 @@ size_t ThreadCache::remove_oldest(unsigned size_class, uint32_t keep, Entry* out
   return count;
 }
 
-unsigned ThreadCache::next_to_empty(unsigned size_class) {
+unsigned Shelves::next_to_empty(unsigned size_class) {
   const unsigned first = is_range(size_class) != 0 ? SizeClasses::kMostSmall : 0;
   const unsigned end = is_range(size_class) != 0 ? SizeClasses::kMostClasses : SizeClasses::kMostSmall;
   unsigned& cursor = cursors_[is_range(size_class)];
@@ -73,24 +68,6 @@ unsigned ThreadCache::next_to_empty(unsigned size_class) {
     if (shelves_[cursor].count != 0) return cursor;
   }
   return kNotKept;
-}
-
-void ThreadCache::stop() {
-  begin_stop();
-  end_stop(AsymmetricFence::order_all_threads());
-  AsymmetricFence::order_exits();
-}
-
-void ThreadCache::end_stop(bool is_ordered) {
-  fence_.end_close(is_ordered);
-  while (busy_.load(std::memory_order_acquire)) sched_yield();
-  AsymmetricFence::note_exit_seen(busy_);
-}
-
-void ThreadCache::enter_slowly() {
-  while (!fence_.enter_with_fence(busy_)) {
-    while (fence_.is_closed()) sched_yield();
-  }
 }
 
 }  // namespace cupool::pool
