@@ -20,9 +20,9 @@ void FreeBlocks::note_missed(unsigned size_class, uint64_t bytes) {
   constexpr uint64_t kShare = 64;
   if (size_class == kNotKept) return;
   if (sizes_.is_small(size_class) && size_class >= sizes_.first_fine()) return;
-  const uint64_t of_class =
-      sizes_.is_small(size_class) ? slabs_.bytes_of(size_class) : ranges_.taken_of(sizes_.bytes(size_class));
-  if (of_class < std::max(kFew, ranges_.taken() / kShare)) return;
+  const uint64_t of_class = sizes_.is_small(size_class) ? slabs_.bytes_of(size_class)
+                                                        : ranges_.bytes().taken_of(sizes_.bytes(size_class));
+  if (of_class < std::max(kFew, ranges_.bytes().taken() / kShare)) return;
   const unsigned fine = sizes_.fine_of(bytes);
   if (fine != kNotKept) fine_.use(sizes_, fine);
 }

@@ -9,16 +9,16 @@ namespace cupool::pool {
 
 growth::Figures GrowthHistory::figures() const {
   const auto read = [](const auto& word) { return word.load(std::memory_order_relaxed); };
-  return {.reserved = ranges_.reserved(),
-          .usable = ranges_.usable(),
-          .peak_taken = ranges_.peak_taken(),
+  return {.reserved = ranges_.bytes().reserved(),
+          .usable = ranges_.bytes().usable(),
+          .peak_taken = ranges_.bytes().peak_taken(),
           .spread = read(spread_),
           .spread_once = read(spread_once_),
           .needed_once = read(needed_once_),
           .last_need = read(last_need_),
           .equal_segments = read(equal_segments_),
-          .taken = ranges_.taken(),
-          .for_small = ranges_.reserved_for_small(),
+          .taken = ranges_.bytes().taken(),
+          .for_small = ranges_.bytes().for_small(),
           .most = std::min(tenancy_.device_bytes(), tenancy_.settings().limit),
           .moved = read(moved_),
           .few_moves = read(few_moves_),
@@ -37,11 +37,12 @@ void GrowthHistory::note_need(uint64_t need) {
                         std::memory_order_relaxed);
 }
 
-// As much may be taken again for streams that take turns, and no more: what they were given may still lie
-// idle, for a mapped chunk goes back whatever else is pending. What does not is in use, so it was needed.
+// Refunds the budget of streams that take turns by the bytes released. It counts at most what is idle: mapped
+// chunks go back whatever else is pending, so memory given to those streams may still lie idle, and what does
+// not is in use, so it was needed.
 void GrowthHistory::note_released(uint64_t bytes) {
   if (bytes == 0) return;
-  const uint64_t idle = ranges_.free_bytes();
+  const uint64_t idle = ranges_.bytes().free();
   uint64_t spread = spread_.load(std::memory_order_relaxed);
   while (!spread_.compare_exchange_weak(spread, std::min(spread - std::min(spread, bytes), idle),
                                         std::memory_order_relaxed)) {
@@ -74,7 +75,7 @@ bool GrowthHistory::should_grow(uint64_t bytes) {
 }
 
 void GrowthHistory::note_moved(size_t chunks, uint64_t bytes) {
-  const uint64_t peak = ranges_.peak_taken();
+  const uint64_t peak = ranges_.bytes().peak_taken();
   if (peak_at_move_.exchange(peak, std::memory_order_relaxed) != peak) forget_moves();
   moved_.fetch_add(chunks, std::memory_order_relaxed);
   if (bytes > largest_moved_.load(std::memory_order_relaxed))

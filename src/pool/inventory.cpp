@@ -47,7 +47,7 @@ bool Inventory::find_in_ranges(Address address, BlockInfo* out) {
 
 bool Inventory::may_take(uint64_t bytes) {
   const uint64_t most = std::min(tenancy_.device_bytes(), tenancy_.settings().limit);
-  const uint64_t reserved = blocks_.ranges().reserved();
+  const uint64_t reserved = blocks_.ranges().bytes().reserved();
   const uint64_t live = reserved - std::min(reserved, segments_.most_releasable());
   return bytes <= most && live <= most - bytes;
 }

@@ -97,7 +97,7 @@ void Inventory::report_shortage(uint64_t asked) {
   Needs needs;
   {
     Guard hold(blocks_.ranges().lock());
-    shortage.reserved = blocks_.ranges().reserved();
+    shortage.reserved = blocks_.ranges().bytes().reserved();
     for (const Segment* segment = blocks_.ranges().first_segment(); segment != nullptr;
          segment = segment->next) {
       uint64_t live = 0;

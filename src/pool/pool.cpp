@@ -25,7 +25,7 @@ Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::D
 // ---- Allocation and free.
 
 uint64_t Pool::most_unsealed(uint64_t bytes) const {
-  const uint64_t reserved = blocks_.ranges().reserved();
+  const uint64_t reserved = blocks_.ranges().bytes().reserved();
   if (!order().is_spread()) return growth::most_unsealed(reserved);
   return growth::most_unsealed(settings(), reserved,
                                {order().lanes_in_turns(), order().has_several_threads()}, bytes);
@@ -114,7 +114,7 @@ uint64_t Pool::release_for_other_context(allocator::Effort effort, order::Epoch 
   order().advance();
   const bool can_go = segments_.can_go_when_done();
   const bool may_gain = can_go ? segments_.has_vacated() || ranges().has_unfinished(order().done())
-                               : !order().is_idle() && ranges().free_bytes() != 0;
+                               : !order().is_idle() && ranges().bytes().free() != 0;
   if (effort == Effort::kFrees && may_gain)
     order().wait_for_frees_elsewhere(own, allocator::kMostForOtherContexts);
   uint64_t released = can_go ? release_done() : 0;
@@ -133,7 +133,7 @@ uint64_t Pool::trim(uint64_t keep) {
 
 void Pool::trim_to_limit() {
   const uint64_t most = tenancy_.max_cached();
-  if (ranges().free_bytes() <= most || order().is_capturing()) return;
+  if (ranges().bytes().free() <= most || order().is_capturing()) return;
   segments_.look_what_is_done();
   release_free_segments(most);
 }

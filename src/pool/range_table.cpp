@@ -256,23 +256,6 @@ void RangeTable::list_last(Segment* segment) {
   (segment->mapped ? counts_.mapped : counts_.of_driver).fetch_add(1, std::memory_order_relaxed);
 }
 
-// Segments ripen nearly in the order of their work, so hardly any is passed.
-void RangeTable::ripen(Segment* segment) {
-  Ripe& ripe = ripe_[segment->mapped ? 1 : 0];
-  Segment* before = ripe.last;
-  while (before != nullptr && before->lowest()->stamp > segment->lowest()->stamp) before = before->prev_ripe;
-  segment->prev_ripe = before;
-  segment->next_ripe = before != nullptr ? before->next_ripe : ripe.first;
-  (before != nullptr ? before->next_ripe : ripe.first) = segment;
-  (segment->next_ripe != nullptr ? segment->next_ripe->prev_ripe : ripe.last) = segment;
-}
-
-void RangeTable::unripen(Segment* segment) {
-  Ripe& ripe = ripe_[segment->mapped ? 1 : 0];
-  (segment->prev_ripe != nullptr ? segment->prev_ripe->next_ripe : ripe.first) = segment->next_ripe;
-  (segment->next_ripe != nullptr ? segment->next_ripe->prev_ripe : ripe.last) = segment->prev_ripe;
-}
-
 Range* RangeTable::add(Address start, uint64_t bytes, Kind kind) {
   Segment* segment = segment_store_.take();
   Range* range = segment == nullptr ? nullptr : range_store_.take();
@@ -317,7 +300,6 @@ void RangeTable::drop_all() {
     segment = next;
   }
   segments_ = last_segment_ = nullptr;
-  ripe_ = {};
   counts_.of_driver.store(0, std::memory_order_relaxed);
   counts_.mapped.store(0, std::memory_order_relaxed);
   lists_ = {};

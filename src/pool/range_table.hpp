@@ -119,14 +119,8 @@ class RangeTable {
   void forget(Segment* segment);
   void drop_all();
 
-  // ---- Tainted segments.
-
-  // After all others: who looks for room stops there.
+  // A tainted segment stands after all others: a search for room stops there.
   void list_last(Segment* segment);
-  // It is free and is to go back. Then the one with the oldest work among those of its kind, and out again.
-  void ripen(Segment* segment);
-  Segment* ripest(bool is_mapped) const { return ripe_[is_mapped ? 1 : 0].first; }
-  void unripen(Segment* segment);
 
   // ---- Mapped segments (range_table_mapped.cpp).
 
@@ -164,11 +158,6 @@ class RangeTable {
   uint64_t split_limit_ = ~uint64_t{0};
   Segment* segments_ = nullptr;  // tainted ones last
   Segment* last_segment_ = nullptr;
-  struct Ripe {
-    Segment* first = nullptr;
-    Segment* last = nullptr;
-  };
-  std::array<Ripe, 2> ripe_{};  // of the driver's, of mapped ones
   ObjectStore<Range, &Range::after> range_store_;
   ObjectStore<Segment, &Segment::next> segment_store_;
   std::array<Lists, 2> lists_{};  // of large segments, of small ones; large, so after all else

@@ -33,7 +33,7 @@ uint64_t Ranges::best_fit_bytes(uint64_t bytes) {
 }
 
 bool Ranges::has_run(uint64_t bytes) {
-  if (free_bytes() < bytes) return false;
+  if (bytes_.free() < bytes) return false;
   Guard hold(lock_);
   return table_.has_run(bytes);
 }
@@ -41,7 +41,7 @@ bool Ranges::has_run(uint64_t bytes) {
 bool Ranges::has_unfinished(Epoch done) {
   Guard hold(lock_);
   if (table_.latest() > done) return true;
-  if (tainted_.load(std::memory_order_relaxed) == 0) return false;
+  if (bytes_.tainted() == 0) return false;
   // What is tainted is in no list.
   for (const Segment* segment = first_segment(); segment != nullptr; segment = segment->next) {
     if (!segment->tainted.load(std::memory_order_relaxed)) continue;
@@ -52,19 +52,12 @@ bool Ranges::has_unfinished(Epoch done) {
   return false;
 }
 
-void Ranges::count_taken_locked(const Range& range, int more) {
-  if (range.bytes > SizeClasses::kLargestKept) return;
-  std::atomic<uint32_t>& count = taken_of_size_[range.bytes >> kGranuleShift];
-  count.store(count.load(std::memory_order_relaxed) + static_cast<uint32_t>(more), std::memory_order_relaxed);
-}
-
 void Ranges::hand_out_locked(Range* range) {
   range->use = Use::kTaken;
-  count_taken_locked(*range, 1);
+  bytes_.add_taken(range->bytes);
   range->segment.load(std::memory_order_relaxed)->idle_since = 0;
-  free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
-  if (reserved() - free_bytes() > peak_taken())
-    peak_taken_.store(reserved() - free_bytes(), std::memory_order_relaxed);
+  bytes_.remove_free(range->bytes);
+  bytes_.note_peak();
 }
 
 void Ranges::give(Range* range, Epoch stamp, const order::Timeline& order, order::LaneName sole) {
@@ -82,14 +75,14 @@ void Ranges::put_back(Range* range, const order::Timeline& order) {
 
 void Ranges::give_locked(Range* range, const order::Timeline& order) {
   range->set_idle_since(0);
-  count_taken_locked(*range, -1);
+  bytes_.remove_taken(range->bytes);
   // Of a tainted segment only the driver gets it, and its free waits.
   Segment* const segment = range->segment.load(std::memory_order_relaxed);
   const bool is_tainted = segment->tainted.load(std::memory_order_relaxed);
-  if (!is_tainted) free_.store(free_bytes() + range->bytes, std::memory_order_relaxed);
+  if (!is_tainted) bytes_.add_free(range->bytes);
   if (is_tainted || range->stamp <= order.cheap()) {
     table_.merge(range);
-    if (is_tainted && segment->is_free()) table_.ripen(segment);
+    if (is_tainted && segment->is_free()) ripe_.add(segment);
   } else {
     table_.list_pending(range);
   }
@@ -103,9 +96,8 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, From fro
   if (range == nullptr) return nullptr;
   range->stamp = stamp;
   range->sole = sole;
-  reserved_.store(reserved() + bytes, std::memory_order_relaxed);
-  if (is_small) for_small_.store(reserved_for_small() + bytes, std::memory_order_relaxed);
-  free_.store(free_bytes() + bytes, std::memory_order_relaxed);
+  bytes_.add_reserved(bytes, is_small);
+  bytes_.add_free(bytes);
   if (bytes_taken == 0) {
     table_.list_free(range);
   } else {
@@ -153,27 +145,26 @@ Segment* Ranges::detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Tim
 // What is mapped goes once its work is done.
 Segment* Ranges::detach_tainted(const order::Timeline& order, bool may_wait) {
   Guard hold(lock_);
-  Segment* segment = may_wait ? table_.ripest(false) : nullptr;
+  Segment* segment = may_wait ? ripe_.oldest(false) : nullptr;
   if (segment == nullptr) {
-    segment = table_.ripest(true);
+    segment = ripe_.oldest(true);
     if (segment == nullptr || segment->lowest()->stamp > order.done()) return nullptr;
   }
-  table_.unripen(segment);
+  ripe_.remove(segment);
   return detach_locked(segment);
 }
 
 // A segment whose only range is in a list of free ones.
 Segment* Ranges::detach_free_locked(Segment* segment) {
   table_.unlist(segment->lowest());
-  free_.store(free_bytes() - segment->bytes, std::memory_order_relaxed);
+  bytes_.remove_free(segment->bytes);
   return detach_locked(segment);
 }
 
 Segment* Ranges::detach_locked(Segment* segment) {
   table_.unlist(segment);
-  if (segment->tainted) tainted_.fetch_sub(segment->bytes, std::memory_order_relaxed);
-  reserved_.store(reserved() - segment->bytes, std::memory_order_relaxed);
-  if (segment->small) for_small_.store(reserved_for_small() - segment->bytes, std::memory_order_relaxed);
+  if (segment->tainted) bytes_.remove_tainted(segment->bytes);
+  bytes_.remove_reserved(segment->bytes, segment->small);
   page_map.remove(segment->start, segment->bytes);
   return segment;
 }
@@ -189,12 +180,8 @@ void Ranges::drop_all(Slabs& slabs) {
     for (Range* range = segment->lowest(); range != nullptr; range = range->after) slabs.drop(range);
   }
   table_.drop_all();
-  tainted_.store(0, std::memory_order_relaxed);
-  reserved_.store(0, std::memory_order_relaxed);
-  for_small_.store(0, std::memory_order_relaxed);
-  free_.store(0, std::memory_order_relaxed);
-  peak_taken_.store(0, std::memory_order_relaxed);
-  for (std::atomic<uint32_t>& count : taken_of_size_) count.store(0, std::memory_order_relaxed);
+  ripe_.clear();
+  bytes_.clear();
 }
 
 uint64_t Ranges::largest_free(bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
@@ -207,8 +194,8 @@ uint64_t Ranges::largest_free(bool wait) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
 Ranges::Figures Ranges::figures() {
   Guard hold(lock_);
   Figures figures;
-  figures.reserved = reserved();
-  figures.free = free_bytes();
+  figures.reserved = bytes_.reserved();
+  figures.free = bytes_.free();
   figures.largest_free = table_.largest_in_bins();
   for (const Segment* segment = first_segment(); segment != nullptr; segment = segment->next) {
     ++figures.segments;
@@ -228,19 +215,19 @@ bool Ranges::taint(Address address, Slabs& slabs, mapped::Space& space) {
   Segment* segment = block->segment;
   if (segment->mapped && !segment->tainted) segment = table_.isolate_block(block, space);
   if (segment->tainted.exchange(true, std::memory_order_seq_cst)) return false;
-  tainted_.fetch_add(segment->bytes, std::memory_order_relaxed);
+  bytes_.add_tainted(segment->bytes);
   for (Range* range = segment->lowest(); range != nullptr; range = range->after) {
     if (range->use == Use::kTaken) {
       set_mark_bit(range->tag);
       slabs.close(range);
       continue;
     }
-    free_.store(free_bytes() - range->bytes, std::memory_order_relaxed);
+    bytes_.remove_free(range->bytes);
     range = table_.close_free(range);
   }
   table_.list_last(segment);
   // The block may have been freed since the caller looked.
-  if (segment->is_free()) table_.ripen(segment);
+  if (segment->is_free()) ripe_.add(segment);
   return true;
 }
 

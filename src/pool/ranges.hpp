@@ -1,20 +1,19 @@
 // Device memory of one pool above the slabs: segments from the driver, tiled by ranges that are split on
-// allocation and merged when free. Has the lock of the tables (range_table.hpp) and the account of their
-// bytes. Never calls the driver: segments come with add() after it gave the memory, and go to it after
-// detach(), with no lock held. A segment of mapped memory grows, joins its neighbour and is parted
-// (ranges_mapped.cpp); one of the driver's stays as it is.
+// allocation and merged when free. Has the tables (range_table.hpp), the account of their bytes
+// (range_bytes.hpp) and the lock of both. Never calls the driver: segments come with add() after it gave the
+// memory, and go to it after detach(), with no lock held. A segment of mapped memory grows, joins its
+// neighbour and is parted (ranges_mapped.cpp); one of the driver's stays as it is.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 
 #include "base/lock.hpp"
 #include "mapped/space.hpp"
 #include "order/timeline.hpp"
 #include "pool/range.hpp"
+#include "pool/range_bytes.hpp"
 #include "pool/range_table.hpp"
-#include "pool/size_classes.hpp"
+#include "pool/ripe_segments.hpp"
 #include "stats/device.hpp"
 
 namespace cupool::pool {
@@ -110,26 +109,7 @@ class Ranges {
   // Drops every segment, live or not: the context is gone, and nothing goes back to the driver.
   void drop_all(Slabs& slabs);
 
-  uint64_t reserved() const { return reserved_.load(std::memory_order_relaxed); }
-  // Of them, what is not lost to new blocks because its segment is tainted. Both may change between the
-  // reads.
-  uint64_t usable() const {
-    const uint64_t all = reserved();
-    return all - std::min(all, tainted_.load(std::memory_order_relaxed));
-  }
-  uint64_t free_bytes() const { return free_.load(std::memory_order_relaxed); }
-  // What is handed out: in all, and in ranges of exactly so many bytes, up to the largest that threads keep.
-  uint64_t taken() const {
-    const uint64_t all = reserved();
-    return all - std::min(all, free_bytes());
-  }
-  uint64_t taken_of(uint64_t bytes) const {
-    return bytes * taken_of_size_[bytes >> kGranuleShift].load(std::memory_order_relaxed);
-  }
-  // Of small segments.
-  uint64_t reserved_for_small() const { return for_small_.load(std::memory_order_relaxed); }
-  // The most bytes that were ever handed out at once.
-  uint64_t peak_taken() const { return peak_taken_.load(std::memory_order_relaxed); }
+  const RangeBytes& bytes() const { return bytes_; }
   // How many ranges were ever given back: tells a search that failed whether to look again.
   uint64_t gives() const { return gives_.load(std::memory_order_relaxed); }
   // The same for memory that add() or put_back() brought back.
@@ -156,7 +136,6 @@ class Ranges {
   Segment* detach_first_locked(Epoch limit) CUPOOL_REQUIRES(lock_);
   void give_locked(Range* range, const order::Timeline& order) CUPOOL_REQUIRES(lock_);
   void hand_out_locked(Range* range) CUPOOL_REQUIRES(lock_);
-  void count_taken_locked(const Range& range, int more) CUPOOL_REQUIRES(lock_);
   struct Found {
     Range* range = nullptr;
     mapped::Part chunks;
@@ -168,15 +147,11 @@ class Ranges {
   Segment* part_locked(const Found& found) CUPOOL_REQUIRES(lock_);
 
   Pool* const pool_;
-  std::atomic<uint64_t> reserved_{0};
-  std::atomic<uint64_t> for_small_{0};
-  std::atomic<uint64_t> tainted_{0};  // bytes of tainted segments
-  std::atomic<uint64_t> free_{0};
-  std::atomic<uint64_t> peak_taken_{0};
-  std::array<std::atomic<uint32_t>, (SizeClasses::kLargestKept >> kGranuleShift) + 1> taken_of_size_{};
+  RangeBytes bytes_;
   std::atomic<uint64_t> gives_{0};
   RangeTable::Counts counts_;
   Lock lock_{Rank::kRanges};
+  RipeSegments ripe_ CUPOOL_GUARDED_BY(lock_);
   RangeTable table_ CUPOOL_GUARDED_BY(lock_);
 };
 

@@ -108,17 +108,17 @@ void Ranges::extend(Range* range, uint64_t more, uint64_t bytes, Epoch stamp, or
   if (stamp != 0 && range->sole != sole) range->sole = order::LaneName::kNone;
   range->stamp = std::max(range->stamp, stamp);
   Segment* const segment = range->segment;
-  count_taken_locked(*range, -1);
+  bytes_.remove_taken(range->bytes);
   page_map.set_segment(segment, range->end(), more);
   segment->bytes += more;
   range->bytes += more;
   range->chunkless = false;
-  reserved_.store(reserved() + more, std::memory_order_relaxed);
-  if (segment->tainted) tainted_.fetch_add(more, std::memory_order_relaxed);
+  bytes_.add_reserved(more, segment->small);
+  if (segment->tainted) bytes_.add_tainted(more);
   Range* const rest = table_.cut(range, bytes);
-  count_taken_locked(*range, 1);
+  bytes_.add_taken(range->bytes);
   if (rest != nullptr && !segment->tainted) {
-    free_.store(free_bytes() + rest->bytes, std::memory_order_relaxed);
+    bytes_.add_free(rest->bytes);
     table_.list_free(rest);
   }
   table_.join_neighbours(segment);

@@ -32,7 +32,7 @@ Range* Search::add_segment(uint64_t bytes) {
 // that the work needs.
 uint64_t Search::release_for_growth() {
   constexpr uint64_t kMostNs = 250'000'000;
-  if (!ranges().has_driver_segments() || ranges().free_bytes() == 0 || order().is_capturing()) return 0;
+  if (!ranges().has_driver_segments() || ranges().bytes().free() == 0 || order().is_capturing()) return 0;
   // Not behind a closed gate: see OrderedFrees::keep_events().
   order().keep_events();
   SearchMemory& memory = pool_.search_memory();

@@ -112,7 +112,7 @@ void Segments::note_answer(driver::Status status) {
 }
 
 void Segments::drop_all() {
-  tenancy_.upstream().forget(records_.ranges.reserved() + records_.take_lost());
+  tenancy_.upstream().forget(records_.ranges.bytes().reserved() + records_.take_lost());
   records_.ranges.drop_all(blocks_.slabs());
   tainted_segments_.store(0, std::memory_order_relaxed);
 }

@@ -64,7 +64,7 @@ class Segments {
   // Whether what was freed last may be all that the next allocation can have. (Not if much lies free.)
   bool is_short() const {
     return is_short_.load(std::memory_order_relaxed) &&
-           records_.ranges.free_bytes() < records_.ranges.reserved() / 4;
+           records_.ranges.bytes().free() < records_.ranges.bytes().reserved() / 4;
   }
 
   // The context is ending: forgets all segments; the driver frees them itself, but for what is mapped.

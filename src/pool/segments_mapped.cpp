@@ -236,7 +236,7 @@ uint64_t MappedSegments::release_chunks(const Ranges::ToRelease& which) {
 }
 
 uint64_t MappedSegments::release_free(uint64_t keep) {
-  const uint64_t free = records_.ranges.free_bytes();
+  const uint64_t free = records_.ranges.bytes().free();
   return free > keep ? release_chunks({.enough = free - keep}) : 0;
 }
 

@@ -51,7 +51,7 @@ uint64_t DriverSegments::release_free(uint64_t keep) {
   if (!ranges.has_driver_segments()) return 0;
   uint64_t released = 0;
   const ReleaseScope release(records_.tenancy);
-  while (release.may_begin() && ranges.free_bytes() > keep) {
+  while (release.may_begin() && ranges.bytes().free() > keep) {
     Segment* segment = ranges.detach();
     if (segment == nullptr) break;
     const uint64_t bytes = records_.hand_back(segment, *this);

@@ -41,7 +41,7 @@ struct BasicPoolWorld {
     time().after_submit(lane);
   }
   pool::Pool& pool() { return *memory.pools().pool_of(context); }
-  uint64_t reserved() { return pool().ranges().reserved(); }
+  uint64_t reserved() { return pool().ranges().bytes().reserved(); }
 
   // Every record agrees with every other: ranges tile segments without gaps, free neighbours are merged, the
   // page map names each range where it starts and each slab in all its granules, and the sums are right.
@@ -70,8 +70,8 @@ struct BasicPoolWorld {
       }
       REQUIRE(at == segment->start + segment->bytes);
     }
-    REQUIRE(all == pool().ranges().reserved());
-    REQUIRE(idle == pool().ranges().free_bytes());
+    REQUIRE(all == pool().ranges().bytes().reserved());
+    REQUIRE(idle == pool().ranges().bytes().free());
     REQUIRE(driver.reserved >= all);
   }
 

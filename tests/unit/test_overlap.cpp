@@ -153,9 +153,9 @@ class TimedReplay : BasicPoolWorld<TimedDriver> {
     if (holds == Holds::kNothing) {
       for (const auto& [name, block] : held) free(block);
     }
-    const uint64_t idle = pool().ranges().free_bytes();
+    const uint64_t idle = pool().ranges().bytes().free();
     pool().release_idle({});
-    REQUIRE(pool().ranges().free_bytes() <= (holds == Holds::kNothing ? 0 : idle / 4));
+    REQUIRE(pool().ranges().bytes().free() <= (holds == Holds::kNothing ? 0 : idle / 4));
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "pool/page_map.hpp"
 #include "pool/pool.hpp"
 #include "pool/ranges.hpp"
+#include "pool/ripe_segments.hpp"
 #include "pool/settings.hpp"
 #include "pool/slabs.hpp"
 
@@ -129,7 +130,7 @@ TEST_CASE_METHOD(Parts, "a range is cut to size, and the rest serves others") {
   CHECK(first->bytes == kMiB);
   CHECK(second->start == kStart + kMiB);
   CHECK(page_map.find(second->start) == second);
-  CHECK(ranges.free_bytes() == 12 * kMiB);
+  CHECK(ranges.bytes().free() == 12 * kMiB);
   CHECK(take(13 * kMiB) == nullptr);
 }
 
@@ -294,8 +295,8 @@ TEST_CASE_METHOD(Parts, "a whole free segment leaves with its pages, one in use 
   REQUIRE(segment != nullptr);
   CHECK(segment->bytes == 16 * kMiB);
   CHECK_FALSE(page_map.is_ours(kStart));
-  CHECK(ranges.reserved() == 0);
-  CHECK(ranges.free_bytes() == 0);
+  CHECK(ranges.bytes().reserved() == 0);
+  CHECK(ranges.bytes().free() == 0);
   ranges.forget(segment);
 }
 
@@ -308,6 +309,7 @@ TEST_CASE_METHOD(Parts, "ranges above the split limit serve only what is itself 
 TEST_CASE_METHOD(Parts, "of tainted segments that are free the one with the oldest work goes first") {
   RangeTable::Counts counts;
   RangeTable table(nullptr, device, counts);
+  RipeSegments ripe;
   std::vector<Segment*> segments;
   for (const order::Epoch stamp : {2, 5, 3, 9, 1}) {
     const Address start = kStart + 16 * kMiB + segments.size() * kPageBytes;
@@ -316,14 +318,14 @@ TEST_CASE_METHOD(Parts, "of tainted segments that are free the one with the olde
     range->stamp = stamp;
     segments.push_back(range->segment);
     table.list_last(segments.back());
-    table.ripen(segments.back());
+    ripe.add(segments.back());
   }
   CHECK(table.first_segment() == segments.front());
-  CHECK(table.ripest(false) == nullptr);
+  CHECK(ripe.oldest(false) == nullptr);
   std::vector<order::Epoch> gone;
-  while (Segment* const segment = table.ripest(true)) {
+  while (Segment* const segment = ripe.oldest(true)) {
     gone.push_back(segment->lowest()->stamp);
-    table.unripen(segment);
+    ripe.remove(segment);
     table.unlist(segment);
   }
   CHECK(gone == std::vector<order::Epoch>{1, 2, 3, 5, 9});

@@ -205,8 +205,8 @@ TEST_CASE_METHOD(PoolWorld, "above the most that may be cached, whole free segme
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate(40 * kMiB));
   for (const auto block : blocks) free(block);
   CHECK(driver.releases > 0);
-  CHECK(pool().ranges().free_bytes() <= kMostCached);
-  CHECK(pool().ranges().free_bytes() >= kMostCached - 40 * kMiB);
+  CHECK(pool().ranges().bytes().free() <= kMostCached);
+  CHECK(pool().ranges().bytes().free() >= kMostCached - 40 * kMiB);
 }
 
 TEST_CASE_METHOD(PoolWorld, "below the most that may be cached, nothing goes back") {
@@ -220,5 +220,5 @@ TEST_CASE_METHOD(PoolWorld, "under a limit on what is cached no thread keeps man
     for (uint64_t i = 0; i < 256; ++i) blocks.push_back(allocate((i % 16 + 4) * 32 * kKiB));
     for (const auto block : blocks) free(block);
   }
-  CHECK(reserved() - pool().ranges().free_bytes() <= kMiB);
+  CHECK(reserved() - pool().ranges().bytes().free() <= kMiB);
 }

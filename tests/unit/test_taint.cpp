@@ -146,12 +146,12 @@ TEST_CASE_METHOD(PoolWorld,
   const auto address = allocate(3 * kMiB / 2);
   const auto other = allocate(3 * kMiB / 2);
   free(other);
-  REQUIRE(pool().ranges().free_bytes() > 0);
+  REQUIRE(pool().ranges().bytes().free() > 0);
   REQUIRE(memory.taint(address, Taint::kPeerTokens));
-  CHECK(pool().ranges().free_bytes() == 0);
+  CHECK(pool().ranges().bytes().free() == 0);
   free(address);
-  CHECK(pool().ranges().reserved() == 64 * kMiB);
-  CHECK(pool().ranges().free_bytes() == 0);
+  CHECK(pool().ranges().bytes().reserved() == 64 * kMiB);
+  CHECK(pool().ranges().bytes().free() == 0);
   allocate(3 * kMiB);
   check_records();
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kKiB = 1 << 10, kMiB = 1 << 20;
 
 struct KeepingWorld : PoolWorld {
-  uint64_t free_bytes() { return pool().ranges().free_bytes(); }
+  uint64_t free_bytes() { return pool().ranges().bytes().free(); }
   // pre: the program holds nothing, and never had small blocks.
   uint64_t kept() { return reserved() - free_bytes(); }
   // Some thirty sizes at once, so many of each, and all of them back.

@@ -1,0 +1,84 @@
+// The account of a pool's bytes: how many its segments have, how many of them are free, handed out, lost to
+// taints. Written under the lock of Ranges, read by any thread without it: figures that are read one after
+// the other may be of different moments.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "pool/range.hpp"
+#include "pool/size_classes.hpp"
+
+namespace cupool::pool {
+
+class RangeBytes {
+ public:
+  // Of all segments.
+  uint64_t reserved() const { return reserved_.load(std::memory_order_relaxed); }
+  // Of them, what is not lost to new blocks because its segment is tainted.
+  uint64_t usable() const {
+    const uint64_t all = reserved();
+    return all - std::min(all, tainted());
+  }
+  uint64_t tainted() const { return tainted_.load(std::memory_order_relaxed); }
+  // Of small segments.
+  uint64_t for_small() const { return for_small_.load(std::memory_order_relaxed); }
+  // In free ranges, pending ones included.
+  uint64_t free() const { return free_.load(std::memory_order_relaxed); }
+  // What is handed out: in all, and in ranges of exactly so many bytes, up to the largest that threads keep.
+  uint64_t taken() const {
+    const uint64_t all = reserved();
+    return all - std::min(all, free());
+  }
+  uint64_t taken_of(uint64_t bytes) const {
+    return bytes * taken_of_size_[bytes >> kGranuleShift].load(std::memory_order_relaxed);
+  }
+  // The most bytes that were ever handed out at once.
+  uint64_t peak_taken() const { return peak_taken_.load(std::memory_order_relaxed); }
+
+  // ---- Under the lock.
+
+  void add_reserved(uint64_t bytes, bool is_small) {
+    add(reserved_, bytes);
+    if (is_small) add(for_small_, bytes);
+  }
+  void remove_reserved(uint64_t bytes, bool is_small) {
+    add(reserved_, -bytes);
+    if (is_small) add(for_small_, -bytes);
+  }
+  void add_free(uint64_t bytes) { add(free_, bytes); }
+  void remove_free(uint64_t bytes) { add(free_, -bytes); }
+  void add_tainted(uint64_t bytes) { add(tainted_, bytes); }
+  void remove_tainted(uint64_t bytes) { add(tainted_, -bytes); }
+  // A range of so many bytes is handed out, or no longer.
+  void add_taken(uint64_t bytes) { count_taken(bytes, 1); }
+  void remove_taken(uint64_t bytes) { count_taken(bytes, ~uint32_t{0}); }
+  void note_peak() {
+    if (taken() > peak_taken()) peak_taken_.store(taken(), std::memory_order_relaxed);
+  }
+  void clear() {
+    for (std::atomic<uint64_t>* one : {&reserved_, &for_small_, &tainted_, &free_, &peak_taken_})
+      one->store(0, std::memory_order_relaxed);
+    for (std::atomic<uint32_t>& count : taken_of_size_) count.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  static void add(std::atomic<uint64_t>& to, uint64_t bytes) {
+    to.store(to.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  }
+  void count_taken(uint64_t bytes, uint32_t more) {
+    if (bytes > SizeClasses::kLargestKept) return;
+    std::atomic<uint32_t>& count = taken_of_size_[bytes >> kGranuleShift];
+    count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+
+  std::atomic<uint64_t> reserved_{0};
+  std::atomic<uint64_t> for_small_{0};
+  std::atomic<uint64_t> tainted_{0};
+  std::atomic<uint64_t> free_{0};
+  std::atomic<uint64_t> peak_taken_{0};
+  std::array<std::atomic<uint32_t>, (SizeClasses::kLargestKept >> kGranuleShift) + 1> taken_of_size_{};
+};
+
+}  // namespace cupool::pool

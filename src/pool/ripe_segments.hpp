@@ -1,0 +1,41 @@
+// Segments that are tainted and wholly free: they only wait to go back. Those of the driver's and mapped ones
+// apart, each with the oldest work first. Under the lock of Ranges.
+#pragma once
+
+#include <array>
+
+#include "pool/range.hpp"
+
+namespace cupool::pool {
+
+class RipeSegments {
+ public:
+  // Segments ripen nearly in the order of their work, so hardly any is passed.
+  void add(Segment* segment) {
+    List& list = lists_[segment->mapped ? 1 : 0];
+    Segment* before = list.last;
+    while (before != nullptr && before->lowest()->stamp > segment->lowest()->stamp)
+      before = before->prev_ripe;
+    segment->prev_ripe = before;
+    segment->next_ripe = before != nullptr ? before->next_ripe : list.first;
+    (before != nullptr ? before->next_ripe : list.first) = segment;
+    (segment->next_ripe != nullptr ? segment->next_ripe->prev_ripe : list.last) = segment;
+  }
+  // Null: there is none of the kind.
+  Segment* oldest(bool is_mapped) const { return lists_[is_mapped ? 1 : 0].first; }
+  void remove(Segment* segment) {
+    List& list = lists_[segment->mapped ? 1 : 0];
+    (segment->prev_ripe != nullptr ? segment->prev_ripe->next_ripe : list.first) = segment->next_ripe;
+    (segment->next_ripe != nullptr ? segment->next_ripe->prev_ripe : list.last) = segment->prev_ripe;
+  }
+  void clear() { lists_ = {}; }
+
+ private:
+  struct List {
+    Segment* first = nullptr;
+    Segment* last = nullptr;
+  };
+  std::array<List, 2> lists_{};  // of the driver's, of mapped ones
+};
+
+}  // namespace cupool::pool
