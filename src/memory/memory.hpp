@@ -118,9 +118,8 @@ class Memory {
   // The device of a context in which we have memory; false: we have none.
   bool device_of(driver::Context context, int* device);
 
+  // The timelines of all contexts in which we have memory.
   order::Timelines& order() { return order_; }
-  // The timeline of a context's memory; null: it has none.
-  order::Timeline* timeline_of(driver::Context context) { return order_.find(context); }
   driver::Driver& driver() { return *driver_; }
   context::InFlight& in_flight() { return in_flight_; }
   pool::Pools& pools() { return allocators_.pools(); }

@@ -188,7 +188,7 @@ TEST_CASE_METHOD(PoolWorld, "a thread is seen in every context that it submits t
   REQUIRE(memory.allocate(another, kMiB, &block) == driver::kSuccess);
   work(kS);
   std::thread([&] {
-    memory.timeline_of(another)->after_submit(kS);
+    memory.order().find(another)->after_submit(kS);
     CHECK_FALSE(time().has_several_threads());
     work(kS);
   }).join();

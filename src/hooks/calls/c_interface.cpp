@@ -64,7 +64,8 @@ int cupool_record_stream(uint64_t pointer, void* stream) {
   memory::BlockInfo held;
   if (!is_serving() || !memory.find(pointer, &held)) return kInvalidValue;
   const CUstream resolved = named(static_cast<CUstream>(stream), DefaultStream::kLegacy);
-  if (order::Timeline* const order = memory.timeline_of(held.context)) order->after_submit(lane_of(resolved));
+  if (order::Timeline* const order = memory.order().find(held.context))
+    order->after_submit(lane_of(resolved));
   return kSuccess;
 }
 

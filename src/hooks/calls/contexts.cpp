@@ -1,6 +1,6 @@
-// Creation and destruction of contexts, and peer access between them. A context's memory ends with it, so our
-// record of it is dropped before the driver acts; what outlives the context is freed only afterwards. order/
-// learns of every context when the program gets it, and of every context whose memory another one can access.
+// Creation and destruction of contexts. A context's memory ends with it, so our record of it is dropped
+// before the driver acts; what outlives the context is freed only afterwards. order/ learns of every context
+// when the program gets it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -264,16 +264,6 @@ CUresult resets(CUdevice device, Call&& call) {
   return result;
 }
 
-// The driver's own allocations follow peer access by themselves; mapped memory is told, device by device, and
-// so is that of other processes, which may be opened where the pool does not serve.
-void let_in(CUcontext peer, bool allowed) {
-  int device = 0;
-  if (Reentry::inside() || memory.driver().device(&device) != driver::kSuccess) return;
-  const pool::Pools::Guest guest{current_context(), device};
-  memory.set_access(ours(peer), guest, allowed);
-  imports.apply_access(peer, device);
-}
-
 }  // namespace
 
 CUresult cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device) {
@@ -357,25 +347,6 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   return releases(device, [&] { return forward_end(real.cuDevicePrimaryCtxRelease_v2, device); });
-}
-
-CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-  const CUresult result = forward(Event::peer_changes, real.cuCtxEnablePeerAccess, peer, flags);
-  if (result == CUDA_SUCCESS) let_in(peer, true);
-  // Already enabled counts, too: the thread that enabled it may not have reached this line yet.
-  const bool is_open = result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-  if (is_open && is_serving()) {
-    // The memory of a green context is its primary one's.
-    const CUcontext owner = green_contexts.any() ? green_contexts.owner(peer) : peer;
-    memory.order().expect_peers(ours(owner), "peer access was enabled");
-  }
-  return result;
-}
-
-CUresult cuCtxDisablePeerAccess(CUcontext peer) {
-  const CUresult result = forward(Event::peer_changes, real.cuCtxDisablePeerAccess, peer);
-  if (result == CUDA_SUCCESS) let_in(peer, false);
-  return result;
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {

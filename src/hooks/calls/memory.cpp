@@ -69,7 +69,7 @@ class CaptureProbe {
     const order::CaptureGate::Relaxed relaxed;
     // (In a green context it waits for that part of the device alone.)
     const bool is_part = green_contexts.any();
-    order::Timeline* const order = is_part ? nullptr : memory.timeline_of(context_);
+    order::Timeline* const order = is_part ? nullptr : memory.order().find(context_);
     const order::Epoch epoch = order == nullptr ? 0 : order->begin_wait(order::Lane::kMany);
     const bool has_waited = real.cuMemFree_v2(block_) == CUDA_SUCCESS;
     if (order != nullptr) order->end_wait(epoch, has_waited);

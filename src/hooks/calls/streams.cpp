@@ -29,7 +29,7 @@ CUresult waits(Timeline* order, Lane lane, Call&& call) {
 
 template <typename Call>
 CUresult waits_for_context(driver::Context context, Call&& call) {
-  return waits(is_serving() ? memory.timeline_of(context) : nullptr, Lane::kMany, call);
+  return waits(is_serving() ? memory.order().find(context) : nullptr, Lane::kMany, call);
 }
 
 template <typename Call>

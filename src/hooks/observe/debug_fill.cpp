@@ -132,7 +132,7 @@ void allocated(const Allocated& what) {
   // forbid the wait.
   if (what.server != Server::kPool || value == kNone || !memory.order().gate().enter(owner)) return;
   const CUstream stream = fill_streams.get(owner);
-  if (fill_on(memory.timeline_of(owner), stream, what.address, what.bytes, value)) {
+  if (fill_on(memory.order().find(owner), stream, what.address, what.bytes, value)) {
     const OwnCall guard;
     // The host may touch managed memory before any work does.
     if (what.call == cuda::Call::cuMemAllocManaged) {
@@ -159,7 +159,7 @@ void freed(const Freed& what) {
     fill_on(timeline_of(stream), stream, what.address, held.bytes, value);
     return;
   }
-  order::Timeline* const order = memory.timeline_of(held.context);
+  order::Timeline* const order = memory.order().find(held.context);
   // (To wait while a stream captures would end the capture.)
   if (memory.order().is_capturing() || order == nullptr || !order->wait_for_all()) return;
   const ScopedContext scope(reinterpret_cast<CUcontext>(held.context));

@@ -97,7 +97,7 @@ driver::Context owner_of(CUstream stream) {
 }
 
 order::Timeline* find_timeline(CUstream stream) {
-  return memory.order().any() ? memory.timeline_of(owner_of(stream)) : nullptr;
+  return memory.order().any() ? memory.order().find(owner_of(stream)) : nullptr;
 }
 
 bool is_capturing(CUstream stream) {
