@@ -4,8 +4,7 @@
 //
 // An allocation that cupool serves:
 //   1. The allocator itself. The pool (pool/search_grow.cpp, Search::grow) asks for a segment of the size it
-//   would
-//      like, then of the exact size; then it waits for what the program's frees would have waited for
+//      prefers, then of the exact size; then it waits for what the program's frees would have waited for
 //      (take_after_frees), and asks again; then for all work, gives all its free memory back, and asks again,
 //      as often as upstream/retry.hpp allows while other threads give or take. Blocks that are not cut
 //      (dedicated/releases.cpp, release_enough) give back what is done, then what frees would
@@ -124,8 +123,7 @@ bool ShortageLadder::is_above_limit(int device, uint64_t bytes) {
   return bytes > limit || upstream::Limit::booked(device) > limit - bytes;
 }
 
-// What the device does not have even then is refused at once, as by the driver: a release would wait for
-// work.
+// Fails fast if releasing cannot cover the request, as the driver does: a release would wait for work.
 bool ShortageLadder::may_have(int device, uint64_t bytes) {
   if (bytes == 0 || device == kEveryDevice) return true;
   if (bytes > kMiB) bytes = round_up(bytes, driver::kMappingStep);

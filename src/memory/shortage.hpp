@@ -26,10 +26,10 @@ class ShortageLadder {
                   Address* out);
   // Before any allocation, if blocks may have spilled. False: it goes its usual way.
   bool allocate_at_once(driver::Context context, uint64_t bytes, Address* out);
-  // The driver has refused a call of the program's for want of memory of a device: releases what is idle
+  // The driver has refused a call of the program's because a device is out of memory: releases what is idle
   // there, as far as the effort goes; `context` is where the call was made. With kAll it also waits for other
-  // threads that release, and asks other processes. False: nothing has changed; asking the driver again is of
-  // no use.
+  // threads that release, and asks other processes. False: nothing has changed, so the driver would refuse
+  // again.
   bool release_for_call(int device, allocator::Effort effort, driver::Context context, uint64_t bytes = 0);
 
   // How other processes are asked for idle memory of a device; true: some came back.

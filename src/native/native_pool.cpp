@@ -220,8 +220,9 @@ void NativePool::free_ordered(Source& source, Address address) {
   source.frees_made.fetch_add(1, std::memory_order_release);
 }
 
-// A context event would break a capture: none may begin in the context meanwhile, and during one the free is
-// deferred. So it is in a context that ends, which sets its blocks aside, or has failed.
+// A context event would break a capture: so no capture may begin in the context meanwhile, and during one the
+// free is deferred. It is also deferred in a context that is ending, which sets its blocks aside, or has
+// failed.
 void NativePool::free_or_defer(Source& source, Address address, bool is_open) {
   if (is_open && order_.gate().enter(source.context)) {
     free_ordered(source, address);
@@ -350,7 +351,7 @@ uint64_t NativePool::most_releasable(int device, uint64_t) {
   return bytes;
 }
 
-// Unlike trim(), waits for no free that is still to come in stream order: a later look finds its memory.
+// Unlike trim(), does not wait for frees that their stream has yet to reach: a later call finds that memory.
 uint64_t NativePool::release_idle(const allocator::Idle& which) {
   if (order_.is_capturing()) return 0;
   const uint64_t now = now_ns() / 1'000'000;
@@ -453,7 +454,7 @@ void NativePool::begin_end(driver::Context context, uint64_t ending) {
   remember(*source);
 }
 
-// Its peaks outlive it; if the driver no longer answers, those seen last.
+// Keeps the peaks of a context that ends; if the driver no longer answers, those of its last answer.
 void NativePool::remember(const Source& source) {
   driver::NativeUsage last;
   const bool known = native_.usage(source.pool, &last) == kSuccess;

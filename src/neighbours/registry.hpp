@@ -84,14 +84,15 @@ class Registry {
   // However often the bell is rung, it returns at most 20 times a second, after a burst of a few.
   bool wait(uint32_t seen, int64_t timeout_ns);
 
-  // The requests of other processes to this one that are newer than *serial, newest first, and moves *serial
-  // on. Start with 0. The caller compares the device. Requests older than some seconds are left out.
+  // Reads the requests of other processes to this one that are newer than *serial, newest first, and advances
+  // *serial, which starts at 0. The caller compares the device. Requests older than some seconds are left
+  // out.
   size_t asks_since(uint64_t* serial, Ask* out, size_t most);
   // Posts a request and rings the bell. False: it was not posted.
   bool ask(const Ask& ask);
 
-  // How many entries other living processes have on a device, null: on any, that they have not renewed since
-  // a moment of registry_time(). The figures of those may be stale: they may have just freed everything.
+  // Counts the entries of other living processes on a device (null: on any) that were not renewed since a
+  // moment of registry_time(): their figures may be stale, for the process may have just freed everything.
   size_t count_others(const DeviceId* device, uint64_t since);
 
   // Calls f(const Entry&) for the entries of all living processes, this one too, in no order. f must not call

@@ -120,8 +120,8 @@ class OrderedFrees {
     if (one.elsewhere.has_value()) return one.elsewhere->is_done(in_flight_);
     return driver_.query(one.event) == driver::kSuccess;
   }
-  // Of a record beside a graph's launch into the stream nothing is lost, unlike of a wait, but programs that
-  // made both at a time have failed: so the two are kept apart where that takes a moment only.
+  // A record survives a concurrent graph launch into its stream, as a wait does not; but programs that made
+  // both at once have failed, so the two are kept apart where that takes only a moment.
   bool record_on(driver::Context context, driver::Stream stream, driver::Event event) {
     const GraphLaunches::QuietMoment moment({lane_of_handle(reinterpret_cast<uintptr_t>(stream)), context});
     return driver_.record_on(stream, event) == driver::kSuccess;

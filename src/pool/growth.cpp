@@ -129,9 +129,8 @@ bool may_grow(const Figures& figures, uint64_t bytes) {
   return figures.reserved + bytes <= peak + peak / (are_turns ? kShareOfTurns : kShare);
 }
 
-// While the pool grows back, streams that take turns are given more before the program has again what it
-// needs at its peak. What of that does not lie idle when nothing fits would have been taken by then anyway:
-// as much as they had before the pause may be found so, and no more.
+// While the pool regrows after a pause, memory given to streams that take turns counts as needed, up to what
+// they had before the pause: if it is in use when nothing fits, it would have been taken anyway.
 uint64_t maybe_needed(const Figures& figures) {
   return figures.reserved >= figures.needed_once ? 0 : std::min(figures.spread, figures.spread_once);
 }

@@ -3,8 +3,8 @@
 
 namespace cupool::pool {
 
-// The stream may not have waited for the work of the block's former lives, for it may have been given none on
-// the block: so that counts on. Where the stream can have no event, the block waits for all work so far.
+// Keeps the stamp of the block's earlier lives: a stream that was given no work on the block has not waited
+// for theirs. Where the stream can have no event, the block waits for all work so far.
 void StreamFrees::take_back(driver::Stream stream, order::Timeline* elsewhere, unsigned size_class,
                             const Entry& entry, uint64_t asked) {
   order::Timeline& order = tenancy_.order();

@@ -22,8 +22,8 @@ void dump();
 // Writes CUPOOL_METRICS_FILE, if there is one. The report at exit does so too. Not in a signal handler.
 void write_metrics_now();
 
-// The JSON into memory, with a terminating zero if `room` is not 0; returns its full length without the zero,
-// even if truncated.
+// Writes the JSON into memory, with a terminating zero if `room` is not 0; returns its full length without
+// the zero, even if truncated.
 size_t print_json(char* text, size_t room);
 
 }  // namespace cupool::report

@@ -47,8 +47,8 @@ bool Server::is_genuine(const ExportToken& token) const {
 
 bool Server::is_own(const ExportToken& token) { return is_genuine(token); }
 
-// A program may have closed the socket with all its descriptors: the thread, asleep, still holds it, ends
-// when somebody connects, and the next one has a new socket under the same name.
+// A program may have closed all its descriptors, the socket among them. The sleeping thread still holds the
+// socket: it ends when somebody connects, and the next thread opens a new socket under the same name.
 bool Server::end_orphan_locked() {
   constexpr int kMostTries = 1000;
   int knock = -1;

@@ -47,10 +47,11 @@ bool is_user(int socket, uint32_t user);
 // Whether all that was sent has been read.
 bool is_all_read(int socket);
 
-// One packet with descriptors; false: it did not go out.
+// Sends one packet with descriptors; false: it did not go out.
 bool send_packet(int socket, const void* packet, size_t bytes, const int* descriptors, size_t count);
-// One packet of at most `room` bytes; the number of bytes, 0 at the end, -1: errno says why. Descriptors are
-// new, closed on exec, `count` at most; `*lost`: there were some that this process could not take.
+// Receives one packet of at most `room` bytes and returns its size; 0: the other end has closed, -1: errno
+// says why. At most `count` descriptors come with it, new and closed on exec; `*lost`: this process could not
+// take all of them.
 int64_t receive_packet(int socket, void* packet, size_t room, int* descriptors, size_t* count, bool* lost);
 
 }  // namespace cupool::share

@@ -25,7 +25,7 @@ struct Program {
 };
 Program find_program(const char* name);
 
-// "name=value" with the name of an option, as option_name() takes it, into the environment. False: no such
+// Puts "name=value" into the environment; the name is an option's, as option_name() takes it. False: no such
 // option, or an invalid value, after an error message.
 bool set_option(const char* assignment);
 

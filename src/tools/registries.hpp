@@ -25,7 +25,7 @@ class Registries {
   // Posts the request and waits until the processes that it names have answered, for `ms` at most. Returns
   // when it was posted, in registry_time(): entries with an older stamp have not answered.
   uint64_t ask(const neighbours::Ask& ask, int ms);
-  // To stderr: there is no registry, and how a process comes to be in one.
+  // Says on stderr that there is no registry, and how a process joins one.
   void explain_none() const;
 
  private:

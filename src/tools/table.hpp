@@ -15,7 +15,7 @@ class Table {
   void column(std::string title, Align align) { columns_.push_back({std::move(title), align, 0}); }
   // pre: as many cells as columns.
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  // To stdout.
+  // Prints to stdout.
   void print() const;
 
  private:

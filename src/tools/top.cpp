@@ -83,7 +83,7 @@ int top(const Arguments& arguments) {
   const bool as_metrics = arguments.has("--openmetrics");
   if (!registries.any()) registries.explain_none();
   if (as_json || as_metrics) {
-    // An empty answer is an answer to a monitor.
+    // A monitor gets an answer even if it is empty.
     if (registries.any()) ask_for_figures(registries);
     (as_json ? print_json : print_openmetrics)(registries.read());
     return 0;

@@ -48,7 +48,7 @@ int trim(const Arguments& arguments) {
     registries.explain_none();
     return 1;
   }
-  // What lies idle may have changed since the processes last said so.
+  // The figures that the processes published last may be stale.
   registries.ask({{}, true, pid, 0, 0}, kAnswerMs / 10);
   std::vector<Neighbour> before;
   for (Neighbour& one : registries.read()) {

@@ -26,8 +26,8 @@ int device_of(driver::Context context = nullptr);
 
 // Releases idle memory on a device, as far as the effort goes: its number, or cuda::kHere or kAnywhere; kHere
 // is the device of `context` or, if that is null, of the current context. False: nothing was released, or the
-// pool does not serve this call, or a stream captures, which a wait for work would break; or `bytes` are
-// known to be wanted (else 0) and would not be there even then.
+// pool does not serve this call, or a stream captures, which a wait for work would break; or a release cannot
+// cover `bytes`, which the call wants (0: unknown).
 [[gnu::cold]] bool make_room(allocator::Effort effort, int where, driver::Context context = nullptr,
                              uint64_t bytes = 0);
 
