@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <linux/openat2.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -17,13 +18,45 @@
 #include "base/descriptors.hpp"
 #include "base/format.hpp"
 #include "config/process.hpp"
+#include "neighbours/identity.hpp"
 #include "neighbours/layout.hpp"
+#include "neighbours/name.hpp"
 
 namespace cupool::neighbours {
 namespace {
 
-bool make_path(const char* directory, uint32_t user, char* out, size_t room) {
-  return format_into({out, room}, "{}/cupool-{}-{}", directory, user, kLayout) + 1 < room;
+// O_NONBLOCK: open() must not block on a pipe in its place.
+constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+constexpr mode_t kMode = 0600;
+
+// A file that a mask of 0777 left to nobody. The descriptor stands for the file itself, whatever its name is
+// by now.
+bool give_to_owner(const char* path, uint32_t user) {
+  const int file = move_up(::open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (file < 0) return false;
+  struct stat about;
+  char self[48];
+  format_into(self, "/proc/self/fd/{}", file);
+  const bool given = fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == user &&
+                     about.st_nlink == 1 && (about.st_mode & 077) == 0 && chmod(self, kMode) == 0;
+  close(file);
+  return given;
+}
+
+// Another user's file. What that user has mounted over it is not touched: whoever serves a mount decides how
+// long an open() takes.
+int open_within(const char* directory, const char* path) {
+  const int folder = move_up(::open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (folder < 0) return -1;
+  open_how how = {};
+  how.flags = kFlags;
+  how.resolve = RESOLVE_NO_XDEV;
+  auto file = static_cast<int>(syscall(SYS_openat2, folder, strrchr(path, '/') + 1, &how, sizeof how));
+  if (file < 0 && errno == ENOSYS) file = ::open(path, kFlags);
+  const int error = errno;
+  close(folder);
+  errno = error;
+  return file;
 }
 
 bool write_at(int file, const void* from, size_t size, uint64_t at) {
@@ -38,6 +71,8 @@ bool set_lock(int file, short type) {
   lock.l_len = 1;
   return fcntl(file, F_OFD_SETLK, &lock) == 0;
 }
+
+bool is_blank(const Header& header) { return header.magic[0] == '\0' && header.layout == 0; }
 
 // A new file, or one that was truncated. Several processes may be here at once: they write the same.
 bool prepare(int file) {
@@ -55,20 +90,37 @@ int RegistryFile::refuse(int file, const char* why) {
   return -1;
 }
 
+uint32_t RegistryFile::owner() const { return user_ == kOwn ? geteuid() : user_; }
+
+int RegistryFile::open_named(bool create) {
+  const uint32_t user = owner();
+  if (named_ != user) name_ = user_ == kOwn ? outer_user(user) : user;
+  named_ = user;
+  char name[32];
+  write_name(name_, name, sizeof name);
+  char path[PATH_MAX];
+  errno = ENAMETOOLONG;
+  if (format_into(path, "{}/{}", trusted(directory_), trusted(name)) + 1 >= sizeof path) return -1;
+  if (user_ != kOwn) return open_within(directory_, path);
+  const int flags = create ? kFlags | O_CREAT : kFlags;
+  const int file = ::open(path, flags, kMode);
+  if (file >= 0 || errno != EACCES || !create || !give_to_owner(path, user)) return file;
+  return ::open(path, flags, kMode);
+}
+
 int RegistryFile::open_checked(bool create) {
   if (config::has_raised_rights()) return refuse(-1, "the program has raised rights");
-  const uint32_t user = user_ == kOwn ? geteuid() : user_;
-  char path[PATH_MAX];
-  if (!make_path(directory_, user, path, sizeof path)) return refuse(-1, "the name is too long");
-  // O_NONBLOCK: open() must not block on a pipe in its place.
-  const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  const int file = move_up(::open(path, create ? flags | O_CREAT : flags, 0600));
+  const int file = move_up(open_named(create));
+  if (file < 0 && errno == ENAMETOOLONG) return refuse(-1, "the name is too long");
   if (file < 0) return refuse(-1, errno == ENOENT ? "there is none" : "it cannot be opened");
+  const uint32_t user = owner();
   struct stat about;
   if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) return refuse(file, "it is not a file");
   if (about.st_uid != user) return refuse(file, "it belongs to another user");
   if ((about.st_mode & 077) != 0) return refuse(file, "others have access to it");
   if (about.st_nlink > 1) return refuse(file, "it has a second name");
+  // The umask may have taken rights from the file that was just made, even its owner's.
+  if (create && (about.st_mode & kMode) != kMode) fchmod(file, kMode);
   if (about.st_size == 0 && create && !prepare(file)) return refuse(file, "it cannot be written");
   if (about.st_size != 0 && about.st_size != static_cast<off_t>(kFileBytes))
     return refuse(file, "it has another size");
@@ -86,6 +138,16 @@ bool RegistryFile::connect(bool create) {
   }
   Header header = {};
   bool good = pread(file, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
+  // Its maker found no room in the file system for the first page.
+  if (good && create && is_blank(header)) {
+    good = prepare(file) && pread(file, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
+    if (!good) {
+      quiet.failed();
+      disconnect();
+      refuse(file, "it cannot be written");
+      return false;
+    }
+  }
   good = good && memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.layout == kLayout;
   if (!good) {
     disconnect();

@@ -11,8 +11,6 @@
 
 namespace cupool::neighbours {
 
-inline constexpr uint32_t kLayout = 1;  // part of the file's name: versions that differ do not meet
-
 class OpenFile;
 
 class RegistryFile {
@@ -21,6 +19,8 @@ class RegistryFile {
   constexpr explicit RegistryFile(const char* directory, uint32_t user = kOwn)
       : directory_(directory), user_(user) {}
 
+  // Whose file it is.
+  uint32_t owner() const;
   // Opens and checks the file, creates or repairs it if `create`, and maps the bell of this very file.
   // False: refusal() says why.
   bool connect(bool create);
@@ -37,6 +37,7 @@ class RegistryFile {
 
  private:
   friend class OpenFile;
+  int open_named(bool create);
   int open_checked(bool create);
   int refuse(int file, const char* why);
   bool map(int file, uint64_t device, uint64_t inode);
@@ -44,6 +45,8 @@ class RegistryFile {
   const char* directory_;
   uint32_t user_;
   const char* refusal_ = "it was not opened yet";
+  uint32_t named_ = kOwn;                 // the user for whom name_ was found
+  uint32_t name_ = kOwn;                  // the number in the file's name
   std::atomic<uint32_t*> bell_{nullptr};  // one page; replaced in place when the file is another
   uint64_t device_ = 0;
   std::atomic<uint64_t> inode_{0};

@@ -64,6 +64,34 @@ bool read_status(int64_t pid, Status* out) {
   return field > kStart;
 }
 
+// Of /proc/<pid>/status: by any of its four numbers, since a program may change the effective one for a
+// moment.
+bool has_user(int64_t pid, uint32_t user) {
+  char path[48];
+  format_into(path, "/proc/{}/status", pid);
+  char text[1024];
+  if (!read_text(path, text, sizeof text)) return false;
+  const char* at = strstr(text, "\nUid:");
+  if (at == nullptr) return false;
+  at += strlen("\nUid:");
+  for (int i = 0; i < 4; ++i) {
+    char* end = nullptr;
+    if (strtoull(at, &end, 10) == user && end != at) return true;
+    at = end;
+  }
+  return false;
+}
+
+enum class Whose { kNobodys, kUsers, kStrangers };
+Whose whose(int64_t pid, uint32_t user) {
+  char path[48];
+  format_into(path, "/proc/{}", pid);
+  struct stat about;
+  if (stat(path, &about) != 0) return Whose::kNobodys;
+  // The kernel shows processes that must not be dumped, or have changed their user, as root's.
+  return about.st_uid == user || has_user(pid, user) ? Whose::kUsers : Whose::kStrangers;
+}
+
 void read_boot_id(unsigned char* out) {
   char text[64];
   if (!read_text("/proc/sys/kernel/random/boot_id", text, sizeof text)) return;
@@ -96,22 +124,49 @@ Identity own_identity() {
   return self;
 }
 
-Life life_of(const Identity& other, const Identity& self) {
-  if (other.token == self.token) return Life::kLives;
-  if (memcmp(other.boot, self.boot, sizeof self.boot) != 0) return Life::kGone;
-  if (other.pid_namespace != self.pid_namespace) return Life::kUnknown;
-  if (other.pid <= 0 || other.pid > std::numeric_limits<pid_t>::max()) return Life::kGone;
+const Processes::Seen& Processes::look_at(int64_t pid) {
+  // By our random number, so that nobody can choose pids that displace each other.
+  Seen& seen = seen_[(static_cast<uint64_t>(pid) * self_.token >> 32U) % kMostSeen];
+  if (seen.pid == pid) return seen;
+  seen = {pid, 0, 0, false};
+  const Whose owner = whose(pid, user_);
+  if (owner == Whose::kStrangers) ++strangers_;
   Status status;
-  if (!read_status(other.pid, &status)) {
-    // Without /proc only the pid can be checked.
-    if (self.start != 0) return Life::kGone;
-    return kill(static_cast<pid_t>(other.pid), 0) == 0 || errno == EPERM ? Life::kLives : Life::kGone;
-  }
+  if (owner != Whose::kUsers || !read_status(pid, &status)) return seen;
   // The first thread of a process may be over while others run.
-  if ((status.state == 'Z' || status.state == 'X') && status.threads <= 1) return Life::kGone;
-  if (other.start != 0 && status.start != other.start) return Life::kGone;
-  const bool replaced = other.stack != 0 && status.stack != 0 && status.stack != other.stack;
+  const bool is_over = (status.state == 'Z' || status.state == 'X') && status.threads <= 1;
+  seen = {pid, status.start, status.stack, !is_over};
+  return seen;
+}
+
+Life Processes::life_of(const Identity& other) {
+  if (other.token == self_.token) return Life::kLives;
+  if (memcmp(other.boot, self_.boot, sizeof self_.boot) != 0) return Life::kGone;
+  if (other.pid_namespace != self_.pid_namespace) return Life::kUnknown;
+  if (other.pid <= 0 || other.pid > std::numeric_limits<pid_t>::max()) return Life::kGone;
+  // Without /proc only the pid can be checked; another user's process refuses.
+  if (self_.start == 0) return kill(static_cast<pid_t>(other.pid), 0) == 0 ? Life::kLives : Life::kGone;
+  if (strangers_ >= kMostStrangers) return Life::kGone;
+  const Seen& seen = look_at(other.pid);
+  if (!seen.lives || (other.start != 0 && seen.start != other.start)) return Life::kGone;
+  const bool replaced = other.stack != 0 && seen.stack != 0 && seen.stack != other.stack;
   return replaced ? Life::kGone : Life::kLives;
+}
+
+uint32_t outer_user(uint32_t user) {
+  char text[4096];
+  if (!read_text("/proc/self/uid_map", text, sizeof text)) return user;
+  char* at = text;
+  for (;;) {
+    uint64_t line[3];  // first user here, first user above, how many
+    for (uint64_t& number : line) {
+      char* end = nullptr;
+      number = strtoull(at, &end, 10);
+      if (end == at) return user;
+      at = end;
+    }
+    if (user >= line[0] && user - line[0] < line[2]) return static_cast<uint32_t>(line[1] + user - line[0]);
+  }
 }
 
 }  // namespace cupool::neighbours

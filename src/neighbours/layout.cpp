@@ -36,6 +36,7 @@ bool to_entry(const SlotRecord& record, const Identity& self, Entry* out) {
   *out = {};
   out->pid = record.who.pid;
   out->same_namespace = record.who.pid_namespace == self.pid_namespace;
+  out->pid_namespace = record.who.pid_namespace;
   out->process = record.who.token;
   out->stamp = record.stamp;
   memcpy(out->program, record.program, sizeof out->program);

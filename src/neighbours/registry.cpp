@@ -38,8 +38,8 @@ uint64_t age(uint64_t stamp) {
   return stamp > now ? UINT64_MAX : now - stamp;
 }
 
-bool is_alive(const SlotRecord& record, const Identity& self, uint64_t foreign_for) {
-  const Life life = life_of(record.who, self);
+bool is_alive(const SlotRecord& record, Processes& processes, uint64_t foreign_for) {
+  const Life life = processes.life_of(record.who);
   return life == Life::kLives || (life == Life::kUnknown && age(record.stamp) < foreign_for);
 }
 
@@ -109,9 +109,10 @@ uint32_t Registry::claim_slot(const OpenFile& file) {
     if (!taken[slot] && !chosen) return slot;
   }
   const Identity self = self_;
+  Processes processes(self, file_.owner());
   uint32_t dead = kNoSlot;
   each_record(file, [&](uint32_t slot, const SlotRecord& record) {
-    if (!is_alive(record, self, kAskedFor)) dead = slot;
+    if (!is_alive(record, processes, kAskedFor)) dead = slot;
     return dead == kNoSlot;
   });
   return dead;
@@ -285,11 +286,12 @@ size_t Registry::count_others(const DeviceId* device, uint64_t since) {
   if (!file) return 0;
   learn_identity();
   const Identity self = self_;
+  Processes processes(self, file_.owner());
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
     const bool is_meant = record.who.token != self.token && record.stamp <= since &&
                           (device == nullptr || record.figures.device == *device);
-    if (is_meant && to_entry(record, self, &entry) && is_alive(record, self, kAskedFor)) ++count;
+    if (is_meant && to_entry(record, self, &entry) && is_alive(record, processes, kAskedFor)) ++count;
     return true;
   });
   return count;
@@ -302,9 +304,10 @@ void Registry::visit(Visit visit, void* argument) {
   if (!file) return;
   learn_identity();
   const Identity self = self_;
+  Processes processes(self, file_.owner());
   each_record(file, [&](uint32_t, const SlotRecord& record) {
     Entry entry;
-    if (to_entry(record, self, &entry) && is_alive(record, self, kShownFor)) visit(entry, argument);
+    if (to_entry(record, self, &entry) && is_alive(record, processes, kShownFor)) visit(entry, argument);
     return true;
   });
 }

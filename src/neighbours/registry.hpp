@@ -43,9 +43,10 @@ struct Ask {
 struct Entry {
   int64_t pid;
   bool same_namespace;  // else `pid` is that of another pid namespace
-  uint64_t process;     // the same number for all entries of one process, and for no other process
-  uint64_t stamp;       // when it was published, in nanoseconds of registry_time()
-  char program[64];     // printable
+  uint64_t pid_namespace;
+  uint64_t process;  // the same number for all entries of one process, and for no other process
+  uint64_t stamp;    // when it was published, in nanoseconds of registry_time()
+  char program[64];  // printable
   Figures figures;
 };
 

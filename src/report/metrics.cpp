@@ -33,12 +33,24 @@ void write_head(Writer& out, const char* name, const char* type, const char* uni
   out.print("# HELP {} {}\n", name, help);
 }
 
-void write_labels(Writer& out, const Entry& entry) {
-  out.print("{{pid=\"{}\",program=\"", entry.pid);
-  for (const char* at = entry.program; *at != '\0'; ++at) {
+void write_escaped(Writer& out, const char* text) {
+  for (const char* at = text; *at != '\0'; ++at) {
     if (*at == '"' || *at == '\\') out.text("\\");
     out.text(*at == '\n' ? std::string_view("\\n") : std::string_view(at, 1));
   }
+}
+
+void write_labels(Writer& out, const Entry& entry, const char* user) {
+  out.print("{{pid=\"{}\",", entry.pid);
+  // Two containers number their processes alike.
+  if (!entry.same_namespace) out.print("pid_namespace=\"{}\",", entry.pid_namespace);
+  if (user != nullptr) {
+    out.text("user=\"");
+    write_escaped(out, user);
+    out.text("\",");
+  }
+  out.text("program=\"");
+  write_escaped(out, entry.program);
   out.print("\",device=\"{}\",uuid=\"{}\"}}", entry.figures.ordinal, print_uuid(entry.figures.device));
 }
 
@@ -61,19 +73,20 @@ double hit_ratio(const Figures& figures) {
   return all > 0 ? hits / all : 0;
 }
 
-void write_metrics(Writer& out, const Entry* entries, size_t count) {
+void write_metrics(Writer& out, const Entry* entries, size_t count, const char* const* users) {
+  const auto user_of = [&](size_t i) { return users == nullptr ? nullptr : users[i]; };
   for (const Metric& metric : kMetrics) {
     write_head(out, metric.name, *metric.suffix == '\0' ? "gauge" : "counter", metric.unit, metric.help);
     for (size_t i = 0; i < count; ++i) {
       out.print("{}{}", metric.name, metric.suffix);
-      write_labels(out, entries[i]);
+      write_labels(out, entries[i], user_of(i));
       out.print(" {}\n", entries[i].figures.*metric.value);
     }
   }
   write_head(out, "cupool_hit_ratio", "gauge", "ratio", "The share of allocations served from the pool.");
   for (size_t i = 0; i < count; ++i) {
     out.text("cupool_hit_ratio");
-    write_labels(out, entries[i]);
+    write_labels(out, entries[i], user_of(i));
     out.print(" {:.6f}\n", hit_ratio(entries[i].figures));
   }
   out.text("# EOF\n");

@@ -9,8 +9,9 @@
 
 namespace cupool::report {
 
-// With the closing # EOF.
-void write_metrics(Writer& out, const neighbours::Entry* entries, size_t count);
+// With the closing # EOF. `users`: whose each entry is, for a label; null: all are this process's own.
+void write_metrics(Writer& out, const neighbours::Entry* entries, size_t count,
+                   const char* const* users = nullptr);
 
 // "GPU-5c5c5c5c-...", as nvidia-smi prints it.
 struct UuidText {

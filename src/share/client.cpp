@@ -17,6 +17,7 @@ constexpr uint64_t kMillisecond = 1'000'000;
 class Deadline {
  public:
   explicit Deadline(uint64_t patience_ns) : end_(now_ns() + patience_ns) {}
+  void extend(uint64_t ns) { end_ += ns; }
   bool is_over() const { return now_ns() >= end_; }
   int left_ms() const { return is_over() ? 0 : static_cast<int>((end_ - now_ns()) / kMillisecond + 1); }
 
@@ -27,8 +28,7 @@ class Deadline {
 // Open for one fetch.
 class Socket {
  public:
-  Socket(const ExportToken& token, uint64_t patience_ns) {
-    const Deadline deadline(patience_ns);
+  Socket(const ExportToken& token, const Deadline& deadline) {
     Connected how;
     while ((how = connect_to(token.pid, token.instance, &number_)) == Connected::kBusy) {
       if (deadline.is_over()) return;
@@ -63,8 +63,7 @@ struct Batch {
   }
 };
 
-bool ask(int socket, const Request& request, uint64_t patience_ns, Batch* out) {
-  const Deadline deadline(patience_ns);
+bool ask(int socket, const Request& request, const Deadline& deadline, Batch* out) {
   if (!send_packet(socket, &request, sizeof request, nullptr, 0)) {
     out->count = 0;
     return false;
@@ -93,15 +92,18 @@ bool is_sound(const Reply& reply, const Request& request, uint32_t total, uint64
 
 Fetched fetch(const ExportToken& token, Taker& taker, const FetchSettings& settings) {
   const PreserveErrno preserve;
-  const Socket socket(token, settings.patience_ns);
+  // Any user may have taken the name of a process that has ended, and would let us wait.
+  if (!is_named(token.pid, token.instance, settings.user)) return Fetched::kRefused;
+  // One for the whole fetch: an exporter that answers now and then must not hold the program for ever.
+  Deadline deadline(settings.patience_ns);
+  const Socket socket(token, deadline);
   if (!socket) return socket.has_no_room() ? Fetched::kNoDescriptors : Fetched::kRefused;
-  // Any user may have bound the name of a process that has ended.
   if (!is_user(socket.number(), settings.user)) return Fetched::kRefused;
   Request request = {kRequestMagic, to_handle(token), 0, kMostAtOnce};
   uint64_t offset = 0;
   for (uint32_t total = 1; request.first < total;) {
     Batch batch;
-    if (!ask(socket.number(), request, settings.patience_ns, &batch)) return Fetched::kRefused;
+    if (!ask(socket.number(), request, deadline, &batch)) return Fetched::kRefused;
     const Reply& reply = batch.reply;
     if (!is_sound(reply, request, total, offset)) return Fetched::kRefused;
     if (batch.lost) {
@@ -113,10 +115,13 @@ Fetched fetch(const ExportToken& token, Taker& taker, const FetchSettings& setti
     if (batch.count != reply.count) return Fetched::kRefused;
     total = reply.total;
     offset = reply.offset;
+    const uint64_t taken_from = now_ns();
     for (uint32_t i = 0; i < reply.count; ++i) {
       if (!taker.take(reply.bytes[i], offset, batch.descriptors[i])) return Fetched::kStopped;
     }
     request.first += reply.count;
+    // What the taker does is not the exporter's time.
+    deadline.extend(now_ns() - taken_from + reply.count * kMillisecond);
   }
   return Fetched::kAll;
 }

@@ -24,7 +24,8 @@ enum class Fetched { kAll, kRefused, kStopped, kNoDescriptors };
 
 struct FetchSettings {
   uint32_t user = kOwnUser;  // whose memory is taken
-  // How long the other process may take for an answer.
+  // How long the other process may take for all its answers; each chunk that it gives adds a millisecond,
+  // since a large block has many.
   uint64_t patience_ns = 10'000'000'000;
 };
 

@@ -13,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/own_thread.hpp"
 #include "base/preserve_errno.hpp"
+#include "share/socket_file.hpp"
 
 namespace cupool::share {
 namespace {
@@ -47,10 +48,18 @@ bool Server::is_genuine(const ExportToken& token) const {
 
 bool Server::is_own(const ExportToken& token) { return is_genuine(token); }
 
-// A program may have closed all its descriptors, the socket among them. The sleeping thread still holds the
-// socket: it ends when somebody connects, and the next thread opens a new socket under the same name.
+// A program may have closed the socket with all its descriptors, and whatever tidies up shared memory may
+// have removed its file.
+bool Server::is_reachable_locked() {
+  return listener_.is_ours() && is_named(pid_, instance_.load(std::memory_order_relaxed), kOwnUser);
+}
+
+// The thread of a socket that is lost, asleep, still holds it: it is woken and ends, and the next one has a
+// new socket under the same name.
 bool Server::end_orphan_locked() {
   constexpr int kMostTries = 1000;
+  is_lost_.store(true, std::memory_order_release);
+  if (listener_.is_ours()) shutdown(listener_.number(), SHUT_RDWR);
   int knock = -1;
   if (connect_to(pid_, instance_.load(std::memory_order_relaxed), &knock) == Connected::kYes) close(knock);
   for (int i = 0; i < kMostTries && runs_.load(std::memory_order_acquire); ++i) sleep_for(kMillisecond);
@@ -60,7 +69,7 @@ bool Server::end_orphan_locked() {
 bool Server::start_locked() {
   if (is_stopped_.load(std::memory_order_relaxed)) return false;
   if (runs_.load(std::memory_order_acquire)) {
-    if (listener_.is_ours()) return true;
+    if (is_reachable_locked()) return true;
     if (!end_orphan_locked()) return false;
   }
   if (instance_.load(std::memory_order_relaxed) == 0) {
@@ -68,13 +77,18 @@ bool Server::start_locked() {
     if (!draw(&key_, sizeof key_) || !draw(&instance, sizeof instance)) return false;
     pid_ = static_cast<uint32_t>(getpid());
     instance_.store(instance | 1, std::memory_order_release);
+    remove_abandoned();
   }
+  // What a lost one has left.
+  is_lost_.store(false, std::memory_order_relaxed);
+  listener_.close();
   listener_ = KeptDescriptor(listen_as(pid_, instance_.load(std::memory_order_relaxed)));
   if (!listener_) return false;
   runs_.store(true, std::memory_order_release);
   if (start_own_thread(run, this)) return true;
   runs_.store(false, std::memory_order_relaxed);
   listener_.close();
+  remove_name(pid_, instance_.load(std::memory_order_relaxed));
   return false;
 }
 
@@ -82,7 +96,10 @@ void Server::stop() {
   is_stopped_.store(true, std::memory_order_release);
   // Wakes the thread.
   if (lock_.try_lock_for_a_moment()) {
-    if (runs_.load(std::memory_order_acquire) && listener_.is_ours()) shutdown(listener_.number(), SHUT_RDWR);
+    if (runs_.load(std::memory_order_acquire)) {
+      remove_name(pid_, instance_.load(std::memory_order_relaxed));
+      if (listener_.is_ours()) shutdown(listener_.number(), SHUT_RDWR);
+    }
     lock_.unlock();
   }
   // If a request holds it for longer, the driver hangs; the exit does not wait for that.
@@ -97,6 +114,7 @@ void Server::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
   instance_.store(0, std::memory_order_relaxed);
   key_ = {};
   runs_.store(false, std::memory_order_relaxed);
+  is_lost_.store(false, std::memory_order_relaxed);
   is_stopped_.store(false, std::memory_order_relaxed);
 }
 
@@ -126,9 +144,9 @@ void Server::serve(KeptDescriptor listener) {
     accept_one(listener);
   }
   for (Connection& one : connections_) one.socket.close();
-  if (listener.is_ours()) {
-    // Under the lock, because stop() may be using it. (A thread that holds the lock and waits for this one
-    // has seen that the listener is not ours.)
+  if (!is_lost_.load(std::memory_order_acquire) && listener.is_ours()) {
+    // Under the lock, because stop() may be using it. A thread that holds the lock and waits for this one has
+    // said that it is lost, and closes it.
     Guard hold(lock_);
     listener.close();
   }
@@ -153,7 +171,8 @@ bool Server::wait(const KeptDescriptor& listener) {
     timeout_ms = end <= now ? 0 : static_cast<int>((end - now) / kMillisecond + 1);
   }
   poll(watched.data(), count, timeout_ms);
-  return !is_stopped_.load(std::memory_order_acquire) && listener.is_ours();
+  return !is_stopped_.load(std::memory_order_acquire) && !is_lost_.load(std::memory_order_acquire) &&
+         listener.is_ours();
 }
 
 // A free place, or that of the connection that has been silent longest.
@@ -175,13 +194,11 @@ void Server::accept_one(const KeptDescriptor& listener) {
     return;
   }
   KeptDescriptor socket(move_up(made));
-  if (!is_user(socket.number(), settings_.user)) {
+  if (is_user(socket.number(), settings_.user)) {
+    place() = {socket, now_ns()};
+  } else {
     socket.close();
-    // Another user's process that connects in a loop must not keep this thread busy.
-    sleep_for(kMillisecond);
-    return;
   }
-  place() = {socket, now_ns()};
 }
 
 // One request; false: the connection is to end.

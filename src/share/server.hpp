@@ -1,8 +1,8 @@
 // The exporter's end: writes export tokens, and a thread that gives out descriptors for them. The thread
 // starts with the first export token, sleeps until somebody connects, and serves one request after the other;
-// a client that is silent, talks noise, does not read or belongs to another user loses its connection and
-// costs nobody else anything. `lock_` guards the identity and the start; `working_` is held while a request
-// may call the driver.
+// a client that is silent, talks noise or does not read loses its connection and costs nobody else anything;
+// other users cannot even connect (socket_file.hpp). `lock_` guards the identity and the start; `working_` is
+// held while a request may call the driver.
 #pragma once
 
 #include <array>
@@ -61,6 +61,7 @@ class Server {
   // When one more comes, the one that has been silent longest makes room.
   static constexpr size_t kMostConnections = 16;
   bool start_locked() CUPOOL_REQUIRES(lock_);
+  bool is_reachable_locked() CUPOOL_REQUIRES(lock_);
   bool end_orphan_locked() CUPOOL_REQUIRES(lock_);
   static void* run(void* server);
   void serve(KeptDescriptor listener);
@@ -81,6 +82,7 @@ class Server {
   KeptDescriptor listener_;                                 // the thread has a copy
   std::array<Connection, kMostConnections> connections_{};  // the thread's
   std::atomic<bool> runs_{false};
+  std::atomic<bool> is_lost_{false};  // nobody can reach its socket any more: it is to end
   std::atomic<bool> is_stopped_{false};
 };
 

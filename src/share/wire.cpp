@@ -4,35 +4,21 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 
 #include "base/descriptors.hpp"
-#include "base/format.hpp"
+#include "share/socket_file.hpp"
 
 namespace cupool::share {
 namespace {
 
 constexpr int kKind = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
-struct Name {
-  sockaddr_un address = {};
-  socklen_t length = 0;
-
-  Name(uint32_t pid, uint64_t instance) {
-    address.sun_family = AF_UNIX;
-    // A name that begins with a zero is abstract: no file, gone with its socket.
-    const size_t size =
-        format_into({address.sun_path + 1, sizeof address.sun_path - 1}, "cupool-{}-{:016x}", pid, instance);
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-};
+uint32_t number_of(uint32_t user) { return user == kOwnUser ? geteuid() : user; }
 
 // Room for the descriptors of one packet.
 union Control {
@@ -51,18 +37,19 @@ int close_with_errno(int socket) {
 
 int listen_as(uint32_t pid, uint64_t instance) {
   constexpr int kBacklog = 64;
-  const Name name(pid, instance);
+  const SocketFile name = SocketFile::of(pid, instance);
   const int made = move_up(socket(AF_UNIX, kKind, 0));
   if (made < 0) return -1;
-  if (bind(made, name.get(), name.length) != 0 || listen(made, kBacklog) != 0) return close_with_errno(made);
-  return made;
+  if (name.bind(made) && listen(made, kBacklog) == 0) return made;
+  close_with_errno(made);
+  name.remove();
+  return -1;
 }
 
 Connected connect_to(uint32_t pid, uint64_t instance, int* out) {
-  const Name name(pid, instance);
   const int made = move_up(socket(AF_UNIX, kKind, 0));
   if (made < 0) return Connected::kNo;
-  if (connect(made, name.get(), name.length) == 0) {
+  if (SocketFile::of(pid, instance).connect(made)) {
     *out = made;
     return Connected::kYes;
   }
@@ -70,11 +57,17 @@ Connected connect_to(uint32_t pid, uint64_t instance, int* out) {
   return errno == EAGAIN || errno == EINTR ? Connected::kBusy : Connected::kNo;
 }
 
+bool is_named(uint32_t pid, uint64_t instance, uint32_t user) {
+  return SocketFile::of(pid, instance).is_of(number_of(user));
+}
+
+void remove_name(uint32_t pid, uint64_t instance) { SocketFile::of(pid, instance).remove(); }
+
 bool is_user(int socket, uint32_t user) {
   ucred peer = {};
   socklen_t size = sizeof peer;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || size != sizeof peer) return false;
-  return peer.uid == (user == kOwnUser ? geteuid() : user);
+  return peer.uid == number_of(user);
 }
 
 bool is_all_read(int socket) {

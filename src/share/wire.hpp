@@ -1,6 +1,6 @@
-// What the two processes say to each other, and the sockets they say it on: packets on an abstract Unix
-// socket, named after the exporter's process. A client sends a Request and gets one Reply, as often as it
-// takes to have all descriptors; the next request comes after the last reply was read, so that few
+// What the two processes say to each other, and the sockets they say it on: packets on a Unix socket that is
+// named after the exporter's process (socket_file.hpp). A client sends a Request and gets one Reply, as often
+// as it takes to have all descriptors; the next request comes after the last reply was read, so that few
 // descriptors are ever on the way. Nothing that arrives is trusted. No state.
 #pragma once
 
@@ -41,6 +41,11 @@ int listen_as(uint32_t pid, uint64_t instance);
 // kBusy: try again later.
 enum class Connected { kYes, kBusy, kNo };
 Connected connect_to(uint32_t pid, uint64_t instance, int* out);
+
+// Whether there is an exporter of this name, as far as its file says, and it is this user's.
+bool is_named(uint32_t pid, uint64_t instance, uint32_t user);
+// Nobody connects by this name any more.
+void remove_name(uint32_t pid, uint64_t instance);
 
 // Whether the process at the other end has this effective user.
 bool is_user(int socket, uint32_t user);

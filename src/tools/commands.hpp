@@ -9,6 +9,9 @@ inline constexpr int kMisuse = 2;       // the command line is invalid
 inline constexpr int kCannotRun = 126;  // found, but not executable
 inline constexpr int kNotFound = 127;   // no such program or library
 
+// Says why the answer did not arrive on stdout, by an errno, and returns the exit code.
+int cannot_write(int error);
+
 int run(const Arguments& arguments);
 int options(const Arguments& arguments);
 int doctor(const Arguments& arguments);

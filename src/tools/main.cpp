@@ -27,10 +27,15 @@ int act(int count, char** words) {
 
 }  // namespace
 
+int cupool::tools::cannot_write(int error) {
+  say(stderr, "cupool: cannot write the answer: {}\n", strerror(error));
+  return 1;
+}
+
 int main(int count, char** words) {
   const int code = act(count, words);
   // Buffered output may fail to arrive.
   if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
-  say(stderr, "cupool: cannot write the answer: {}\n", strerror(errno));
-  return code == 0 ? 1 : code;
+  const int failed = cannot_write(errno);
+  return code == 0 ? failed : code;
 }

@@ -27,15 +27,19 @@ class Registries {
   uint64_t ask(const neighbours::Ask& ask, int ms);
   // Says on stderr that there is no registry, and how a process joins one.
   void explain_none() const;
+  // To stderr, if some registries are not read because there are too many.
+  void warn_left_out() const;
 
  private:
   struct One {
     std::unique_ptr<neighbours::Registry> registry;
     std::string user;
   };
-  void add(uint32_t user, bool own);
+  void add_own();
+  void add(uint32_t user);
   const char* directory_;
   std::string refusal_;
+  size_t left_out_ = 0;
   std::vector<One> registries_;
 };
 

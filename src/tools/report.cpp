@@ -3,6 +3,7 @@
 #include "tools/report.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -40,6 +41,19 @@ std::string text_of(const json& value, const std::string& name) {
   expect(text.find('\0') == std::string::npos, "a zero character in " + name);
   expect(text.size() <= kLongestText, name + " is longer than any of a report");
   return text;
+}
+
+// As read(2) of a file that does not block, but ETIMEDOUT: nothing came for some seconds.
+ssize_t read_part(int file, char* out, size_t room) {
+  constexpr int kPatienceMs = 10'000;
+  for (;;) {
+    const ssize_t got = read(file, out, room);
+    if (got >= 0 || errno != EAGAIN) return got;
+    pollfd one{file, POLLIN, 0};
+    if (poll(&one, 1, kPatienceMs) > 0) continue;
+    errno = ETIMEDOUT;
+    return -1;
+  }
 }
 
 json parse_bounded(std::string_view text) {
@@ -102,12 +116,13 @@ std::optional<Report> Report::parse(std::string_view text, std::string* error) {
 }
 
 std::optional<Report> Report::read(const char* path, std::string* error) {
-  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  // A pipe is read while somebody writes to it, and nobody is waited for who does not.
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   std::string text;
   ssize_t got = file < 0 ? -1 : 0;
   if (file >= 0) {
     char part[16384];
-    while (text.size() <= kMostBytes && (got = ::read(file, part, sizeof part)) > 0)
+    while (text.size() <= kMostBytes && (got = read_part(file, part, sizeof part)) > 0)
       text.append(part, static_cast<size_t>(got));
   }
   const int failed = got < 0 ? errno : 0;

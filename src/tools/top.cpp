@@ -64,15 +64,20 @@ void print_json(const std::vector<Neighbour>& all) {
   print(answer);
 }
 
-void print_openmetrics(const std::vector<Neighbour>& all) {
+// 0, or the errno of a write that failed.
+int print_openmetrics(const std::vector<Neighbour>& all) {
   std::vector<neighbours::Entry> entries;
-  entries.reserve(all.size());
-  for (const Neighbour& one : all) entries.push_back(one.entry);
+  std::vector<const char*> users;
+  for (const Neighbour& one : all) {
+    entries.push_back(one.entry);
+    users.push_back(one.user.c_str());
+  }
   char buffer[4096];
   fflush(stdout);
   report::Writer out(STDOUT_FILENO, buffer, sizeof buffer);
-  report::write_metrics(out, entries.data(), entries.size());
+  report::write_metrics(out, entries.data(), entries.size(), users.data());
   out.flush();
+  return out.error();
 }
 
 }  // namespace
@@ -82,11 +87,14 @@ int top(const Arguments& arguments) {
   const bool as_json = arguments.has("--json");
   const bool as_metrics = arguments.has("--openmetrics");
   if (!registries.any()) registries.explain_none();
+  registries.warn_left_out();
   if (as_json || as_metrics) {
     // A monitor gets an answer even if it is empty.
     if (registries.any()) ask_for_figures(registries);
-    (as_json ? print_json : print_openmetrics)(registries.read());
-    return 0;
+    const auto all = registries.read();
+    if (as_json) print_json(all);
+    const int error = as_json ? 0 : print_openmetrics(all);
+    return error == 0 ? 0 : cannot_write(error);
   }
   if (!registries.any()) return 1;
   const bool once = arguments.has("--once") || isatty(STDOUT_FILENO) == 0;

@@ -48,6 +48,7 @@ int trim(const Arguments& arguments) {
     registries.explain_none();
     return 1;
   }
+  registries.warn_left_out();
   // The figures that the processes published last may be stale.
   registries.ask({{}, true, pid, 0, 0}, kAnswerMs / 10);
   std::vector<Neighbour> before;

@@ -1,7 +1,7 @@
 // A process in the registry: neighbour DIRECTORY CACHED [once]. Publishes that many idle bytes on one device,
 // says "ready" and answers requests as the library does, until it is killed. "churn" for CACHED: publishes
 // different numbers of entries as fast as it can, and comes and goes. With "lost" as a third word it exits
-// when the registry is lost.
+// when the registry is lost, with "twice" it publishes its entry twice.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -47,7 +47,7 @@ Figures make(uint64_t cached, int64_t ordinal) {
   }
 }
 
-[[noreturn]] void answer(const char* directory, uint64_t cached, bool until_lost) {
+[[noreturn]] void answer(const char* directory, uint64_t cached, bool until_lost, size_t times) {
   Registry registry(directory);
   if (!registry.open()) {
     say(registry.refusal());
@@ -55,8 +55,8 @@ Figures make(uint64_t cached, int64_t ordinal) {
   }
   uint64_t serial = 0;
   uint32_t bell = registry.bell();
-  Figures mine = make(cached, 0);
-  registry.publish(&mine, 1);
+  Figures mine[2] = {make(cached, 0), make(cached, 0)};
+  registry.publish(mine, times);
   say("ready\n");
   for (;;) {
     if (!registry.wait(bell, until_lost ? 20'000'000 : -1)) {
@@ -67,9 +67,9 @@ Figures make(uint64_t cached, int64_t ordinal) {
     Ask asks[8];
     const size_t count = registry.asks_since(&serial, asks, 8);
     for (size_t i = 0; i < count; ++i) {
-      if (asks[i].bytes != 0) mine = make(0, 0);
+      if (asks[i].bytes != 0) mine[0] = mine[1] = make(0, 0);
     }
-    registry.publish(&mine, 1);
+    registry.publish(mine, times);
   }
 }
 
@@ -78,5 +78,6 @@ Figures make(uint64_t cached, int64_t ordinal) {
 int main(int count, char** words) {
   if (count < 3) return 1;
   if (strcmp(words[2], "churn") == 0) churn(words[1]);
-  answer(words[1], strtoull(words[2], nullptr, 10), count > 3 && strcmp(words[3], "lost") == 0);
+  const std::string_view how = count > 3 ? words[3] : "";
+  answer(words[1], strtoull(words[2], nullptr, 10), how == "lost", how == "twice" ? 2 : 1);
 }

@@ -114,6 +114,39 @@ class ProgramsTest(harness.TestCase):
         self.assertEqual(0, done.code)
         self.assertEqual({}, self.shown())
 
+    def small_directory(self):
+        """A directory in a file system of one page."""
+        place = self.scratch / "small"
+        place.mkdir()
+        self.mount("none", place, "tmpfs", data="size=4k")
+        return place
+
+    def until_true(self, is_so):
+        end = time.monotonic() + PATIENCE
+        while not is_so():
+            self.assertLess(time.monotonic(), end, "it never came to be")
+            time.sleep(0.01)
+
+    def test_a_program_enters_the_registry_once_there_is_room_for_its_first_page(self):
+        place = self.small_directory()
+        (place / "full").write_bytes(b"x" * 4096)
+        self.start("a:x:1000", CUPOOL_NEIGHBOURS_DIR=str(place))
+        registry = place / f"cupool-{os.geteuid()}-1"
+        self.until_true(lambda: registry.exists() and registry.stat().st_size > 0)
+        (place / "full").unlink()
+        self.until_true(lambda: registry.read_bytes().startswith(b"cupool"))
+
+    def test_a_program_publishes_its_figures_once_there_is_room_for_them(self):
+        place = self.small_directory()
+        self.start("a:x:1000", CUPOOL_NEIGHBOURS_DIR=str(place))
+        registry = place / f"cupool-{os.geteuid()}-1"
+        self.until_true(lambda: registry.exists() and registry.read_bytes().startswith(b"cupool"))
+        time.sleep(1)  # it finds no room meanwhile
+        self.assertNotIn(b"script", registry.read_bytes())
+        remount = 1 << 5
+        self.mount("none", place, "tmpfs", remount, "size=1m")
+        self.until_true(lambda: b"script" in registry.read_bytes())
+
     def test_neighbours_no_makes_no_file(self):
         env = {"CUPOOL_NEIGHBOURS_DIR": str(self.scratch), "CUPOOL_NEIGHBOURS": "no"}
         self.assertEqual(0, harness.with_cupool([PROGRAM, "a:x:1000", "f:x"], env=env, driver="sim").code)

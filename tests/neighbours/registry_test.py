@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 
@@ -29,9 +30,9 @@ class RegistryTest(harness.TestCase):
             child.wait()
             child.stdout.close()
 
-    def start(self, *words, ready=True):
+    def start(self, *words, ready=True, **options):
         """A process in the registry of this test."""
-        child = subprocess.Popen([NEIGHBOUR, self.scratch, *map(str, words)], stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen([NEIGHBOUR, self.scratch, *map(str, words)], stdout=subprocess.PIPE, text=True, **options)
         self.children.append(child)
         if ready:
             self.assertEqual("ready\n", child.stdout.readline())
@@ -188,11 +189,69 @@ class RegistryTest(harness.TestCase):
         if os.geteuid() != 0:
             self.skipTest("only root can")
         os.chmod(self.scratch, 0o777)
-        child = subprocess.Popen([NEIGHBOUR, self.scratch, "1"], stdout=subprocess.PIPE, text=True, user=12345, group=12345)
-        self.children.append(child)
-        self.assertEqual("ready\n", child.stdout.readline())
+        child = self.start(1, user=12345, group=12345)
         own = self.start(2)
         self.assertEqual({child.pid: "12345", own.pid: "root"}, {one["pid"]: one["user"] for one in self.shown()})
+        samples = re.findall(r'^cupool_live_bytes\{pid="(\d+)",user="(\w+)",', self.cupool("top", "--openmetrics").out, re.MULTILINE)
+        self.assertEqual({(str(child.pid), "12345"), (str(own.pid), "root")}, set(samples))
+
+    def start_as(self, user):
+        """A process of another user, and that user's registry."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can")
+        os.chmod(self.scratch, 0o777)
+        return self.start(1, user=user, group=user), self.scratch / f"cupool-{user}-1"
+
+    def test_a_user_who_spells_a_name_in_many_ways_is_shown_once(self):
+        child, registry = self.start_as(12345)
+        for zeros in range(1, 41):
+            other = self.scratch / f"cupool-{'0' * zeros}12345-1"
+            shutil.copy(registry, other)
+            os.chown(other, 12345, 12345)
+        self.assertEqual([child.pid], [one["pid"] for one in self.shown()])
+
+    def test_root_is_not_shown_a_process_of_its_own_under_the_name_of_another_user(self):
+        own = self.start(1)
+        forged = self.scratch / "cupool-12345-1"
+        if os.geteuid() != 0:
+            self.skipTest("only root can")
+        shutil.copy(self.registry, forged)
+        os.chown(forged, 12345, 12345)
+        self.assertEqual([(own.pid, "root")], [(one["pid"], one["user"]) for one in self.shown()])
+        self.assertEqual(1, self.cupool("trim", str(own.pid)).out.count("given back"))
+
+    def test_a_thousand_registries_of_nobody_hide_no_living_process(self):
+        child, registry = self.start_as(60000)
+        for user in range(10000, 11000):
+            other = self.scratch / f"cupool-{user}-1"
+            other.touch(mode=0o600)
+            os.truncate(other, registry.stat().st_size)
+            os.chown(other, user, user)
+        done = self.cupool("top", "--json")
+        self.assertEqual([child.pid], [one["pid"] for one in json.loads(done.out)["processes"]])
+        self.assertIn("745 registries", done.err)
+        self.assertEqual(1, done.err.count("\n"))
+
+    def test_root_does_not_touch_what_a_user_mounted_over_a_registry(self):
+        child, registry = self.start_as(12345)
+        self.assertEqual([child.pid], [one["pid"] for one in self.shown()])
+        bind = 1 << 12
+        self.mount(registry, registry, "none", bind)
+        self.assertEqual([], self.shown())
+
+    def test_an_entry_that_comes_twice_is_one_sample(self):
+        self.start(1, "twice")
+        samples = [line for line in self.cupool("top", "--openmetrics").out.splitlines() if line.startswith("cupool_live_bytes")]
+        self.assertEqual(1, len(samples), samples)
+
+    def test_metrics_that_could_not_be_written_are_an_error(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        self.start(1)
+        for words in ("--openmetrics", "--json", "--once"):
+            done = harness.run(["sh", "-c", f"{COMMAND} top {words} > /dev/full"],
+                               env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
+            self.assertEqual((1, True), (done.code, "No space left" in done.err), (words, done.err))
 
     def test_programs_of_other_tests_do_not_meet_in_the_registry(self):
         self.assertIn("CUPOOL_NEIGHBOURS=no\n", harness.run(["env"], driver="sim").out)

@@ -285,6 +285,24 @@ class CommandsTest(harness.TestCase):
             self.assertIn("1 processes", done.out)
         self.assertEqual(1, self.cupool("merge", "/dev/zero").code)
 
+    def test_merge_reads_a_pipe_and_waits_for_none_that_nobody_writes_to(self):
+        (good,) = self.reports(1)
+        pipe = self.scratch / "pipe"
+        os.mkfifo(pipe)
+        done = self.cupool("merge", good, pipe)
+        self.assertEqual((1, 1), (done.code, done.err.count("\n")), done.err)
+        self.assertIn("is not a report of cupool", done.err)
+        # The pause lets a reader that does not wait show.
+        script = '(sleep 0.2; cat "$1") | "$2" merge --json /dev/stdin'
+        done = harness.run(["sh", "-c", script, "sh", good, COMMAND], driver="sim")
+        self.assertEqual((0, ""), (done.code, done.err))
+        self.assertEqual(1, json.loads(done.out)["processes"])
+
+    def test_a_pipe_among_the_reports_does_not_hold_the_doctor_up(self):
+        done = self.cupool("doctor", "sh", "-c", 'mkfifo "${CUPOOL_STATS_FILE%/*}/pipe"')
+        self.assertEqual(0, done.code, done.err)
+        self.assertIn("verdict: ", done.out)
+
     def test_merge_counts_a_process_once(self):
         files = self.reports(2)
         again = self.scratch / "again.json"

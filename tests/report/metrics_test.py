@@ -6,7 +6,7 @@ import re
 import harness
 import lab
 
-SAMPLE = re.compile(r'^(?P<name>[a-z_]+)\{(?P<labels>(?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)+)\} (?P<value>[0-9.]+)$')
+SAMPLE = re.compile(r'^(?P<name>[a-z_]+)\{(?P<labels>(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+)\} (?P<value>[0-9.]+)$')
 HEAD = re.compile(r"^# (?P<kind>TYPE|UNIT|HELP) (?P<name>[a-z_]+) (?P<text>.+)$")
 
 
@@ -27,7 +27,7 @@ def parse(text):
         sample = SAMPLE.match(line)
         assert sample, line
         assert sample["name"] == family + ("_total" if kind == "counter" else ""), line
-        labels = tuple(re.findall(r'([a-z]+)="((?:[^"\\]|\\.)*)"', sample["labels"]))
+        labels = tuple(re.findall(r'([a-z_]+)="((?:[^"\\]|\\.)*)"', sample["labels"]))
         assert (sample["name"], labels) not in found, line
         found[sample["name"], labels] = float(sample["value"])
     return found

@@ -5,6 +5,7 @@ puts the emulator in front. It never writes outside its own temporary directory;
 not meet in the neighbours' registry either.
 """
 
+import ctypes
 import json
 import os
 import re
@@ -103,9 +104,9 @@ def run(command, *, preload=(), env=None, driver=None, cwd=None, stdin=None):
         report = Path(scratch) / "device.json"
         if driver == "sim":
             environment.setdefault("CUPOOL_SIM_REPORT", str(report))
-        if driver == "gpu":
-            # There the default settings are tested, on a registry that no other program has.
-            environment.setdefault("CUPOOL_NEIGHBOURS_DIR", scratch)
+        # On a GPU the default settings are tested, on a registry that no other program has; and exporters of mapped memory
+        # have their sockets there.
+        environment.setdefault("CUPOOL_NEIGHBOURS_DIR", scratch)
         done = subprocess.run(command, env=environment, cwd=cwd, input=stdin, capture_output=True, text=True,
                               errors="replace", timeout=240, check=False)
         device = json.loads(report.read_text()) if report.exists() else {}
@@ -142,6 +143,16 @@ class TestCase(unittest.TestCase):
         place = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, place)
         return {"CUPOOL_NEIGHBOURS_DIR": place}
+
+    def mount(self, source, target, kind, flags=0, data=""):
+        """Mounts something for this process and its children alone; skips where that is not allowed."""
+        system = ctypes.CDLL(None, use_errno=True)
+        new_mounts, private, recursive = 0x20000, 1 << 18, 1 << 14
+        words = (str(word).encode() for word in (source, target, kind))
+        if system.unshare(new_mounts) or system.mount(b"none", b"/", None, private | recursive, None) or \
+                system.mount(*words, ctypes.c_ulong(flags), data.encode()):
+            self.skipTest(f"no mounts here: {os.strerror(ctypes.get_errno())}")
+        self.addCleanup(system.umount2, str(target).encode(), 2)
 
     def need_native(self):
         """For tests that preload into programs of this machine, or that need ptrace or /proc of the guest."""

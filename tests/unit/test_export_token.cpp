@@ -13,8 +13,11 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <thread>
@@ -23,6 +26,7 @@
 #include "base/clock.hpp"
 #include "share/client.hpp"
 #include "share/server.hpp"
+#include "share/socket_file.hpp"
 
 using namespace cupool;
 using namespace cupool::share;
@@ -34,6 +38,30 @@ constexpr bool kForksStartThreads = false;  // its runtime ends such a child
 #else
 constexpr bool kForksStartThreads = true;
 #endif
+
+// Where the exporters of this test have their sockets.
+class Place {
+ public:
+  Place() {
+    char name[] = "/tmp/cupool-token-XXXXXX";
+    directory_ = mkdtemp(name);
+    setenv("CUPOOL_NEIGHBOURS_DIR", directory_.c_str(), 1);
+    // Other users may connect as far as the directory is concerned.
+    std::filesystem::permissions(directory_, std::filesystem::perms::all);
+  }
+  ~Place() { std::filesystem::remove_all(directory_); }
+  std::string path(const std::string& name) const { return directory_ + "/" + name; }
+  std::string path(const ExportToken& token) const {
+    char name[48];
+    snprintf(name, sizeof name, "cupool-%u-%016llx", token.pid,
+             static_cast<unsigned long long>(token.instance));
+    return path(name);
+  }
+
+ private:
+  std::string directory_;
+};
+const Place place;
 
 constexpr uint64_t kChunk = 2 << 20;
 constexpr uint64_t kStart = 0x7f00'0000'4000;
@@ -52,6 +80,7 @@ class Chunks : public Source {
   }
   bool lend(const ExportToken& token, uint32_t first, uint32_t most, Loan* out) override {
     ++asked;
+    while (stands) std::this_thread::yield();
     if (token.life != life || first >= files_.size()) return false;
     const auto total = static_cast<uint32_t>(files_.size());
     out->reply = {0, total, std::min(most, total - first), kOffset, {}};
@@ -64,6 +93,7 @@ class Chunks : public Source {
 
   std::atomic<uint64_t> life{77};
   std::atomic<int> asked{0};
+  std::atomic<bool> stands{false};  // as in a driver that does not answer
 
  private:
   std::vector<int> files_;
@@ -299,6 +329,109 @@ TEST_CASE("memory of another user is not taken") {
   CHECK(collector.taken == 0);
 }
 
+TEST_CASE("another user cannot even connect to an exporter") {
+  if (geteuid() != 0) return;
+  const ExportToken token = make(1).token();
+  CHECK(in_child([&] {
+    int socket = -1;
+    return setuid(65534) == 0 && connect_to(token.pid, token.instance, &socket) == Connected::kNo &&
+           errno == EACCES;
+  }));
+}
+
+TEST_CASE("the socket of an exporter is open to its user alone whatever the umask") {
+  for (const mode_t mask : {0, 022, 0777}) {
+    const mode_t before = umask(mask);
+    Exporter& exporter = make(1);
+    const ExportToken token = exporter.token();
+    umask(before);
+    struct stat about;
+    REQUIRE(lstat(place.path(token).c_str(), &about) == 0);
+    CHECK((about.st_mode & 07777) == 0600);
+    CHECK(can_fetch(token, 1));
+  }
+}
+
+TEST_CASE("a name that another user took is not waited for") {
+  if (geteuid() != 0) return;
+  constexpr uint64_t kInstance = 0x5555'6666'7777'8888;
+  const auto pid = static_cast<uint32_t>(getpid());
+  const int listener = listen_as(pid, kInstance);
+  REQUIRE(listener >= 0);
+  const ExportToken token{kInstance, pid, kStart, 4096, 77, 1};
+  REQUIRE(chown(place.path(token).c_str(), 12345, 12345) == 0);
+  std::vector<int> waiting;
+  int socket = -1;
+  while (connect_to(pid, kInstance, &socket) == Connected::kYes) waiting.push_back(socket);
+  Collector collector;
+  CHECK(fetch(token, collector, {.patience_ns = uint64_t{1} << 62}) == Fetched::kRefused);
+  for (const int one : waiting) close(one);
+  close(listener);
+}
+
+TEST_CASE("an exporter that stops leaves no file") {
+  Exporter& exporter = make(1);
+  const std::string file = place.path(exporter.token());
+  REQUIRE(std::filesystem::exists(file));
+  exporter.server.stop();
+  CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("an exporter removes what killed ones have left and nothing else") {
+  const auto put = [&](const char* name, int queue) {
+    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    REQUIRE(SocketFile(name).bind(socket));
+    if (queue >= 0) REQUIRE(listen(socket, queue) == 0);
+    return socket;
+  };
+  const auto age = [&](const char* name) {
+    const timespec old[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+    REQUIRE(utimensat(AT_FDCWD, place.path(name).c_str(), old, AT_SYMLINK_NOFOLLOW) == 0);
+  };
+  close(put("cupool-1-dead", 1));
+  close(put("cupool-2-young", 1));
+  close(put("another-dead", 1));
+  const int alive = put("cupool-3-alive", 1);
+  std::ofstream(place.path("cupool-4-file")) << "precious";
+  std::filesystem::create_symlink("another-dead", place.path("cupool-5-link"));
+  for (const char* const name :
+       {"cupool-1-dead", "another-dead", "cupool-3-alive", "cupool-4-file", "cupool-5-link"})
+    age(name);
+  make(1).token();
+  CHECK_FALSE(std::filesystem::exists(place.path("cupool-1-dead")));
+  for (const char* const name :
+       {"cupool-2-young", "another-dead", "cupool-3-alive", "cupool-4-file", "cupool-5-link"})
+    CHECK(std::filesystem::exists(std::filesystem::symlink_status(place.path(name))));
+  close(alive);
+}
+
+TEST_CASE("an exporter whose socket was removed is found again after its next export") {
+  Exporter& exporter = make(2);
+  const ExportToken token = exporter.token();
+  REQUIRE(std::filesystem::remove(place.path(token)));
+  CHECK_FALSE(can_fetch(token, 2));
+  CHECK(exporter.token() == token);
+  CHECK(can_fetch(token, 2));
+}
+
+TEST_CASE("an exporter that stood in the driver when its socket was removed is found again later") {
+  Exporter& exporter = make(2);
+  const ExportToken token = exporter.token();
+  exporter.chunks.stands = true;
+  std::thread importer([&] {
+    Collector collector;
+    fetch(token, collector);
+  });
+  while (exporter.chunks.asked == 0) std::this_thread::yield();
+  REQUIRE(std::filesystem::remove(place.path(token)));
+  Handle handle;
+  CHECK_FALSE(exporter.server.offer(kStart, 4096, 77, &handle));
+  exporter.chunks.stands = false;
+  importer.join();
+  while (!exporter.server.offer(kStart, 4096, 77, &handle)) std::this_thread::yield();
+  CHECK(can_fetch(token, 2));
+}
+
 TEST_CASE("noise costs only the connection that it comes from") {
   Exporter& exporter = make(3);
   std::mt19937_64 random(2);
@@ -526,6 +659,24 @@ TEST_CASE("an exporter that answers nonsense is refused and leaves nothing open"
   SECTION("one that never answers is waited for a bounded time") {
     Collector collector;
     CHECK(fetch(token, collector, {.patience_ns = 1'000'000}) == Fetched::kRefused);
+  }
+  SECTION("one that answers now and then is waited for a bounded time in all") {
+    constexpr uint32_t kTotal = 64;
+    std::thread slow([&] {
+      pollfd one{listener, POLLIN, 0};
+      poll(&one, 1, 10'000);
+      const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+      Request request;
+      while (recv(socket, &request, sizeof request, 0) == sizeof request) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(15));
+        const Reply reply = {kReplyMagic, kTotal, 1, kOffset, {kChunk}};
+        if (!send_packet(socket, &reply, sizeof reply, &own, 1)) break;
+      }
+      close(socket);
+    });
+    Collector collector;
+    CHECK(fetch(token, collector, {.patience_ns = 20'000'000}) == Fetched::kRefused);
+    slow.join();
   }
   SECTION("one that accepts nobody is waited for a bounded time") {
     std::vector<int> waiting;

@@ -20,49 +20,13 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "neighbours/layout.hpp"
-#include "neighbours/registry.hpp"
+#include "registry_place.hpp"
 #include "written.hpp"
 
 using namespace cupool;
 using namespace cupool::neighbours;
 
 namespace {
-
-class Place {
- public:
-  Place() {
-    char name[] = "/tmp/cupool-registry-XXXXXX";
-    directory_ = mkdtemp(name);
-  }
-  ~Place() { std::filesystem::remove_all(directory_); }
-  const char* directory() const { return directory_.c_str(); }
-  std::string file() const {
-    return directory_ + "/cupool-" + std::to_string(geteuid()) + "-" + std::to_string(kLayout);
-  }
-  void damage(uint64_t at, const void* bytes, size_t size) const {
-    const int file = open(this->file().c_str(), O_WRONLY);
-    REQUIRE(pwrite(file, bytes, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size));
-    close(file);
-  }
-
- private:
-  std::string directory_;
-};
-
-constexpr DeviceId kFirst = {{1, 2, 3}};
-constexpr DeviceId kSecond = {{9, 8, 7}};
-constexpr uint64_t kLong = 10'000'000'000;
-
-Figures figures(uint64_t cached, const DeviceId& device = kFirst, int ordinal = 0) {
-  return {device, ordinal, 10, cached, 10 + cached, 99, 7, 3, 5};
-}
-
-std::vector<Entry> entries(Registry& registry) {
-  std::vector<Entry> out;
-  registry.for_each([&](const Entry& entry) { out.push_back(entry); });
-  return out;
-}
 
 // The kernel's letter for the state of a thread of this process: S sleeps, Z is over.
 char state_of(pid_t thread) {
@@ -73,26 +37,6 @@ char state_of(pid_t thread) {
 }
 bool sleeps(pid_t thread) { return state_of(thread) == 'S'; }
 
-// Lets one process wait for another. For use in a child too: a failure there ends the process.
-class Signal {
- public:
-  Signal() { REQUIRE(pipe(ends_) == 0); }
-  ~Signal() {
-    close(ends_[0]);
-    close(ends_[1]);
-  }
-  void send() const {
-    if (write(ends_[1], "x", 1) != 1) _exit(1);
-  }
-  void wait() const {
-    char word;
-    if (read(ends_[0], &word, 1) != 1) _exit(1);
-  }
-
- private:
-  int ends_[2];
-};
-
 // Whether this process has the file open.
 bool has_open(const std::string& path) {
   for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -100,12 +44,6 @@ bool has_open(const std::string& path) {
     if (std::filesystem::read_symlink(one.path(), error) == path) return true;
   }
   return false;
-}
-
-int status_of(pid_t child) {
-  int status = 0;
-  waitpid(child, &status, 0);
-  return status;
 }
 
 Ask everyone(uint64_t bytes) { return {kFirst, false, -1, bytes, 0}; }
@@ -589,43 +527,6 @@ TEST_CASE("a registry that was removed is made again") {
   const uint32_t seen = registry.bell();
   other.ask(everyone(1));
   CHECK(registry.wait(seen, kLong));
-}
-
-TEST_CASE("what is no registry is not used") {
-  const Place place;
-  const std::string elsewhere = std::string(place.directory()) + "/elsewhere";
-  const auto refused = [&] {
-    Registry registry(place.directory());
-    const bool opened = registry.open();
-    REQUIRE(unlink(place.file().c_str()) == 0);
-    return !opened;
-  };
-  close(open(elsewhere.c_str(), O_CREAT | O_WRONLY, 0600));
-  REQUIRE(symlink(elsewhere.c_str(), place.file().c_str()) == 0);
-  CHECK(refused());
-  REQUIRE(link(elsewhere.c_str(), place.file().c_str()) == 0);
-  CHECK(refused());
-  CHECK(std::filesystem::file_size(elsewhere) == 0);
-  REQUIRE(mkfifo(place.file().c_str(), 0600) == 0);
-  CHECK(refused());
-  close(open(place.file().c_str(), O_CREAT | O_WRONLY, 0600));
-  REQUIRE(chmod(place.file().c_str(), 0660) == 0);
-  CHECK(refused());
-  REQUIRE(mkdir(place.file().c_str(), 0700) == 0);
-  Registry registry(place.directory());
-  CHECK_FALSE(registry.open());
-}
-
-TEST_CASE("a registry of another user is not used") {
-  if (geteuid() != 0) return;
-  const Place place;
-  Registry registry(place.directory());
-  REQUIRE(registry.open());
-  REQUIRE(chown(place.file().c_str(), 12345, 0) == 0);
-  const Figures mine = figures(5);
-  registry.publish(&mine, 1);
-  CHECK_FALSE(registry.is_open());
-  CHECK_FALSE(registry.open());
 }
 
 TEST_CASE("a limit on the size of files costs the registry alone") {

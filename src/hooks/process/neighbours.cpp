@@ -174,7 +174,8 @@ void show_to_neighbours() {
   Figures now[Registry::kMostDevices];
   const size_t count = report::read_figures(stats::Reading::kLocked, now, std::size(now));
   if (count == shown_count && memcmp(now, shown, count * sizeof *now) == 0) return;
-  registry->publish(now, count);
+  // Shared memory may be full: then once more in the next round.
+  if (!registry->publish(now, count)) return;
   memcpy(shown, now, count * sizeof *now);
   shown_count = count;
 }

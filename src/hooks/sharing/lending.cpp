@@ -32,8 +32,9 @@ CUresult write_export_token(const FoundBlock& block, CUipcMemHandle* out) {
   static constinit log::Once once;
   if (once.first()) {
     log::line(
-        "mapped memory of this process cannot be shared with others: the driver exports none, or there is no "
-        "thread or descriptor to be had; CUPOOL_SEGMENTS=driver shares it another way");
+        "mapped memory of this process cannot be shared with others: the driver exports none, there is no "
+        "thread or descriptor to be had, or no socket can be made in CUPOOL_NEIGHBOURS_DIR; "
+        "CUPOOL_SEGMENTS=driver shares it another way");
   }
   return CUDA_ERROR_NOT_SUPPORTED;
 }
