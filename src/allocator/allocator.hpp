@@ -48,8 +48,9 @@ struct Idle {
   uint64_t for_ms = 0;             // unused for so long
   uint64_t enough = ~uint64_t{0};  // no more than it takes to release so many bytes
   int device = kEveryDevice;
-  bool only_quiet = false;     // of contexts that were given no work for a while
-  bool on_own_thread = false;  // the caller is not a thread of the program
+  bool only_quiet = false;                  // of contexts that were given no work for a while
+  bool on_own_thread = false;               // the caller is not a thread of the program
+  bool (*goes_on)() = [] { return true; };  // asked before each call of the driver; false: enough for now
 };
 
 // What is waited for so that memory can go back.

@@ -1,5 +1,5 @@
-// See log.hpp. A line longer than the buffer is truncated, never split: processes of a job may share this
-// stderr.
+// See log.hpp and kept_log.hpp. A line longer than the buffer is truncated, never split: processes of a job
+// may share this stderr.
 #include "base/log.hpp"
 
 #include <sys/stat.h>
@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/after_fork.hpp"
+#include "base/kept_log.hpp"
 #include "base/output.hpp"
 
 namespace cupool::log {
@@ -24,6 +26,11 @@ enum class Known : uint8_t { kNot, kClosed, kOpen };
 constinit std::atomic<Known> known{Known::kNot};
 constinit std::atomic<uint64_t> stderr_device{0};
 constinit std::atomic<uint64_t> stderr_inode{0};
+
+constinit thread_local bool keeps_lines = false;
+constinit char kept[2 * kLineSize];
+constinit std::atomic<size_t> kept_size{0};
+CUPOOL_AFTER_FORK(kept_lines_after_fork, [] { kept_size.store(0, std::memory_order_relaxed); });
 
 }  // namespace
 
@@ -67,7 +74,25 @@ bool has_stderr() {
 }
 
 void raw(const char* text, unsigned long size) {
+  if (keeps_lines) {
+    const size_t used = kept_size.load(std::memory_order_relaxed);
+    if (size > sizeof kept - used) return;
+    memcpy(kept + used, text, size);
+    kept_size.store(used + size, std::memory_order_release);
+    return;
+  }
   if (has_stderr()) write_fully(STDERR_FILENO, text, size);
+}
+
+void keep_lines_of_this_thread() { keeps_lines = true; }
+
+bool has_kept_lines() { return kept_size.load(std::memory_order_acquire) != 0; }
+
+void say_kept_lines() {
+  const size_t size = kept_size.load(std::memory_order_acquire);
+  if (size == 0) return;
+  raw(kept, size);
+  kept_size.store(0, std::memory_order_release);
 }
 
 }  // namespace cupool::log

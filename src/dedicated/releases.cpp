@@ -113,7 +113,8 @@ uint64_t Releases::release(const Choice& choice) {
   }
   const uint64_t enough = choice.only_idle != nullptr ? choice.only_idle->enough : ~uint64_t{0};
   Choice oldest = choice;
-  while (released < enough && find_oldest(choice, &oldest.of)) {
+  const auto goes_on = [&] { return choice.only_idle == nullptr || choice.only_idle->goes_on(); };
+  while (released < enough && goes_on() && find_oldest(choice, &oldest.of)) {
     const driver::Context context = oldest.of.context;
     const InFlight::Call call(in_flight_, context, InFlight::Kind::kRelease, oldest.of.device);
     if (!call.is_open()) continue;

@@ -15,12 +15,10 @@
 #define BASE GLIBC_2.2.5
 #define DLINFO GLIBC_2.3.3
 #define DLMOPEN GLIBC_2.3.4
-#define SETNAME GLIBC_2.12
 #elif defined(__aarch64__)
 #define BASE GLIBC_2.17
 #define DLINFO GLIBC_2.17
 #define DLMOPEN GLIBC_2.17
-#define SETNAME GLIBC_2.17
 #else
 #error "name the oldest glibc version of this architecture"
 #endif
@@ -59,8 +57,8 @@ FORWARD(dlopen, BASE)
 FORWARD(dlsym, BASE)
 #endif
 
+FORWARD(pthread_attr_getstacksize, BASE)
 FORWARD(pthread_attr_setstacksize, BASE)
-FORWARD(pthread_setname_np, SETNAME)
 FORWARD(__pthread_key_create, BASE)
 FORWARD(pthread_create, BASE)
 FORWARD(pthread_detach, BASE)

@@ -52,16 +52,17 @@ void IdleMemory::decay() {
   release({.for_ms = period, .enough = kLittle});
 }
 
-void IdleMemory::decay_quiet() {
+void IdleMemory::decay_quiet(bool (*goes_on)()) {
   order_.for_each([](order::Timeline& timeline) { timeline.look_if_quiet(); });
-  release({.for_ms = config::options().decay_ms, .only_quiet = true, .on_own_thread = true});
+  release(
+      {.for_ms = config::options().decay_ms, .only_quiet = true, .on_own_thread = true, .goes_on = goes_on});
 }
 
-uint64_t IdleMemory::release_for_others(int device, uint64_t bytes) {
+uint64_t IdleMemory::release_for_others(int device, uint64_t bytes, bool (*goes_on)()) {
   order_.for_each([](order::Timeline& timeline) {
     if (!timeline.is_idle()) timeline.expect_completion();
   });
-  return release({.enough = bytes, .device = device, .on_own_thread = true});
+  return release({.enough = bytes, .device = device, .on_own_thread = true, .goes_on = goes_on});
 }
 
 uint64_t IdleMemory::largest_free(int device, bool wait) {

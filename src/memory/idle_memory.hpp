@@ -28,11 +28,12 @@ class IdleMemory {
   void set_max_cached(uint64_t bytes) { allocators_.set_max_cached(bytes); }
   // The program has just waited for all its work: a good moment to release memory unused for CUPOOL_DECAY_MS.
   void decay();
-  // The same, called now and then by a thread of ours, for a program that makes no call any more.
-  void decay_quiet();
+  // The same, called now and then by a thread of ours, for a program that makes no call any more. `goes_on`
+  // is asked before each call of the driver; false: enough for now.
+  void decay_quiet(bool (*goes_on)());
   // Releases what it can of a device without making anybody wait, because another process needs `bytes`;
   // returns the bytes released.
-  uint64_t release_for_others(int device, uint64_t bytes);
+  uint64_t release_for_others(int device, uint64_t bytes, bool (*goes_on)());
   // Idle managed memory may occupy an unknown part of the device: before a question about free memory, keep
   // little of it.
   void release_managed(driver::Context context);

@@ -358,6 +358,7 @@ uint64_t NativePool::release_idle(const allocator::Idle& which) {
   uint64_t released = 0;
   for_each_source([&](Source& source, bool is_open) {
     if (!is_open || (which.device != allocator::kEveryDevice && which.device != source.device)) return;
+    if (!which.goes_on()) return;
     const uint64_t frees = source.frees_made.load(std::memory_order_relaxed);
     if (source.frees_seen.exchange(frees, std::memory_order_relaxed) != frees)
       source.same_since_ms.store(now, std::memory_order_relaxed);

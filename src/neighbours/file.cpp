@@ -15,7 +15,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/descriptors.hpp"
 #include "base/format.hpp"
 #include "config/process.hpp"
 #include "neighbours/identity.hpp"
@@ -32,11 +31,12 @@ constexpr mode_t kMode = 0600;
 // A file that a mask of 0777 left to nobody. The descriptor stands for the file itself, whatever its name is
 // by now.
 bool give_to_owner(const char* path, uint32_t user) {
-  const int file = move_up(::open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  const int file = ::open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (file < 0) return false;
   struct stat about;
   char self[48];
-  format_into(self, "/proc/self/fd/{}", file);
+  // Of the thread: its table of descriptors is not the process's.
+  format_into(self, "/proc/thread-self/fd/{}", file);
   const bool given = fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == user &&
                      about.st_nlink == 1 && (about.st_mode & 077) == 0 && chmod(self, kMode) == 0;
   close(file);
@@ -46,7 +46,7 @@ bool give_to_owner(const char* path, uint32_t user) {
 // Another user's file. What that user has mounted over it is not touched: whoever serves a mount decides how
 // long an open() takes.
 int open_within(const char* directory, const char* path) {
-  const int folder = move_up(::open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const int folder = ::open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return -1;
   open_how how = {};
   how.flags = kFlags;
@@ -110,7 +110,7 @@ int RegistryFile::open_named(bool create) {
 
 int RegistryFile::open_checked(bool create) {
   if (config::has_raised_rights()) return refuse(-1, "the program has raised rights");
-  const int file = move_up(open_named(create));
+  const int file = open_named(create);
   if (file < 0 && errno == ENAMETOOLONG) return refuse(-1, "the name is too long");
   if (file < 0) return refuse(-1, errno == ENOENT ? "there is none" : "it cannot be opened");
   const uint32_t user = owner();
@@ -190,12 +190,7 @@ void RegistryFile::wake_all() const {
   if (bell != nullptr) syscall(SYS_futex, bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void RegistryFile::forget_after_fork() {
-  const int number = open_number_.exchange(-1, std::memory_order_relaxed);
-  if (number >= 0) close(number);
-}
-
-OpenFile::OpenFile(RegistryFile& file) : file_(file), number_(-1) {
+OpenFile::OpenFile(RegistryFile& file) : number_(-1) {
   if (!file.is_connected()) return;
   number_ = file.open_checked(false);
   struct stat about;
@@ -206,14 +201,12 @@ OpenFile::OpenFile(RegistryFile& file) : file_(file), number_(-1) {
     number_ = file.refuse(number_, "it was replaced");
     file.disconnect();
   }
-  file.open_number_.store(number_, std::memory_order_relaxed);
 }
 
 OpenFile::~OpenFile() {
   if (number_ < 0) return;
   // A child that was forked meanwhile has the file open too, and would keep the lock.
   if (locked_) set_lock(number_, F_UNLCK);
-  file_.open_number_.store(-1, std::memory_order_relaxed);
   close(number_);
 }
 

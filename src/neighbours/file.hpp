@@ -1,6 +1,7 @@
 // The file of the registry: where it is, whether it may be used, and access to its bytes. A descriptor is
-// open for microseconds only. Also the page that carries the bell: mapped read-only, as an address for
-// futex(2), and never read or written here. Under the registry's lock, except sleep().
+// open for microseconds only, in a process of the program's on threads with own files (base/own_files.hpp).
+// Also the page that carries the bell: mapped read-only, as an address for futex(2), and never read or
+// written here. Under the registry's lock, except sleep().
 #pragma once
 
 #include <atomic>
@@ -32,8 +33,6 @@ class RegistryFile {
   // 0, or the errno of futex(2): EAGAIN: the bell is not at `seen`; EFAULT: the file is too short.
   int sleep(uint32_t seen, uint64_t ns) const;
   void wake_all() const;
-  // Closes what another thread of the parent had open.
-  void forget_after_fork();
 
  private:
   friend class OpenFile;
@@ -50,7 +49,6 @@ class RegistryFile {
   std::atomic<uint32_t*> bell_{nullptr};  // one page; replaced in place when the file is another
   uint64_t device_ = 0;
   std::atomic<uint64_t> inode_{0};
-  std::atomic<int> open_number_{-1};
 };
 
 // The file, open for one operation; not open if the file is gone or was replaced since the bell was mapped.
@@ -71,7 +69,6 @@ class OpenFile {
  private:
   CancelShield shield_;
   mutable NoSignals quiet_;
-  RegistryFile& file_;
   int number_;
   mutable bool locked_ = false;
 };

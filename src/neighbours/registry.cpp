@@ -202,6 +202,8 @@ bool Registry::wait(uint32_t seen, int64_t timeout_ns) {
       case EINTR:
         break;
       case ETIMEDOUT: {
+        // Nothing more after the last sleep: a filter of system calls may have come meanwhile.
+        if (now_ns() - begin >= timeout) return false;
         Guard hold(lock_);
         const OpenFile file(file_);
         if (!file) return false;
@@ -315,7 +317,6 @@ void Registry::visit(Visit visit, void* argument) {
 void Registry::forget_after_fork() {
   lock_.reset_after_fork();
   Guard hold(lock_);
-  file_.forget_after_fork();
   self_ = {};
   held_ = 0;
 }

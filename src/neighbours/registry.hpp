@@ -84,6 +84,8 @@ class Registry {
   // is_open() says. Without a registry it sleeps for the whole time, for a minute if the time is unlimited.
   // However often the bell is rung, it returns at most 20 times a second, after a burst of a few.
   bool wait(uint32_t seen, int64_t timeout_ns);
+  // Ends a wait() of this process, and of others, which look and wait again.
+  void end_wait() { file_.wake_all(); }
 
   // Reads the requests of other processes to this one that are newer than *serial, newest first, and advances
   // *serial, which starts at 0. The caller compares the device. Requests older than some seconds are left

@@ -219,12 +219,12 @@ void MappedSegments::unmap_vacated() {
   if (release.may_begin()) space_.unmap_vacated(order::kVacated ? done : order::kAnyStamp);
 }
 
-uint64_t MappedSegments::release_chunks(const Ranges::ToRelease& which) {
+uint64_t MappedSegments::release_chunks(const Ranges::ToRelease& which, bool (*goes_on)()) {
   if (!records_.ranges.has_mapped_segments()) return 0;
   unmap_vacated();
   uint64_t released = 0;
   const ReleaseScope release(records_.tenancy);
-  while (release.may_begin() && released < which.enough) {
+  while (release.may_begin() && released < which.enough && goes_on()) {
     Ranges::ToRelease more = which;
     more.enough -= released;
     Segment* const segment = records_.ranges.part(more, space_, order());
@@ -248,7 +248,7 @@ uint64_t MappedSegments::release_idle(const allocator::Idle& which, uint64_t now
   if (!is_quiet && which.on_own_thread && order().reuse() != order::Reuse::kLean) return 0;
   if (is_quiet) caches_.empty_all();
   const uint64_t released =
-      release_chunks({.enough = which.enough, .now_ms = now_ms, .idle_ms = which.for_ms});
+      release_chunks({.enough = which.enough, .now_ms = now_ms, .idle_ms = which.for_ms}, which.goes_on);
   if (released != 0) records_.tenancy.stats().count(stats::DeviceCounter::decays);
   return released;
 }

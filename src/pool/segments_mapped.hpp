@@ -52,7 +52,8 @@ class MappedSegments final : public SegmentSource {
   uint64_t most_of_chunk(uint64_t run, bool moves_more) const;
   bool device_seems_to_have(uint64_t bytes) const;
   void unmap_vacated();
-  uint64_t release_chunks(const Ranges::ToRelease& which);
+  uint64_t release_chunks(
+      const Ranges::ToRelease& which, bool (*goes_on)() = [] { return true; });
   order::Timeline& order() const { return records_.tenancy.order(); }
 
   SegmentRecords& records_;

@@ -82,7 +82,7 @@ uint64_t DriverSegments::release_idle(const allocator::Idle& which, uint64_t now
   if (!may_go) return 0;
   caches_.empty_all();
   uint64_t released = 0;
-  while (released < which.enough) {
+  while (released < which.enough && which.goes_on()) {
     const order::IdleMoment moment(order);
     if (!moment.has_come()) break;
     const ReleaseScope release(records_.tenancy);

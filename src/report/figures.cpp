@@ -58,6 +58,11 @@ size_t read_figures(stats::Reading reading, neighbours::Figures* out, size_t mos
 size_t read_entries(stats::Reading reading, neighbours::Entry* out, size_t most) {
   neighbours::Figures figures[neighbours::Registry::kMostDevices];
   const size_t count = read_figures(reading, figures, std::min(most, std::size(figures)));
+  make_entries(figures, count, out);
+  return count;
+}
+
+void make_entries(const neighbours::Figures* figures, size_t count, neighbours::Entry* out) {
   for (size_t i = 0; i < count; ++i) {
     out[i] = {};
     out[i].pid = getpid();
@@ -66,7 +71,6 @@ size_t read_entries(stats::Reading reading, neighbours::Entry* out, size_t most)
     strncpy(out[i].program, config::program(), sizeof out[i].program - 1);
     out[i].figures = figures[i];
   }
-  return count;
 }
 
 }  // namespace cupool::report

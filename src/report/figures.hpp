@@ -16,5 +16,6 @@ void note_device(int ordinal, const neighbours::DeviceId& id);
 size_t read_figures(stats::Reading reading, neighbours::Figures* out, size_t most);
 // The same with the name and pid of this process.
 size_t read_entries(stats::Reading reading, neighbours::Entry* out, size_t most);
+void make_entries(const neighbours::Figures* figures, size_t count, neighbours::Entry* out);
 
 }  // namespace cupool::report

@@ -11,11 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
 
+#include "base/filters.hpp"
 #include "base/log.hpp"
 #include "base/output.hpp"
 #include "base/own_stack.hpp"
@@ -121,20 +123,32 @@ void write_to_named_file(Desk& desk, const Order& order) {
   write_to_stderr(desk, order);
 }
 
+// The process's figures as they are, or as another thread has read them.
+struct Metrics {
+  Reading reading;
+  const neighbours::Figures* figures;  // null: to be read
+  size_t count;
+};
+
 void write_process_metrics(Writer& out, const void* argument) {
+  const auto& metrics = *static_cast<const Metrics*>(argument);
   neighbours::Entry entries[neighbours::Registry::kMostDevices];
-  const size_t count =
-      read_entries(static_cast<const Order*>(argument)->reading, entries, std::size(entries));
+  size_t count = std::min(metrics.count, std::size(entries));
+  if (metrics.figures != nullptr) {
+    make_entries(metrics.figures, count, entries);
+  } else {
+    count = read_entries(metrics.reading, entries, std::size(entries));
+  }
   write_metrics(out, entries, count);
 }
 
-void write_metrics_file(Desk& desk, const Order& order) {
+void write_metrics_file(Desk& desk, const Metrics& metrics) {
   const char* const pattern = config::options().metrics_file;
   if (*pattern == '\0') return;
   char path[PATH_MAX];
   expand(pattern, facts(), path, sizeof path);
   const char* const why =
-      write_file(path, last_metrics, desk.buffer, sizeof desk.buffer, write_process_metrics, &order);
+      write_file(path, last_metrics, desk.buffer, sizeof desk.buffer, write_process_metrics, &metrics);
   if (why != nullptr && told_metrics.first()) log::line("cannot write the metrics to {}: {}", path, why);
 }
 
@@ -149,9 +163,14 @@ struct Job {
   Order order;
 };
 
+struct MetricsJob {
+  Desk& desk;
+  Metrics metrics;
+};
+
 void write_metrics_at_desk(void* argument) {
-  const Job& job = *static_cast<const Job*>(argument);
-  write_metrics_file(job.desk, job.order);
+  const MetricsJob& job = *static_cast<const MetricsJob*>(argument);
+  write_metrics_file(job.desk, job.metrics);
 }
 
 void write_at_desk(void* argument) {
@@ -172,9 +191,9 @@ void write(Desk& desk, const Order& order) {
 }
 
 // pre: this thread sits at the desk.
-void write_metrics(Desk& desk, Reading reading) {
+void write_metrics(Desk& desk, const Metrics& metrics) {
   const int saved_errno = errno;
-  Job job{desk, {StatsForm::kOff, reading}};
+  MetricsJob job{desk, metrics};
   cupool_call_on_stack(desk.stack.top(), write_metrics_at_desk, &job);
   errno = saved_errno;
 }
@@ -242,14 +261,18 @@ void begin(const Probe& probe) {
 }
 
 void finish(Ending how) {
-  if (!is_ours()) return;
+  const config::Options& options = config::options();
+  const bool is_asked =
+      (options.stats != StatsForm::kOff && wants_full_report(options)) || *options.metrics_file != '\0';
+  // A summary that nobody asked for is no reason to make calls that a filter may forbid.
+  if (!is_ours() || (knows_new_filter() && !is_asked)) return;
   const Undisturbed undisturbed;
   if (!sit_down(end_desk)) return wait_for(end_desk);
   if (!ending.exchange(true, std::memory_order_seq_cst)) {
     wait_for(dump_desk);
     const Reading reading = how == Ending::kOrderly ? Reading::kPatient : Reading::kNoLock;
     write(end_desk, {config::options().stats, reading});
-    write_metrics(end_desk, reading);
+    write_metrics(end_desk, {reading, nullptr, 0});
   }
   stand_up(end_desk);
 }
@@ -271,11 +294,11 @@ void dump() {
   stand_up(dump_desk);
 }
 
-void write_metrics_now() {
+void write_metrics_now(const neighbours::Figures* figures, size_t count) {
   if (*config::options().metrics_file == '\0' || !is_ours()) return;
   const Undisturbed undisturbed;
   if (!sit_down(dump_desk)) return;
-  if (!ending.load(std::memory_order_seq_cst)) write_metrics(dump_desk, Reading::kLocked);
+  if (!ending.load(std::memory_order_seq_cst)) write_metrics(dump_desk, {Reading::kLocked, figures, count});
   stand_up(dump_desk);
 }
 

@@ -3,6 +3,9 @@
 // inherited are its parent's.
 #pragma once
 
+#include <cstddef>
+
+#include "neighbours/registry.hpp"
 #include "report/facts.hpp"
 
 namespace cupool::report {
@@ -19,8 +22,9 @@ void finish(Ending ending);
 // Writes a full report now. Safe in a signal handler.
 void dump();
 
-// Writes CUPOOL_METRICS_FILE, if there is one. The report at exit does so too. Not in a signal handler.
-void write_metrics_now();
+// Writes these figures to CUPOOL_METRICS_FILE, if there is one. The report at exit does so too. Not in a
+// signal handler. Calls no driver: the thread may have another table of descriptors than the program.
+void write_metrics_now(const neighbours::Figures* figures, size_t count);
 
 // Writes the JSON into memory, with a terminating zero if `room` is not 0; returns its full length without
 // the zero, even if truncated.

@@ -4,9 +4,16 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <optional>
 
+#include "base/after_fork.hpp"
 #include "base/clock.hpp"
+#include "base/descriptors.hpp"
+#include "base/fork_gate.hpp"
 #include "base/preserve_errno.hpp"
 
 namespace cupool::share {
@@ -25,19 +32,37 @@ class Deadline {
   uint64_t end_;
 };
 
+// Sockets of fetches under way, which a fork child closes.
+struct OpenSocket {
+  std::atomic<bool> is_taken{false};  // and its thread's
+  KeptDescriptor socket;
+};
+constinit std::array<OpenSocket, 16> open_sockets{};
+CUPOOL_AFTER_FORK(open_sockets_after_fork, [] {
+  for (OpenSocket& one : open_sockets) {
+    one.socket.close();
+    one.is_taken.store(false, std::memory_order_relaxed);
+  }
+});
+
 // Open for one fetch.
 class Socket {
  public:
   Socket(const ExportToken& token, const Deadline& deadline) {
     Connected how;
-    while ((how = connect_to(token.pid, token.instance, &number_)) == Connected::kBusy) {
+    while ((how = connect(token)) == Connected::kBusy) {
       if (deadline.is_over()) return;
       sleep_for(kMillisecond);
     }
     error_ = how == Connected::kYes ? 0 : errno;
   }
   ~Socket() {
-    if (number_ >= 0) close(number_);
+    if (number_ < 0) return;
+    const NoFork gate;
+    close(number_);
+    if (noted_ == nullptr) return;
+    noted_->socket = {};
+    noted_->is_taken.store(false, std::memory_order_release);
   }
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
@@ -47,12 +72,28 @@ class Socket {
   bool has_no_room() const { return error_ == EMFILE || error_ == ENFILE; }
 
  private:
+  Connected connect(const ExportToken& token) {
+    const NoFork gate;
+    const Connected how = connect_to(token.pid, token.instance, &number_);
+    if (how != Connected::kYes) return how;
+    const auto free = std::find_if(open_sockets.begin(), open_sockets.end(), [](OpenSocket& one) {
+      return !one.is_taken.exchange(true, std::memory_order_acquire);
+    });
+    if (free == open_sockets.end()) return how;
+    free->socket = KeptDescriptor(number_);
+    noted_ = &*free;
+    return how;
+  }
+
   int number_ = -1;
   int error_ = 0;
+  OpenSocket* noted_ = nullptr;
 };
 
-// What one reply brought; open descriptors are closed with it.
+// What one reply brought; open descriptors are closed with it, and no child is forked as long as there are
+// any.
 struct Batch {
+  std::optional<NoFork> gate;
   Reply reply = {};
   int descriptors[kMostAtOnce] = {};
   size_t count = kMostAtOnce;
@@ -70,10 +111,13 @@ bool ask(int socket, const Request& request, const Deadline& deadline, Batch* ou
   }
   for (;;) {
     out->count = kMostAtOnce;
+    out->gate.emplace();
     const int64_t got =
         receive_packet(socket, &out->reply, sizeof out->reply, out->descriptors, &out->count, &out->lost);
     if (got >= 0) return got == sizeof out->reply && out->reply.magic == kReplyMagic;
-    if (errno != EAGAIN || deadline.is_over()) return false;
+    const bool may_come = errno == EAGAIN && !deadline.is_over();
+    out->gate.reset();
+    if (!may_come) return false;
     pollfd one{socket, POLLIN, 0};
     poll(&one, 1, deadline.left_ms());
   }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/descriptors.hpp"
+#include "base/fork_gate.hpp"
 
 namespace cupool::share {
 namespace {
@@ -29,6 +30,7 @@ bool Lender::lend(const ExportToken& token, uint32_t first, uint32_t most, Loan*
 }
 
 bool Lender::can_lend(driver::Address address) {
+  const NoFork gate;
   const int descriptor = descriptor_at(address);
   if (descriptor >= 0) close(descriptor);
   return descriptor >= 0;

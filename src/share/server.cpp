@@ -11,7 +11,7 @@
 #include <cerrno>
 
 #include "base/clock.hpp"
-#include "base/own_thread.hpp"
+#include "base/fork_gate.hpp"
 #include "base/preserve_errno.hpp"
 #include "share/socket_file.hpp"
 
@@ -31,6 +31,11 @@ bool draw(void* out, size_t bytes) {
 bool Server::offer(uint64_t start, uint64_t bytes, uint64_t life, Handle* out) {
   const PreserveErrno preserve;
   {
+    Guard hold(lock_);
+    if (!make_ready_locked()) return false;
+  }
+  {
+    const NoFork gate;
     Guard hold(lock_);
     if (!start_locked()) return false;
   }
@@ -66,26 +71,31 @@ bool Server::end_orphan_locked() {
   return !runs_.load(std::memory_order_acquire);
 }
 
-bool Server::start_locked() {
+// Draws the identity, and sees that no thread runs whose socket is lost.
+bool Server::make_ready_locked() {
   if (is_stopped_.load(std::memory_order_relaxed)) return false;
   if (runs_.load(std::memory_order_acquire)) {
     if (is_reachable_locked()) return true;
     if (!end_orphan_locked()) return false;
   }
-  if (instance_.load(std::memory_order_relaxed) == 0) {
-    uint64_t instance = 0;
-    if (!draw(&key_, sizeof key_) || !draw(&instance, sizeof instance)) return false;
-    pid_ = static_cast<uint32_t>(getpid());
-    instance_.store(instance | 1, std::memory_order_release);
-    remove_abandoned();
-  }
+  if (instance_.load(std::memory_order_relaxed) != 0) return true;
+  uint64_t instance = 0;
+  if (!draw(&key_, sizeof key_) || !draw(&instance, sizeof instance)) return false;
+  pid_ = static_cast<uint32_t>(getpid());
+  instance_.store(instance | 1, std::memory_order_release);
+  remove_abandoned();
+  return true;
+}
+
+bool Server::start_locked() {
+  if (runs_.load(std::memory_order_acquire)) return true;
   // What a lost one has left.
   is_lost_.store(false, std::memory_order_relaxed);
   listener_.close();
   listener_ = KeptDescriptor(listen_as(pid_, instance_.load(std::memory_order_relaxed)));
   if (!listener_) return false;
   runs_.store(true, std::memory_order_release);
-  if (start_own_thread(run, this)) return true;
+  if (start_own_thread(run, this, "cupool-lends")) return true;
   runs_.store(false, std::memory_order_relaxed);
   listener_.close();
   remove_name(pid_, instance_.load(std::memory_order_relaxed));
@@ -120,10 +130,10 @@ void Server::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
 
 // ---- The thread.
 
-void* Server::run(void* server) {
+ThreadEnds Server::run(void* server) {
   auto* const self = static_cast<Server*>(server);
   self->serve(self->listener_);
-  return nullptr;
+  return ThreadEnds::kPlainly;
 }
 
 void Server::serve(KeptDescriptor listener) {
@@ -136,21 +146,28 @@ void Server::serve(KeptDescriptor listener) {
       if (speaks && one.socket.is_ours() && answer(one.socket.number())) {
         one.since_ns = now;
       } else if (speaks || now - one.since_ns > settings_.patience_ns) {
-        one.socket.close();
+        end(&one);
       }
     }
     // After the connected clients, so that a burst of new connections displaces none that has just sent a
     // request.
     accept_one(listener);
   }
-  for (Connection& one : connections_) one.socket.close();
+  for (Connection& one : connections_) end(&one);
   if (!is_lost_.load(std::memory_order_acquire) && listener.is_ours()) {
     // Under the lock, because stop() may be using it. A thread that holds the lock and waits for this one has
     // said that it is lost, and closes it.
+    const NoFork gate;
     Guard hold(lock_);
     listener.close();
   }
   runs_.store(false, std::memory_order_release);
+}
+
+// A fork copies the descriptors before the memory: the child would have the socket and no record of it.
+void Server::end(Connection* one) {
+  const NoFork gate;
+  one->socket.close();
 }
 
 // Sleeps until a socket is ready; false: the server is to end.
@@ -187,18 +204,20 @@ Server::Connection& Server::place() {
 }
 
 void Server::accept_one(const KeptDescriptor& listener) {
-  const int made = accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (made < 0) {
-    // The process has no descriptor left, and the waiting client would wake poll() again at once.
-    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) sleep_for(10 * kMillisecond);
-    return;
+  int error = 0;
+  {
+    const NoFork gate;
+    const int made = accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    error = made < 0 ? errno : 0;
+    KeptDescriptor socket(move_up(made));
+    if (socket && is_user(socket.number(), settings_.user)) {
+      place() = {socket, now_ns()};
+    } else {
+      socket.close();
+    }
   }
-  KeptDescriptor socket(move_up(made));
-  if (is_user(socket.number(), settings_.user)) {
-    place() = {socket, now_ns()};
-  } else {
-    socket.close();
-  }
+  // The process has no descriptor left, and the waiting client would wake poll() again at once.
+  if (error != 0 && error != EAGAIN && error != EINTR && error != ECONNABORTED) sleep_for(10 * kMillisecond);
 }
 
 // One request; false: the connection is to end.
@@ -211,12 +230,11 @@ bool Server::answer(int socket) {
   if (got != sizeof request || lost || request.magic != kRequestMagic || !is_all_read(socket)) return false;
   ExportToken token;
   Loan loan;
-  bool given = from_handle(request.token, &token) && is_genuine(token);
-  if (given) {
-    Guard hold(working_);
-    if (is_stopped_.load(std::memory_order_acquire)) return false;
-    given = source_.lend(token, request.first, std::clamp(request.most, 1u, kMostAtOnce), &loan);
-  }
+  Guard hold(working_);
+  const NoFork gate;
+  if (is_stopped_.load(std::memory_order_acquire)) return false;
+  const bool given = from_handle(request.token, &token) && is_genuine(token) &&
+                     source_.lend(token, request.first, std::clamp(request.most, 1u, kMostAtOnce), &loan);
   if (!given) loan.reply = {};
   loan.reply.magic = kReplyMagic;
   const size_t count = loan.reply.count;

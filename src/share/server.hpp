@@ -10,6 +10,7 @@
 
 #include "base/descriptors.hpp"
 #include "base/lock.hpp"
+#include "base/own_thread.hpp"
 #include "share/wire.hpp"
 
 namespace cupool::share {
@@ -60,14 +61,16 @@ class Server {
   };
   // When one more comes, the one that has been silent longest makes room.
   static constexpr size_t kMostConnections = 16;
+  bool make_ready_locked() CUPOOL_REQUIRES(lock_);
   bool start_locked() CUPOOL_REQUIRES(lock_);
   bool is_reachable_locked() CUPOOL_REQUIRES(lock_);
   bool end_orphan_locked() CUPOOL_REQUIRES(lock_);
-  static void* run(void* server);
+  static ThreadEnds run(void* server);
   void serve(KeptDescriptor listener);
   bool wait(const KeptDescriptor& listener);
   void accept_one(const KeptDescriptor& listener);
   Connection& place();
+  static void end(Connection* one);
   bool answer(int socket);
   bool is_genuine(const ExportToken& token) const;
 

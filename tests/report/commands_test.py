@@ -50,7 +50,7 @@ class CommandsTest(harness.TestCase):
     def test_run_says_that_nothing_was_started_and_starts_what_is_only_noted(self):
         done = self.cupool("run", "--set", "limit=junk", "--", "echo", "started")
         self.assertEqual((2, "", "cupool: CUPOOL_LIMIT=junk is not a size; nothing was started\n"), (done.code, done.out, done.err))
-        noted = self.cupool("run", "--set", "limit=16M", "--", lab.PROGRAM, "a:x:1000")
+        noted = self.cupool("run", "--set", "limit=16M", "--set", "segment_min=20M", "--", lab.PROGRAM, "a:x:1000")
         self.assertEqual(0, noted.code)
         self.assertIn("CUPOOL_LIMIT=16M is below CUPOOL_SEGMENT_MIN=20M", noted.err)
 

@@ -79,9 +79,9 @@ class CountersTest(harness.TestCase):
         self.assert_sums(played.counters)
 
     def test_every_range_that_was_cut_is_joined_again_when_all_is_free(self):
-        held = play(*fill(5, 3 * MIB), thread_cache=0).counters
+        held = play(*fill(5, 3 * MIB), thread_cache=0, segment_min="20M").counters
         self.assertEqual((5, 0), (held["splits"], held["merges"]))
-        free = play(*fill(5, 3 * MIB), *drain(5), thread_cache=0, max_cached=0).counters
+        free = play(*fill(5, 3 * MIB), *drain(5), thread_cache=0, max_cached=0, segment_min="20M").counters
         self.assertEqual((5, 5), (free["splits"], free["merges"]))
         self.assertEqual((0, 1), (free["reserved_bytes"], free["trims"]))
 

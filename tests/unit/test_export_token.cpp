@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/after_fork.hpp"
 #include "base/clock.hpp"
 #include "share/client.hpp"
 #include "share/server.hpp"
@@ -193,7 +194,11 @@ bool can_fetch(const ExportToken& token, uint32_t count) {
 template <typename F>
 bool in_child(F&& work) {
   const pid_t child = fork();
-  if (child == 0) _exit(work() ? 0 : 1);
+  if (child == 0) {
+    // The thread that serves may have been at work.
+    forget_after_fork();
+    _exit(work() ? 0 : 1);
+  }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;

@@ -261,19 +261,19 @@ TEST_CASE("a registry that cannot be used is logged once until it is open again"
 
 #if defined(CUPOOL_CHECK_LOCKS)
 // The check of ranks ends the process where a lock is waited for under this one.
-TEST_CASE("a process that ends in a signal handler, over a lock of ours, does not wait for the board's") {
+TEST_CASE("a process that ends in a signal handler, over a lock of ours, does not wait for the registry's") {
   const Place place;
-  Board board(place.directory());
-  REQUIRE(board.open());
+  Registry registry(place.directory());
+  REQUIRE(registry.open());
   const Figures mine = figures(1);
-  board.publish(&mine, 1);
-  REQUIRE(entries(board).size() == 1);
+  registry.publish(&mine, 1);
+  REQUIRE(entries(registry).size() == 1);
   {
     Lock interrupted{Rank::kHostMemory};
     const Guard hold(interrupted);
-    board.leave();
+    registry.leave();
   }
-  CHECK(entries(board).empty());
+  CHECK(entries(registry).empty());
 }
 #endif
 
@@ -315,21 +315,6 @@ TEST_CASE("a fork child does not keep the registry's lock") {
   }
   over.send();
   CHECK(status_of(child) == 0);
-}
-
-TEST_CASE("a fork child closes the registry that another thread of its parent had open") {
-  const Place place;
-  RegistryFile file(place.directory());
-  REQUIRE(file.connect(true));
-  const OpenFile open(file);
-  REQUIRE(open);
-  const pid_t child = fork();
-  if (child == 0) {
-    file.forget_after_fork();
-    _exit(has_open(place.file()) ? 1 : 0);
-  }
-  CHECK(status_of(child) == 0);
-  CHECK(has_open(place.file()));
 }
 
 TEST_CASE("a fork child knows itself before it opens the registry again") {

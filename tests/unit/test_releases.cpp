@@ -248,6 +248,8 @@ TEST_CASE_METHOD(OneThreadWorld, "no work is made to wait for what growing recor
 
 namespace {
 
+bool always() { return true; }
+
 struct QuietWorld : PoolWorld {
   QuietWorld() {
     REQUIRE(environment_is_set);
@@ -261,7 +263,7 @@ struct QuietWorld : PoolWorld {
     driver.finish();
   }
   void look() {
-    memory.idle().decay_quiet();
+    memory.idle().decay_quiet(always);
     const uint64_t begin = now_ns();
     const uint64_t period = 2 * kDecayMs * 1'000'000;
     while (now_ns() - begin < period) std::this_thread::yield();
@@ -293,9 +295,33 @@ TEST_CASE_METHOD(QuietWorld, "nothing goes back by itself between a program's la
 }
 
 TEST_CASE_METHOD(QuietWorld, "another process gets what is idle at once, and nothing that work still uses") {
-  CHECK(memory.idle().release_for_others(0, kMiB) == 0);
+  CHECK(memory.idle().release_for_others(0, kMiB, always) == 0);
   finish();
-  CHECK(memory.idle().release_for_others(1, kMiB) == 0);
-  CHECK(memory.idle().release_for_others(0, kMiB) != 0);
+  CHECK(memory.idle().release_for_others(1, kMiB, always) == 0);
+  CHECK(memory.idle().release_for_others(0, kMiB, always) != 0);
+  CHECK(driver.reserved == 0);
+}
+
+namespace {
+
+constinit int calls_left = 0;
+bool while_calls_are_left() { return calls_left-- > 0; }
+
+}  // namespace
+
+// Whoever ends the process or a context waits for the thread that releases.
+TEST_CASE_METHOD(QuietWorld, "a release ends before the next call of the driver when it is told to") {
+  driver::Address blocks[3];
+  for (driver::Address& block : blocks) block = allocate(100 * kMiB);
+  for (const driver::Address block : blocks) free(block);
+  finish();
+  const uint64_t reserved = driver.reserved;
+  REQUIRE(reserved >= 300 * kMiB);
+  calls_left = 0;
+  CHECK(memory.idle().release_for_others(0, 1000 * kMiB, while_calls_are_left) == 0);
+  calls_left = 1;
+  CHECK(memory.idle().release_for_others(0, 1000 * kMiB, while_calls_are_left) < reserved);
+  CHECK(driver.reserved != 0);
+  CHECK(memory.idle().release_for_others(0, 1000 * kMiB, always) != 0);
   CHECK(driver.reserved == 0);
 }

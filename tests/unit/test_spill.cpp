@@ -286,6 +286,6 @@ TEST_CASE_METHOD(SpillWorld, "another process that needs memory of the device is
   REQUIRE(spill.chunk_at(spilled).bytes != 0);
   free(spilled);
   time().end_wait(time().begin_wait(order::Lane::kMany), true);
-  CHECK(memory.idle().release_for_others(0, kMiB) == 0);
+  CHECK(memory.idle().release_for_others(0, kMiB, [] { return true; }) == 0);
   CHECK(spill.chunk_at(spilled).bytes != 0);
 }

@@ -1,6 +1,11 @@
-// See neighbours.hpp. The registry has a lock of its own; the words here are the background thread's, except
-// `silent_until`.
+// See neighbours.hpp. The registry has a lock of its own; `known` is the background thread's, `answered`,
+// `heard` and `shown` are the file thread's.
 #include "hooks/process/neighbours.hpp"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -9,10 +14,14 @@
 
 #include "base/after_fork.hpp"
 #include "base/clock.hpp"
+#include "base/lock.hpp"
 #include "base/own_call.hpp"
+#include "base/own_files.hpp"
+#include "base/own_thread.hpp"
 #include "base/preserve_errno.hpp"
 #include "config/options.hpp"
 #include "cuda/real.hpp"
+#include "hooks/process/background_thread.hpp"
 #include "hooks/state/serving.hpp"
 #include "neighbours/registry.hpp"
 #include "report/figures.hpp"
@@ -30,6 +39,7 @@ constexpr uint64_t kMillisecond = 1'000'000;
 // longer than all retries (kPatience) for the first sign of an answer.
 constexpr int kTries = 8;
 constexpr uint64_t kBetweenTries = 5 * kMillisecond;
+constexpr uint64_t kBetweenLooks = 2 * kMillisecond;
 constexpr uint64_t kPatience = 60 * kMillisecond;
 constexpr uint64_t kMostPatience = 1000 * kMillisecond;
 // Back off for eight times the duration of a request in vain. Not for ever: another process may free memory
@@ -40,6 +50,7 @@ constinit std::atomic<Registry*> the_registry{nullptr};
 constinit std::atomic<uint64_t> silent_until{0};
 constinit std::atomic<uint64_t> came_back_at{0};
 constinit uint64_t answered = 0;  // serial of the last request
+constinit uint32_t heard = 0;     // the bell at that time
 struct Known {
   bool is_known;
   DeviceId id;
@@ -47,6 +58,8 @@ struct Known {
 constinit Known known[stats::kMostDevices] = {};
 constinit Figures shown[Registry::kMostDevices] = {};
 constinit size_t shown_count = 0;
+// What the file thread sleeps on without a registry.
+constinit std::atomic<uint32_t> alone_bell{0};
 
 void forget_neighbours() {
   if (Registry* const registry = the_registry.load(std::memory_order_relaxed)) registry->forget_after_fork();
@@ -102,10 +115,10 @@ uint64_t add(uint64_t one, uint64_t other) {
   return one + std::min(other, neighbours::kEverythingIdle - one);
 }
 
-void release_for(int device, uint64_t bytes) {
+void release_for(int device, uint64_t bytes, bool (*goes_on)()) {
   uint64_t released = 0;
-  for (int i = 0; i < kTries; ++i) {
-    released += memory.idle().release_for_others(device, bytes - released);
+  for (int i = 0; i < kTries && goes_on(); ++i) {
+    released += memory.idle().release_for_others(device, bytes - released, goes_on);
     if (released >= bytes || !has_pending_work()) return;
     sleep_for(kBetweenTries);
   }
@@ -127,6 +140,59 @@ bool came_back_lately(uint64_t now) {
   return at != 0 && (at > now || now - at < kMostPatience);
 }
 
+// A request to the neighbours. What it reads and writes in the registry, a thread does that has own files:
+// the calling one is the program's.
+class Request {
+ public:
+  Request(Registry& registry, const Ask& ask) : registry_(registry), ask_(ask) {
+    if (!start_own_thread(run, this, "cupool-asks", &thread_)) return;
+    is_started_ = true;
+    for (int turn = 0; waiting_.load(std::memory_order_acquire) == kUnknown; ++turn)
+      Lock::wait_a_little(turn);
+  }
+  ~Request() {
+    is_over_.store(true, std::memory_order_release);
+    if (is_started_) pthread_join(thread_, nullptr);
+  }
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  // Whether there is a registry to ask in.
+  bool has_asked() const { return has_asked_; }
+  // How many processes have not answered yet.
+  size_t waiting() const { return is_started_ ? waiting_.load(std::memory_order_acquire) : 0; }
+
+ private:
+  static constexpr size_t kUnknown = SIZE_MAX;
+
+  static ThreadEnds run(void* self) {
+    static_cast<Request*>(self)->ask();
+    return ThreadEnds::kPlainly;
+  }
+
+  void ask() {
+    has_asked_ = take_own_files() && registry_.join();
+    const uint64_t asked = neighbours::registry_time();
+    const DeviceId* const where = ask_.every_device ? nullptr : &ask_.device;
+    size_t waiting = has_asked_ ? registry_.count_others(where, asked) : 0;
+    if (waiting != 0 && !registry_.ask(ask_)) waiting = 0;
+    waiting_.store(waiting, std::memory_order_release);
+    while (waiting != 0 && !is_over_.load(std::memory_order_acquire)) {
+      sleep_for(kBetweenLooks);
+      waiting = registry_.count_others(where, asked);
+      waiting_.store(waiting, std::memory_order_release);
+    }
+  }
+
+  Registry& registry_;
+  const Ask ask_;
+  pthread_t thread_ = {};
+  bool is_started_ = false;
+  bool has_asked_ = false;
+  std::atomic<size_t> waiting_{kUnknown};
+  std::atomic<bool> is_over_{false};
+};
+
 }  // namespace
 
 void meet_neighbours() {
@@ -137,43 +203,49 @@ void meet_neighbours() {
   registry->asks_since(&answered, &old, 1);
 }
 
-void wait_for_neighbours(uint64_t ns) {
-  Registry* const registry = find_registry();
+void wait_for_neighbours(bool hears, uint64_t ns) {
+  Registry* const registry = hears ? find_registry() : nullptr;
   if (registry == nullptr || !registry->is_open()) {
-    sleep_for(ns);
+    const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    syscall(SYS_futex, &alone_bell, FUTEX_WAIT_PRIVATE, alone_bell.load(), &time, nullptr, 0);
     return;
   }
-  // Read the bell before the requests: a request that comes later rings it and ends the next wait.
-  static constinit uint32_t heard = 0;
   registry->wait(heard, static_cast<int64_t>(ns));
-  heard = registry->bell();
 }
 
-void answer_neighbours() {
+void end_wait_for_neighbours() {
+  alone_bell.fetch_add(1);
+  syscall(SYS_futex, &alone_bell, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  if (Registry* const registry = the_registry.load(std::memory_order_acquire)) registry->end_wait();
+}
+
+size_t hear_neighbours(Ask* out, size_t most) {
   Registry* const registry = find_registry();
-  if (registry == nullptr || !registry->is_open()) return;
-  Ask asks[16];
-  const size_t count = registry->asks_since(&answered, asks, std::size(asks));
+  if (registry == nullptr || !registry->is_open()) return 0;
+  // Read the bell before the requests: a request that comes later rings it and ends the next wait.
+  heard = registry->bell();
+  return registry->asks_since(&answered, out, most);
+}
+
+void answer_neighbours(const Ask* asks, size_t count, bool (*goes_on)()) {
   if (count == 0) return;
   for_each_device([&](int device, const DeviceId& id) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; ++i) {
       if (asks[i].every_device || asks[i].device == id) bytes = add(bytes, asks[i].bytes);
     }
-    if (bytes != 0) release_for(device, bytes);
+    if (bytes != 0) release_for(device, bytes, goes_on);
   });
-  // Publish again even if the figures are the same: the process that asked waits for a newer stamp.
-  shown_count = 0;
 }
 
-void show_to_neighbours() {
-  // Needed without a registry, too: the metrics file names the devices.
+void note_devices() {
   for_each_device([](int device, const DeviceId& id) { report::note_device(device, id); });
+}
+
+void show_to_neighbours(const Figures* now, size_t count, bool anew) {
   Registry* const registry = find_registry();
   if (registry == nullptr || !registry->is_open()) return;
-  Figures now[Registry::kMostDevices];
-  const size_t count = report::read_figures(stats::Reading::kLocked, now, std::size(now));
-  if (count == shown_count && memcmp(now, shown, count * sizeof *now) == 0) return;
+  if (!anew && count == shown_count && memcmp(now, shown, count * sizeof *now) == 0) return;
   // Shared memory may be full: then once more in the next round.
   if (!registry->publish(now, count)) return;
   memcpy(shown, now, count * sizeof *now);
@@ -182,6 +254,7 @@ void show_to_neighbours() {
 
 void leave_neighbours() {
   if (Registry* const registry = the_registry.load(std::memory_order_acquire)) registry->leave();
+  shown_count = 0;
 }
 
 bool ask_neighbours(int device, uint64_t bytes) {
@@ -193,20 +266,18 @@ bool ask_neighbours(int device, uint64_t bytes) {
   const bool everywhere = device == memory::kEveryDevice;
   const uint64_t wanted = bytes == 0 ? neighbours::kEverythingIdle : bytes;
   DeviceId id = {};
-  if (registry == nullptr || !registry->join() || !(everywhere || find_id(device, &id))) return false;
-  const uint64_t asked = neighbours::registry_time();
-  const auto count_waiting = [&] { return registry->count_others(everywhere ? nullptr : &id, asked); };
+  if (registry == nullptr || !may_start_threads() || !(everywhere || find_id(device, &id))) return false;
   size_t before = 0;
   const bool is_known = read_free(device, &before);
   size_t free = before;
-  size_t waiting = count_waiting();
-  if (waiting != 0 && !registry->ask({id, everywhere, -1, wanted, 0})) waiting = 0;
+  Request request(*registry, {id, everywhere, -1, wanted, 0});
+  size_t waiting = request.waiting();
   for (uint64_t now = begin, changed = begin; waiting != 0 && (free <= before || free < wanted);
        now = now_ns()) {
     if (now - changed >= kPatience || now - begin >= kMostPatience) break;
-    sleep_for(2 * kMillisecond);
+    sleep_for(kBetweenLooks);
     // Count the answers before reading the free memory, so that what they released is included.
-    const size_t still = count_waiting();
+    const size_t still = request.waiting();
     size_t seen = free;
     if (is_known && !read_free(device, &seen)) break;
     if (seen > free || still < waiting) changed = now_ns();
@@ -216,7 +287,8 @@ bool ask_neighbours(int device, uint64_t bytes) {
   const uint64_t end = now_ns();
   if (free > before) came_back_at.store(end, std::memory_order_relaxed);
   // Ask the driver once more if the free memory is unknown, or another thread may have taken what came back.
-  if (!is_known || free > before || free >= wanted || came_back_lately(begin)) return true;
+  if (request.has_asked() && (!is_known || free > before || free >= wanted || came_back_lately(begin)))
+    return true;
   silent_until.store(end + kSilence * (end - begin), std::memory_order_relaxed);
   return false;
 }

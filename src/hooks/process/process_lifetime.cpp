@@ -3,10 +3,12 @@
 #include "hooks/process/process_lifetime.hpp"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 
 #include "base/after_fork.hpp"
+#include "base/fork_gate.hpp"
 #include "base/lock.hpp"
 #include "base/log.hpp"
 #include "base/output.hpp"
@@ -32,6 +34,7 @@ namespace {
 
 enum class Life { kUnused, kServing, kForked };
 constinit std::atomic<Life> life{Life::kUnused};
+constinit std::atomic<pid_t> process{0};  // that uses CUDA
 constinit Lock start_lock{Rank::kStart};  // for a fork child with several first contexts at once
 
 void forget_everything() {
@@ -84,6 +87,7 @@ void start() {
   const CancelShield shield;
   const config::Options& options = config::options();
   find_exit();
+  note_filters();
   report::begin({current_mode, fill_figures});
   if (options.streams == config::Streams::kFences)
     memory.order().expect_untracked_work("CUPOOL_STREAMS=fences");
@@ -98,6 +102,7 @@ void start() {
   if (native_first || options.fallback == config::Fallback::kNative) start_native(native_first);
   if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
   set_slow(SlowReason::kNotServing, options.backend == config::Backend::kOff);
+  process.store(getpid(), std::memory_order_relaxed);
   life.store(Life::kServing, std::memory_order_release);
 }
 
@@ -134,6 +139,8 @@ void before_the_driver_ends() {
   for (int device = 0; native != nullptr && device < stats::kMostDevices; ++device) native->usage(device);
 }
 
+bool is_own_process() { return process.load(std::memory_order_relaxed) == getpid(); }
+
 bool is_forked() { return life.load(std::memory_order_relaxed) == Life::kForked; }
 
 bool is_alive() { return life.load(std::memory_order_relaxed) == Life::kServing; }
@@ -142,5 +149,5 @@ bool is_alive() { return life.load(std::memory_order_relaxed) == Life::kServing;
 
 void cupool::cuda::on_first_use() {
   hooks::start();
-  pthread_atfork(nullptr, nullptr, hooks::forget_everything);
+  pthread_atfork(close_fork_gate, open_fork_gate, hooks::forget_everything);
 }

@@ -8,6 +8,8 @@ namespace cupool::hooks {
 
 // Whether this process has used CUDA, and is not a fork child of one that did.
 bool is_alive();
+// Whether the caller is not a child that borrows its memory, as vfork() makes them.
+bool is_own_process();
 // Whether it is such a fork child.
 bool is_forked();
 // The driver has given this process a context.
