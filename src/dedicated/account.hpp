@@ -42,6 +42,7 @@ struct Account final : Holdings {
   void count_given(const Block& block, stats::DeviceCounter how) const {
     if (tally == nullptr) return;
     tally->add(how);
+    if (how == stats::DeviceCounter::misses) tally->add(stats::DeviceCounter::first_uses);
     tally->give(block.asked, block.bytes);
   }
   void count_freed(const Block& block) const;

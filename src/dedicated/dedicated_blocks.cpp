@@ -163,6 +163,8 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
         block.comes_again || account.newcomers + block.steps() <= account.admission.allowance();
     leaves = may_call && may_wait && (block.mark.taints != 0 || !is_wanted || host::is_short());
     freed = block;
+    if (!leaves && account.tally != nullptr && !account.order.is_idle())
+      account.tally->add(DeviceCounter::waits_avoided);
     if (leaves) {
       table_.remove(address);
       if (freed.mark.taints == 0) account.admission.note_given_back(freed.bytes);

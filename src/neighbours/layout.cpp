@@ -46,7 +46,7 @@ bool to_entry(const SlotRecord& record, const Identity& self, Entry* out) {
   figures = read;
   for (uint64_t* const bytes : {&figures.reserved, &figures.live, &figures.cached, &figures.peak})
     *bytes = std::min(*bytes, kMostBytes);
-  for (uint64_t* const count : {&figures.hits, &figures.misses, &figures.waits_avoided})
+  for (uint64_t* const count : {&figures.reused, &figures.first_uses, &figures.waits_avoided})
     *count = std::min(*count, kMostCount);
   return true;
 }

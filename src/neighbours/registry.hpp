@@ -25,7 +25,7 @@ struct DeviceId {
 struct Figures {
   DeviceId device;
   int64_t ordinal;  // as the process numbers it
-  uint64_t live, cached, reserved, peak, hits, misses, waits_avoided;
+  uint64_t live, cached, reserved, peak, reused, first_uses, waits_avoided;
 };
 
 // A request for idle memory. `bytes`: how much is needed; 0: none, only publish fresh figures;

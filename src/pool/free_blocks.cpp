@@ -29,16 +29,22 @@ void FreeBlocks::note_missed(unsigned size_class, uint64_t bytes) {
 
 void FreeBlocks::give_range(Range* range, Epoch stamp) { ranges_.give(range, stamp, tenancy_.order()); }
 
+void FreeBlocks::give_block(const Entry& entry) {
+  entry.range->set_new_bytes(0);
+  give_range(entry.range, entry.stamp);
+}
+
 // The range's stamp is the turn in which the large block left the ranges; it covers every life since, also
 // those served from the thread's cache.
 void FreeBlocks::give_large(const Entry& entry) {
   order::Timeline& order = tenancy_.order();
+  entry.range->set_new_bytes(0);
   ranges_.give(entry.range, entry.stamp, order, order.sole_at_last(entry.range->stamp));
 }
 
 void FreeBlocks::give(unsigned size_class, const Entry* entries, size_t count) {
   if (!sizes_.is_small(size_class)) {
-    for (size_t i = 0; i < count; ++i) give_range(entries[i].range, entries[i].stamp);
+    for (size_t i = 0; i < count; ++i) give_block(entries[i]);
     return;
   }
   for (size_t given = 0; given < count;) {

@@ -25,6 +25,8 @@ class FreeBlocks {
   // Take blocks back, of one class, or single ranges with the stamp of their last work.
   void give(unsigned size_class, const Entry* entries, size_t count);
   void give_range(Range* range, Epoch stamp);
+  // The same of a range that was a block.
+  void give_block(const Entry& entry);
   void give_large(const Entry& entry);
 
  private:

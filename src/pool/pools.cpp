@@ -37,7 +37,7 @@ bool hand_out_kept(ThreadCache& cache, unsigned size_class, uint64_t asked, Addr
   cache.exit();
   if (!hit) return false;
   if (size_class == kNotKept && limit == order::kAnyStamp) entry.stamp = 0;
-  cache.order().lean_on(entry.stamp, entry.address);
+  cache.order().lean_on(entry.stamp, entry.start());
   hand_out(cache, entry, size_class, cache.kept_bytes(size_class, entry), asked, out);
   return true;
 }
@@ -85,7 +85,7 @@ Status Pools::allocate_missed(uint64_t bytes, Address* out, Short when_short) {
   Search search(pool, cache, size_class, bytes, when_short);
   if (!search.run()) return search.status();
   const Entry& entry = search.found();
-  cache.order().lean_on(entry.stamp, entry.address);
+  cache.order().lean_on(entry.stamp, entry.start());
   if (cache.sizes().is_small(size_class)) {
     hand_out(cache, entry, size_class, cache.sizes().bytes(size_class), bytes, out);
   } else {
@@ -125,7 +125,10 @@ Freed Pools::free_unkept(Address address, uint64_t asked) {
 
 // All waiting for work happens here, where the program expects it.
 void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes) {
-  if (!cache.order().is_idle()) pool.finish_free(cache, bytes);
+  if (!cache.order().is_idle()) {
+    cache.tally().add(stats::DeviceCounter::waits_avoided);
+    pool.finish_free(cache, bytes);
+  }
   pool.trim_to_limit();
 }
 

@@ -196,6 +196,8 @@ void RangeTable::absorb_next(Range* range) {
   Range* gone = range->after;
   // A little that was freed just now does not make a large range young.
   if (gone->bytes > range->bytes) range->set_idle_since(gone->idle_since());
+  // (What was handed out above memory that was not counts as new, too: one figure is kept.)
+  range->set_new_bytes(range->new_bytes() != 0 ? range->new_bytes() + gone->bytes : gone->new_bytes());
   range->bytes += gone->bytes;
   range->chunkless = false;
   range->stamp = std::max(range->stamp, gone->stamp);
@@ -221,6 +223,8 @@ Range* RangeTable::cut(Range* range, uint64_t bytes) {
   rest->set_idle_since(range->idle_since());
   rest->set_start(range->start + bytes);
   rest->bytes = range->bytes - bytes;
+  rest->set_new_bytes(std::min(range->new_bytes(), rest->bytes));
+  range->set_new_bytes(range->new_bytes() - rest->new_bytes());
   rest->stamp = range->stamp;
   rest->sole = range->sole;
   rest->chunkless = range->chunkless;
@@ -274,6 +278,7 @@ Range* RangeTable::add(Address start, uint64_t bytes, Kind kind) {
   list(segment);
   range->set_start(start);
   range->bytes = bytes;
+  range->set_new_bytes(bytes);
   range->pool = pool_;
   range->segment.store(segment, std::memory_order_relaxed);
   page_map.set_segment(segment, start, bytes);

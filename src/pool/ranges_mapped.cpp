@@ -112,6 +112,7 @@ void Ranges::extend(Range* range, uint64_t more, uint64_t bytes, Epoch stamp, or
   page_map.set_segment(segment, range->end(), more);
   segment->bytes += more;
   range->bytes += more;
+  range->set_new_bytes(range->new_bytes() + more);
   range->chunkless = false;
   bytes_.add_reserved(more, segment->small);
   if (segment->tainted) bytes_.add_tainted(more);

@@ -134,6 +134,7 @@ bool Search::find_large() {
   // If there was no host memory for the remainder's record, the block is larger than its class.
   const bool fits = !is_kept || range->bytes == sizes.bytes(size_class_);
   range->size_class.store(static_cast<uint8_t>(fits ? size_class_ : kNotKept), std::memory_order_relaxed);
+  const Address first_use = range->new_bytes() != 0 ? Entry::kFirstUse : 0;
   range->block_bytes.store(static_cast<uint32_t>(range->bytes), std::memory_order_relaxed);
   if (!is_kept) {
     cache_.large().note_taken(range);
@@ -141,7 +142,7 @@ bool Search::find_large() {
     cache_.shelves().keep_few_ranges();
     cache_.exit();
   }
-  found_ = {range->start, range, range->stamp, range->tags};
+  found_ = {range->start | first_use, range, range->stamp, range->tags};
   // If a single lane did the block's old work, all other lanes wait for it.
   if (!is_kept && order().is_spread() && range->sole != order::LaneName::kNone) {
     order().lean_on(range->stamp, range->start, range->sole);

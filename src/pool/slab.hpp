@@ -16,7 +16,9 @@ struct alignas(64) Slab : BlockRecord {
   Slab* prev = nullptr;
   Slab* next = nullptr;
   uint64_t* free_bits = nullptr;
-  uint64_t few_bits = 0;  // all the bits, if there are at most 64
+  uint64_t* new_bits = nullptr;  // of the blocks that were never handed out
+  uint64_t few_bits = 0;         // all the bits, if there are at most 64
+  uint64_t few_new_bits = 0;
 
   Slab() { tags = reinterpret_cast<Tag*>(this + 1); }
 };

@@ -51,7 +51,7 @@ Slab* Slabs::new_slab(uint32_t blocks) {
     const size_t words = room > 64 ? room / 64 : 0;
     // Against false sharing: threads that use different slabs, or blocks of one slab 32 apart, must not share
     // a cache line.
-    const size_t bytes = round_up(sizeof(Slab) + room * sizeof(Tag) + words * 8, kCacheLine);
+    const size_t bytes = round_up(sizeof(Slab) + room * sizeof(Tag) + 2 * words * 8, kCacheLine);
     if (store_.left < bytes) {
       store_.chunk = static_cast<char*>(map_pages(kChunkBytes));
       store_.left = store_.chunk == nullptr ? 0 : kChunkBytes;
@@ -59,6 +59,7 @@ Slab* Slabs::new_slab(uint32_t blocks) {
     }
     slab = new (store_.chunk) Slab();
     slab->free_bits = words == 0 ? &slab->few_bits : reinterpret_cast<uint64_t*>(slab->tags + room);
+    slab->new_bits = words == 0 ? &slab->few_new_bits : slab->free_bits + words;
     slab->bucket = static_cast<uint8_t>(bucket);
     store_.chunk += bytes;
     store_.left -= bytes;
@@ -69,6 +70,7 @@ Slab* Slabs::new_slab(uint32_t blocks) {
   for (uint32_t i = 0; i < blocks; ++i) slab->tags[i].store(0, std::memory_order_relaxed);
   for (uint32_t i = 0; i < blocks; i += 64) {
     slab->free_bits[i / 64] = blocks - i >= 64 ? ~uint64_t{0} : (uint64_t{1} << (blocks - i)) - 1;
+    slab->new_bits[i / 64] = 0;
   }
   return slab;
 }
@@ -97,10 +99,13 @@ size_t Slabs::take_from(Slab* slab, size_t count, Entry* out) {
   for (uint32_t word = 0; taken < count && slab->free_blocks != 0; ++word) {
     while (slab->free_bits[word] != 0 && taken < count) {
       const uint32_t index = word * 64 + static_cast<uint32_t>(std::countr_zero(slab->free_bits[word]));
-      slab->free_bits[word] &= slab->free_bits[word] - 1;
+      const uint64_t bit = slab->free_bits[word] & -slab->free_bits[word];
+      const Address first_use = (slab->new_bits[word] & bit) != 0 ? Entry::kFirstUse : 0;
+      slab->free_bits[word] &= ~bit;
+      slab->new_bits[word] &= ~bit;
       --slab->free_blocks;
-      out[taken++] = {slab->start + uint64_t{index} * slab->bytes_of_blocks(), slab->range, slab->stamp,
-                      slab->tags + index};
+      out[taken++] = {(slab->start + uint64_t{index} * slab->bytes_of_blocks()) | first_use, slab->range,
+                      slab->stamp, slab->tags + index};
     }
   }
   return taken;
@@ -135,6 +140,10 @@ size_t Slabs::add(unsigned size_class, Range* range, size_t count, Entry* out) {
   slab->reciprocal = static_cast<uint32_t>((uint64_t{1} << 32) / (block / kUnit) +
                                            ((uint64_t{1} << 32) % (block / kUnit) != 0));
   slab->stamp = range->stamp;
+  // Blocks that reach into memory which was never handed out.
+  const uint64_t old = range->bytes - range->new_bytes();
+  for (uint64_t i = old / block; i < slab->blocks; ++i) slab->new_bits[i / 64] |= uint64_t{1} << (i % 64);
+  range->set_new_bytes(0);
   slab->size_class.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
   range->slab.store(slab, std::memory_order_seq_cst);
   page_map.set_all(*range, slab);
@@ -154,8 +163,9 @@ size_t Slabs::give(unsigned size_class, const Entry* entries, size_t count, Rang
   Guard hold(c.lock);
   for (size_t i = 0; i < count; ++i) {
     Slab* slab = entries[i].range->slab.load(std::memory_order_relaxed);
-    const uint32_t index = slab->index_of(entries[i].address);
+    const uint32_t index = slab->index_of(entries[i].start());
     slab->free_bits[index / 64] |= uint64_t{1} << (index % 64);
+    slab->new_bits[index / 64] |= uint64_t{entries[i].is_first_use()} << (index % 64);
     slab->stamp = std::max(slab->stamp, entries[i].stamp);
     if (++slab->free_blocks == 1 && !slab->closed) list(c, slab);
     if (slab->free_blocks != slab->blocks) continue;
@@ -178,6 +188,9 @@ void Slabs::retire(Class& c, Slab* slab) {
   Range* range = slab->range;
   c.bytes.fetch_sub(range->bytes, std::memory_order_relaxed);
   range->stamp = slab->stamp;
+  uint32_t used = slab->blocks;
+  while (used != 0 && (slab->new_bits[(used - 1) / 64] >> ((used - 1) % 64) & 1) != 0) --used;
+  if (used != slab->blocks) range->set_new_bytes(range->bytes - uint64_t{used} * slab->bytes_of_blocks());
   range->slab.store(nullptr, std::memory_order_release);
   page_map.set_all(*range, nullptr);
   page_map.set(range->start, range);

@@ -17,10 +17,15 @@ namespace cupool::pool {
 
 // A free block on its way between a slab, a thread cache and the application.
 struct Entry {
-  Address address;
+  static constexpr Address kFirstUse = 1;
+
+  Address address;  // with kFirstUse added if some of its memory was never handed out
   Range* range;
   Epoch stamp;
   Tag* tag;  // 0 while the block is free
+
+  Address start() const { return address & ~kFirstUse; }
+  bool is_first_use() const { return (address & kFirstUse) != 0; }
 };
 
 // Whether the application holds a block of this range, or a stream has yet to free one.

@@ -36,7 +36,12 @@ void end_this_thread();
 template <typename Word>
 [[gnu::always_inline]] inline void hand_out(ThreadCache& cache, const Entry& entry, unsigned size_class,
                                             uint64_t block_bytes, uint64_t asked, Word* out) {
-  *out = entry.address;
+  Address start = entry.address;
+  if ((start & Entry::kFirstUse) != 0) [[unlikely]] {
+    start -= Entry::kFirstUse;
+    cache.tally().add(stats::DeviceCounter::first_uses);
+  }
+  *out = start;
   const uint64_t told = block_bytes - asked + 1;
   if (size_class != kNotKept && told < kAskedApart) [[likely]] {
     entry.tag->store(static_cast<uint16_t>(told), std::memory_order_relaxed);

@@ -188,7 +188,7 @@ void ThreadCaches::take_back(ThreadCache& cache, unsigned size_class, const Entr
     if (blocks_.sizes().is_small(size_class)) {
       blocks_.give(size_class, &entry, 1);
     } else {
-      blocks_.give_range(entry.range, entry.stamp);
+      blocks_.give_block(entry);
     }
     cache.enter();
     const bool is_due = cache.shelves().note_misfit();

@@ -28,6 +28,15 @@ neighbours::DeviceId device_id(int ordinal) {
   return id;
 }
 
+// A difference of two counts that are read one after the other: never above the truth, but it may fall.
+uint64_t not_less(int device, uint64_t reused) {
+  static constinit std::atomic<uint64_t> told[stats::kMostDevices]{};
+  uint64_t before = told[device].load(std::memory_order_relaxed);
+  while (before < reused && !told[device].compare_exchange_weak(before, reused, std::memory_order_relaxed)) {
+  }
+  return std::max(before, reused);
+}
+
 }  // namespace
 
 void note_device(int ordinal, const neighbours::DeviceId& id) {
@@ -48,8 +57,8 @@ size_t read_figures(stats::Reading reading, neighbours::Figures* out, size_t mos
                     sums.cached_bytes,
                     sums.reserved_bytes,
                     sums.peak_reserved_bytes,
-                    sums.hits_at_once + sums.hits_after_wait,
-                    sums.misses,
+                    not_less(i, sums.reused),
+                    sums.first_uses,
                     sums.waits_avoided};
   }
   return count;

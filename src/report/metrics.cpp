@@ -22,9 +22,11 @@ constexpr Metric kMetrics[] = {
     {"cupool_cached_bytes", "bytes", "", "Device memory that is kept for reuse.", &Figures::cached},
     {"cupool_reserved_bytes", "bytes", "", "Device memory taken from the driver.", &Figures::reserved},
     {"cupool_peak_reserved_bytes", "bytes", "", "The most of it at once.", &Figures::peak},
-    {"cupool_hits", "", "_total", "Allocations served from the pool.", &Figures::hits},
-    {"cupool_misses", "", "_total", "Allocations that needed new memory from the driver.", &Figures::misses},
-    {"cupool_waits_avoided", "", "_total", "Frees that did not stop the device.", &Figures::waits_avoided},
+    {"cupool_reused", "", "_total", "Allocations whose memory another block had had.", &Figures::reused},
+    {"cupool_first_uses", "", "_total", "Allocations with memory that no block had had.",
+     &Figures::first_uses},
+    {"cupool_waits_avoided", "", "_total", "Frees that did not wait for pending work.",
+     &Figures::waits_avoided},
 };
 
 void write_head(Writer& out, const char* name, const char* type, const char* unit, const char* help) {
@@ -67,10 +69,10 @@ UuidText print_uuid(const neighbours::DeviceId& id) {
   return out;
 }
 
-double hit_ratio(const Figures& figures) {
-  const auto hits = static_cast<double>(figures.hits);
-  const double all = hits + static_cast<double>(figures.misses);
-  return all > 0 ? hits / all : 0;
+double reused_ratio(const Figures& figures) {
+  const auto reused = static_cast<double>(figures.reused);
+  const double all = reused + static_cast<double>(figures.first_uses);
+  return all > 0 ? reused / all : 0;
 }
 
 void write_metrics(Writer& out, const Entry* entries, size_t count, const char* const* users) {
@@ -83,11 +85,11 @@ void write_metrics(Writer& out, const Entry* entries, size_t count, const char* 
       out.print(" {}\n", entries[i].figures.*metric.value);
     }
   }
-  write_head(out, "cupool_hit_ratio", "gauge", "ratio", "The share of allocations served from the pool.");
+  write_head(out, "cupool_reused_ratio", "gauge", "ratio", "The share of allocations served from the pool.");
   for (size_t i = 0; i < count; ++i) {
-    out.text("cupool_hit_ratio");
+    out.text("cupool_reused_ratio");
     write_labels(out, entries[i], user_of(i));
-    out.print(" {:.6f}\n", hit_ratio(entries[i].figures));
+    out.print(" {:.6f}\n", reused_ratio(entries[i].figures));
   }
   out.text("# EOF\n");
 }

@@ -22,6 +22,6 @@ struct UuidText {
 UuidText print_uuid(const neighbours::DeviceId& id);
 
 // The share of allocations that were served from the pool; 0 if there were none.
-double hit_ratio(const neighbours::Figures& figures);
+double reused_ratio(const neighbours::Figures& figures);
 
 }  // namespace cupool::report

@@ -54,14 +54,11 @@ void write_reuse(Writer& out, const stats::DeviceSums& all, uint64_t pooled) {
     out.text(", all from the driver's stream-ordered pool");
     return;
   }
-  // Served from memory the pool already held; capped at the number of frees, since only freed blocks can be
-  // reused.
-  const uint64_t reused = std::min(all.hits_at_once + all.hits_after_wait, all.blocks_freed);
-  if (reused == 0) {
+  if (all.reused == 0) {
     out.text(", none reused");
     return;
   }
-  const double part = static_cast<double>(reused) / static_cast<double>(cached);
+  const double part = static_cast<double>(all.reused) / static_cast<double>(cached);
   out.print(", {:.{}f} % reused", part * 100, part >= 0.9995 && part < 1 ? 3 : 1);
 }
 

@@ -189,6 +189,16 @@ void Device::reserve(uint64_t bytes) {
 void Device::release(uint64_t bytes) { reserved_.fetch_sub(bytes, std::memory_order_relaxed); }
 
 DeviceSums Device::read() const {
+  DeviceSums sums;
+  int64_t live = 0;
+  int64_t asked = 0;
+  // Before the counters, of which first uses are one: so no more seem reused than were.
+  for (const ThreadTally* one = holdings_.load(std::memory_order_acquire); one != nullptr;
+       one = one->next_holdings_) {
+    live += one->live();
+    asked += one->asked();
+    for (size_t i = 0; i < kSizeBuckets; ++i) sums.sizes[i] += one->sizes_[i].load(std::memory_order_relaxed);
+  }
   std::array<uint64_t, kDeviceCounters> total{};
   for (size_t i = 0; i < kDeviceCounters; ++i) total[i] = counts_[i].load(std::memory_order_relaxed);
   for (const Tally* tally = tallies_.load(std::memory_order_acquire); tally != nullptr;
@@ -196,17 +206,8 @@ DeviceSums Device::read() const {
     for (size_t i = 0; i < kDeviceCounters; ++i)
       total[i] += tally->counts_[i].load(std::memory_order_relaxed);
   }
-  DeviceSums sums;
 #define CUPOOL_DEVICE(name, doc) sums.name = total[static_cast<size_t>(DeviceCounter::name)];
 #include "stats/counters.def"
-  int64_t live = 0;
-  int64_t asked = 0;
-  for (const ThreadTally* one = holdings_.load(std::memory_order_acquire); one != nullptr;
-       one = one->next_holdings_) {
-    live += one->live();
-    asked += one->asked();
-    for (size_t i = 0; i < kSizeBuckets; ++i) sums.sizes[i] += one->sizes_[i].load(std::memory_order_relaxed);
-  }
   for (const uint64_t count : sums.sizes) sums.allocations += count;
   sums.frees = sums.blocks_freed;
   sums.live_bytes = positive(live);
@@ -223,7 +224,7 @@ DeviceSums Device::read() const {
   const uint64_t not_at_once = sums.hits_after_wait + sums.misses + sums.native_allocations;
   sums.hits_at_once = positive(static_cast<int64_t>(sums.allocations - not_at_once));
   sums.thread_hits = positive(static_cast<int64_t>(sums.hits_at_once - sums.slab_hits - sums.range_hits));
-  sums.waits_avoided = positive(static_cast<int64_t>(sums.frees - sums.segments_released));
+  sums.reused = positive(static_cast<int64_t>(sums.allocations - sums.first_uses - sums.native_allocations));
   sums.saved_ns = saved_ns(sums);
   // With a bound of 0 threads report every change.
   sums.peak_live_most_bytes = sums.peak_live_bytes + static_cast<uint64_t>(slack());

@@ -77,20 +77,19 @@ double fragmentation(uint64_t live, uint64_t reserved) {
 template <typename Get>
 std::vector<std::string> cells(std::string rank, std::string host, std::string process, Get&& get,
                                std::string mode) {
-  const uint64_t hits = plus(get("hits_at_once"), get("hits_after_wait"));
-  return {
-      std::move(rank),
-      std::move(host),
-      std::move(process),
-      std::to_string(get("allocations")),
-      make_text("{:.1f}%", 100 * ratio(static_cast<double>(hits), static_cast<double>(get("allocations")))),
-      print_bytes(get("peak_live_bytes")).text,
-      print_bytes(get("peak_reserved_bytes")).text,
-      make_text("{:.0f}%", 100 * fragmentation(get("peak_live_bytes"), get("peak_reserved_bytes"))),
-      std::to_string(plus(get("segments_allocated"), get("segments_released"))),
-      make_text("{:.3f}", static_cast<double>(get("saved_ns")) * 1e-9),
-      std::to_string(get("out_of_memory")),
-      std::move(mode)};
+  return {std::move(rank),
+          std::move(host),
+          std::move(process),
+          std::to_string(get("allocations")),
+          make_text("{:.1f}%",
+                    100 * ratio(static_cast<double>(get("reused")), static_cast<double>(get("allocations")))),
+          print_bytes(get("peak_live_bytes")).text,
+          print_bytes(get("peak_reserved_bytes")).text,
+          make_text("{:.0f}%", 100 * fragmentation(get("peak_live_bytes"), get("peak_reserved_bytes"))),
+          std::to_string(plus(get("segments_allocated"), get("segments_released"))),
+          make_text("{:.3f}", static_cast<double>(get("saved_ns")) * 1e-9),
+          std::to_string(get("out_of_memory")),
+          std::move(mode)};
 }
 
 using Totals = std::map<std::string, uint64_t>;

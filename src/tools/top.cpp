@@ -29,7 +29,7 @@ void print_table(const std::vector<Neighbour>& all) {
   table.column("pid", Table::Align::kRight);
   for (const char* title : {"user", "program"}) table.column(title, Table::Align::kLeft);
   for (const char* title :
-       {"device", "live", "cached", "reserved", "peak reserved", "hit rate", "waits avoided"}) {
+       {"device", "live", "cached", "reserved", "peak reserved", "reused", "waits avoided"}) {
     table.column(title, Table::Align::kRight);
   }
   for (const auto& [entry, user] : all) {
@@ -37,7 +37,7 @@ void print_table(const std::vector<Neighbour>& all) {
     table.row({std::to_string(entry.pid), user, printable(entry.program), std::to_string(figures.ordinal),
                print_bytes(figures.live).text, print_bytes(figures.cached).text,
                print_bytes(figures.reserved).text, print_bytes(figures.peak).text,
-               make_text("{:.1f}%", 100 * report::hit_ratio(figures)),
+               make_text("{:.1f}%", 100 * report::reused_ratio(figures)),
                std::to_string(figures.waits_avoided)});
   }
   table.print();
@@ -56,9 +56,9 @@ void print_json(const std::vector<Neighbour>& all) {
                                    {"cached_bytes", figures.cached},
                                    {"reserved_bytes", figures.reserved},
                                    {"peak_reserved_bytes", figures.peak},
-                                   {"hits", figures.hits},
-                                   {"misses", figures.misses},
-                                   {"hit_rate", std::round(report::hit_ratio(figures) * 1e4) / 1e4},
+                                   {"reused", figures.reused},
+                                   {"first_uses", figures.first_uses},
+                                   {"reused_share", std::round(report::reused_ratio(figures) * 1e4) / 1e4},
                                    {"waits_avoided", figures.waits_avoided}});
   }
   print(answer);

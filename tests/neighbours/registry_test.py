@@ -58,8 +58,8 @@ class RegistryTest(harness.TestCase):
         shown = self.shown()
         self.assertEqual([large.pid, small.pid], [one["pid"] for one in shown])
         self.assertEqual({"program": "neighbour", "device": 0, "live_bytes": 1000, "cached_bytes": 5 * MIB,
-                          "reserved_bytes": 5 * MIB + 1000, "peak_reserved_bytes": 2000, "hits": 3, "misses": 1,
-                          "hit_rate": 0.75, "waits_avoided": 4, "uuid": "GPU-5c010200-0000-0000-0000-000000000000"},
+                          "reserved_bytes": 5 * MIB + 1000, "peak_reserved_bytes": 2000, "reused": 3, "first_uses": 1,
+                          "reused_share": 0.75, "waits_avoided": 4, "uuid": "GPU-5c010200-0000-0000-0000-000000000000"},
                          {name: value for name, value in shown[0].items() if name not in ("pid", "user")})
         table = self.cupool("top")
         self.assertEqual(0, table.code)

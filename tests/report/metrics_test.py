@@ -42,14 +42,14 @@ class MetricsTest(harness.TestCase):
         return {metric: value for (metric, _), value in parse((self.scratch / name).read_text()).items()}
 
     def test_metrics_hold_the_figures_when_the_program_ends(self):
-        done = self.play("a:x:1000000", "a:y:1000", "f:y", "a:y:1000")
+        done = self.play("a:x:1000000", "a:y:1000", "m:y:1", "f:y", "s", "a:y:1000")
         self.assertEqual((0, ""), (done.code, done.err))
         values = self.values()
         self.assertEqual(values["cupool_reserved_bytes"], values["cupool_live_bytes"] + values["cupool_cached_bytes"])
         self.assertGreaterEqual(values["cupool_live_bytes"], 1001000)
         self.assertGreaterEqual(values["cupool_peak_reserved_bytes"], values["cupool_reserved_bytes"])
-        self.assertEqual(3, values["cupool_hits_total"] + values["cupool_misses_total"])
-        self.assertAlmostEqual(values["cupool_hits_total"] / 3, values["cupool_hit_ratio"], places=5)
+        self.assertEqual((1, 2), (values["cupool_reused_total"], values["cupool_first_uses_total"]))
+        self.assertAlmostEqual(values["cupool_reused_total"] / 3, values["cupool_reused_ratio"], places=5)
         self.assertEqual(1, values["cupool_waits_avoided_total"])
         labels = [dict(labels) for _, labels in parse((self.scratch / "m.prom").read_text())][0]
         self.assertEqual({"pid", "program", "device", "uuid"}, set(labels))
@@ -97,7 +97,7 @@ class MetricsTest(harness.TestCase):
         self.play("a:x:1000")
         text = (self.scratch / "m.prom").read_text()
         first = text.splitlines()[3]
-        for wrong in (text[:-6], text.replace(first, first + "\n" + first), text.replace("cupool_hits_total", "cupool_hits"),
+        for wrong in (text[:-6], text.replace(first, first + "\n" + first), text.replace("cupool_reused_total", "cupool_reused"),
                       text.replace('pid="', "pid="), text.replace("UNIT cupool_live_bytes bytes", "UNIT cupool_live_bytes seconds")):
             self.assertRaises(AssertionError, parse, wrong)
 

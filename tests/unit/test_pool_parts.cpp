@@ -372,7 +372,7 @@ TEST_CASE_METHOD(Parts, "a slab gives each of its blocks once and takes them bac
     CHECK(taken == blocks);
     CHECK(slabs.take(size_class, 1, time, order::Reach::kCheap, entries.data() + taken) == 0);
     std::set<Address> starts;
-    for (size_t i = 0; i < taken; ++i) starts.insert(entries[i].address);
+    for (size_t i = 0; i < taken; ++i) starts.insert(entries[i].start());
     CHECK(starts.size() == blocks);
     CHECK(*starts.begin() == range->start);
     CHECK(*starts.rbegin() + bytes <= range->end());

@@ -407,14 +407,14 @@ TEST_CASE("what other processes write is cut to size") {
   SlotRecord record = {};
   record.who = own_identity();
   record.figures = figures(UINT64_MAX);
-  record.figures.hits = UINT64_MAX;
+  record.figures.reused = UINT64_MAX;
   memset(record.program, '\033', sizeof record.program);
   seal(&record, slot_at(3));
   place.damage(slot_at(3), &record, sizeof record);
   const auto seen = entries(registry);
   REQUIRE(seen.size() == 1);
   CHECK(seen[0].figures.cached == uint64_t{1} << 48);
-  CHECK(seen[0].figures.hits == uint64_t{1} << 62);
+  CHECK(seen[0].figures.reused == uint64_t{1} << 62);
   CHECK(std::string(seen[0].program) == std::string(63, '?'));
   record.figures.ordinal = -1;
   seal(&record, slot_at(3));
