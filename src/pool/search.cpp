@@ -247,10 +247,11 @@ Range* Search::make_range() {
   // A slab needs little, and what lies free in large segments will be needed again.
   const uint64_t freed = where() == Ranges::Where::kSmall ? 0 : release_for_growth();
   if (freed > 0 && pool_.growth().thrashes()) {
-    // Segments that come and go all the time are better replaced by one large segment. Where that is most of
-    // the device, a rest would be missed.
-    uint64_t most = std::min(freed, growth::largest_split(pool_.settings(), bytes_));
-    if (freed > pool_.growth().figures().most / 2) most -= most % round_up(bytes_, kPageBytes);
+    // Segments that come and go all the time are better replaced by one large segment. Beyond half of the
+    // device a rest of it would be missed.
+    const uint64_t half = pool_.growth().figures().most / 2;
+    uint64_t most = std::min({freed, half, growth::largest_split(pool_.settings(), bytes_)});
+    if (freed > half) most -= most % round_up(bytes_, kPageBytes);
     const uint64_t wanted = pool_.segments().bytes_for(bytes_, is_for_small());
     if (Range* range = add_segment(std::max(wanted, most))) return range;
   }

@@ -40,7 +40,8 @@ class FillingTest(harness.TestCase):
     def test_as_many_blocks_fit_as_under_the_driver_at_forty_sizes_in_every_mode(self):
         """The simulated driver's own pool gives each block a page, so it is asked for large ones alone."""
         self.assert_fills([*SMALL, *LARGE], [mode for mode in MODES if mode not in ("fences", "native")])
-        self.assert_fills([*SMALL, *LARGE], ["fences"], least=990)
+        # With fences the last frees of one size are not known to be over when the next size begins: known-issues.md.
+        self.assert_fills([*SMALL, *LARGE], ["fences"], alone=True, least=990)
         self.assert_fills([size for size in LARGE if size > MIB], ["native"])
 
     def test_as_many_blocks_fit_into_an_untouched_device_as_under_the_driver(self):
