@@ -163,8 +163,6 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
         block.comes_again || account.newcomers + block.steps() <= account.admission.allowance();
     leaves = may_call && may_wait && (block.mark.taints != 0 || !is_wanted || host::is_short());
     freed = block;
-    if (!leaves && account.tally != nullptr && !account.order.is_idle())
-      account.tally->add(DeviceCounter::waits_avoided);
     if (leaves) {
       table_.remove(address);
       if (freed.mark.taints == 0) account.admission.note_given_back(freed.bytes);
@@ -177,6 +175,8 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
       // waits, as the driver's does.
       waits_for_work = account.idle > account.settings.many_budget &&
                        (is_host_visible() || account.order.reuse() == order::Reuse::kCompleted);
+      if (!is_surplus && !waits_for_work && account.tally != nullptr && !account.order.is_idle())
+        account.tally->add(DeviceCounter::waits_avoided);
     }
     const BlockTable::Entry* const oldest = table_.oldest_of(account);
     has_stale = may_wait && oldest != nullptr && oldest->second.is_stale();

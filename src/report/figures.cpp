@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/after_fork.hpp"
 #include "config/process.hpp"
 #include "report/facts.hpp"
 
@@ -28,9 +29,15 @@ neighbours::DeviceId device_id(int ordinal) {
   return id;
 }
 
+// The most that was told to have been reused.
+constinit std::atomic<uint64_t> told[stats::kMostDevices]{};
+// A fork child begins at nothing, as all its counts do.
+CUPOOL_AFTER_FORK(figures_after_fork, [] {
+  for (auto& word : told) word.store(0, std::memory_order_relaxed);
+});
+
 // A difference of two counts that are read one after the other: never above the truth, but it may fall.
 uint64_t not_less(int device, uint64_t reused) {
-  static constinit std::atomic<uint64_t> told[stats::kMostDevices]{};
   uint64_t before = told[device].load(std::memory_order_relaxed);
   while (before < reused && !told[device].compare_exchange_weak(before, reused, std::memory_order_relaxed)) {
   }
