@@ -38,13 +38,19 @@ class Needs {
  public:
   void add(const Range& range, uint64_t live) {
     if (live == 0) return;
-    if (range.slab.load(std::memory_order_relaxed) == nullptr && range.bytes >= kPageBytes) {
+    const Slab* const slab = range.slab.load(std::memory_order_relaxed);
+    const uint64_t block = slab != nullptr ? slab->bytes_of_blocks() : range.bytes;
+    const bool is_big = block >= kPageBytes;
+    live_ += live;
+    alone_ += is_big ? round_up(block, kPageBytes) : live / block * (kPageBytes / (kPageBytes / block));
+    apart_ += is_big ? round_up(block, kPageBytes) : live;
+    if (is_big) {
       big_ += round_up(range.bytes, kPageBytes);
       big_here_ += range.bytes;
       return;
     }
     // The driver gives those beyond 1 MiB a step of its own each. Smaller ones share steps there as here.
-    if (range.slab.load(std::memory_order_relaxed) == nullptr && live > kMiB) {
+    if (slab == nullptr && live > kMiB) {
       medium_ += kPageBytes;
       has_small_ = true;
       return;
@@ -63,9 +69,19 @@ class Needs {
     const uint64_t request = out->rounded;
     out->if_mapped = out->if_dedicated = big_ + medium_ + pages_ * kPageBytes + request;
     out->if_exact = big_ + small_segments_ + request;
+    if (live_ == 0) return;
+    const auto peak = static_cast<double>(stats::device(out->device).read().peak_live_bytes);
+    const auto scaled = [&](uint64_t needed) {
+      return static_cast<uint64_t>(peak * static_cast<double>(needed) / static_cast<double>(live_));
+    };
+    out->peak_if_apart = scaled(apart_);
+    out->peak_if_dedicated = scaled(alone_);
   }
 
  private:
+  uint64_t live_ = 0;
+  uint64_t alone_ = 0;           // what the driver gives for each block alone, as many to a page as fit
+  uint64_t apart_ = 0;           // the same for blocks of a page and more alone
   uint64_t big_ = 0;             // blocks of a page and more
   uint64_t medium_ = 0;          // those beyond half a page, with a page each
   uint64_t pages_ = 0;           // that hold still smaller ones

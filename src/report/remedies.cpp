@@ -18,8 +18,11 @@ uint64_t available(const Shortage& s) {
   return std::min(here, s.limit - std::min(s.limit, elsewhere));
 }
 
-// Whether it passes when the same live blocks need so much.
-bool fits(const Shortage& s, uint64_t needed) { return needed != 0 && needed <= available(s); }
+// Whether it passes when the same live blocks need so much, and the program came here with what it needed
+// before.
+bool fits(const Shortage& s, uint64_t needed, uint64_t before) {
+  return needed != 0 && std::max(needed, before) <= available(s);
+}
 
 }  // namespace
 
@@ -32,10 +35,12 @@ Remedies remedies(const Shortage& s, const Settings& now) {
   if (cause == Cause::kCapture) out.add(Setting::kUncached);
   // (What was shared with others stays where it is under every setting but one that cuts nothing.)
   if (s.source == Shortage::Source::kPool && cause != Cause::kCapture && cause != Cause::kUnclear) {
-    if (now.is_mapped && now.chunk > kStep && fits(s, s.if_mapped)) out.add(Setting::kChunk, kStep);
-    if (!now.is_mapped && now.can_map && fits(s, s.if_mapped)) out.add(Setting::kMapped);
-    if (!now.is_mapped && now.exact > kStep && fits(s, s.if_exact)) out.add(Setting::kExact, kStep);
-    if (fits(s, s.if_dedicated)) out.add(Setting::kDedicated);
+    if (now.is_mapped && now.chunk > kStep && fits(s, s.if_mapped, s.peak_if_apart))
+      out.add(Setting::kChunk, kStep);
+    if (!now.is_mapped && now.can_map && fits(s, s.if_mapped, s.peak_if_apart)) out.add(Setting::kMapped);
+    if (!now.is_mapped && now.exact > kStep && fits(s, s.if_exact, s.peak_if_apart))
+      out.add(Setting::kExact, kStep);
+    if (fits(s, s.if_dedicated, s.peak_if_dedicated)) out.add(Setting::kDedicated);
   }
   // Twice as much beside it: the host may need memory for itself.
   const bool may_spill = s.source != Shortage::Source::kManaged && !s.capturing && now.can_map &&
