@@ -1,28 +1,23 @@
 // The driver's own stream-ordered pool as a source of blocks for programs that name no stream: one private
 // pool and two private streams per context. A block is allocated on one stream and made visible to all later
 // work by a context event; a free is ordered after all earlier work by another and made on the second stream,
-// so an allocation never waits for the work before a free. The host never waits. Owns the list of its blocks,
-// under a lock that is never held across a driver call.
+// so an allocation never waits for the work before a free. The host never waits. What it keeps of pools and
+// blocks is in the ledger; it holds no lock of its own.
 #pragma once
 
-#include <atomic>
-#include <deque>
-#include <map>
-#include <vector>
+#include <cstdint>
 
 #include "allocator/allocator.hpp"
-#include "base/bytes.hpp"
-#include "base/lock.hpp"
 #include "context/in_flight.hpp"
 #include "driver/driver.hpp"
 #include "driver/native_driver.hpp"
 #include "driver/source.hpp"
+#include "native/context_pool.hpp"
+#include "native/ledger.hpp"
 #include "order/timelines.hpp"
-#include "stats/device.hpp"
 
 namespace cupool::native {
 
-using allocator::Address;
 using allocator::BlockInfo;
 using allocator::Freed;
 using allocator::Mark;
@@ -61,7 +56,7 @@ class NativePool final : public allocator::Allocator {
   bool taint(Address, uint64_t, Taint) override { return false; }
   bool device_of(driver::Context, int*) override { return false; }
   // Whether a live block starts at an address.
-  bool has_block(Address address);
+  bool has_block(Address address) { return ledger_.pool_of(address) != nullptr; }
 
   uint64_t trim(uint64_t keep) override { return trim(keep, allocator::kEveryDevice); }
   // (It waits for what frees would have waited for, and for no more.)
@@ -79,11 +74,7 @@ class NativePool final : public allocator::Allocator {
 
   // Whether the locks become free within a moment: not if a signal handler interrupted their holder on this
   // thread.
-  bool can_be_asked() CUPOOL_EXCLUDES(lock_) {
-    if (!in_flight_.can_be_asked() || !lock_.try_lock_for_a_moment()) return false;
-    lock_.unlock();
-    return true;
-  }
+  bool can_be_asked() { return in_flight_.can_be_asked() && ledger_.can_be_asked(); }
   // Sum over all contexts of a device.
   driver::NativeUsage usage(int device);
   void reset_peaks();
@@ -96,71 +87,28 @@ class NativePool final : public allocator::Allocator {
   Status import_pointer(driver::MemoryPool pool, const void* data, Address* out);
 
  private:
-  struct Source {
-    driver::Context context = nullptr;
-    int device = 0;
-    driver::MemoryPool pool = nullptr;
-    driver::Stream allocates = nullptr;
-    driver::Stream frees = nullptr;
-    driver::Event allocated = nullptr;
-    driver::Event freed = nullptr;
-    uint64_t max_bytes = 0;
-    std::atomic<uint64_t> live{0};
-    std::atomic<uint64_t> frees_made{0};
-    uint64_t limit = kUnlimited;
-    bool free_waits = false;
-    stats::ThreadTally* tally = nullptr;
-    driver::NativeUsage seen;  // the driver's last answer
-    // At the last look for idle memory: how many frees there had been, and since when.
-    std::atomic<uint64_t> frees_seen{0};
-    std::atomic<uint64_t> same_since_ms{0};
-  };
-  struct LiveBlock {
-    Source* source;
-    uint64_t bytes;
-  };
-  // Blocks of an ended context; freed once it is gone and the device gets its next source.
-  struct Orphans {
-    uint64_t ending;
-    Source* source;
-    std::vector<std::pair<Address, uint64_t>> blocks;  // and their bytes
-    std::vector<Address> deferred;                     // freed by the program during a capture
-    bool gone = false;
-  };
-
-  Source* source_of(driver::Context context) CUPOOL_EXCLUDES(lock_);
-  Source* open(driver::Context context);
-  Source* find_source(driver::Context context) const CUPOOL_REQUIRES(lock_);
+  ContextPool* open(driver::Context context);
   bool visit_mark(Address, void (*)(Mark&, void*), void*) override { return false; }
-  // Runs `f(Source&, is_open)` for each source. Open: its context does not end meanwhile. Else it is ending
-  // or has failed, and the driver must not be called.
+  // Runs `f(ContextPool&, is_open)` for each. Open: its context does not end meanwhile. Else it is ending or
+  // has failed, and the driver must not be called.
   template <typename F>
-  void for_each_source(F&& f) CUPOOL_EXCLUDES(lock_);
-  bool fill(Source* source);
+  void for_each_pool(F&& f);
   uint64_t trim(uint64_t keep, int device);
-  Status allocate_from_driver(Source& source, uint64_t bytes, Address* out);
-  Status allocate_visible(Source& source, uint64_t bytes, Address* out);
-  Source* take_out_locked(Address address) CUPOOL_REQUIRES(lock_);
-  void free_ordered(Source& source, Address address);
-  void free_or_defer(Source& source, Address address, bool is_open) CUPOOL_EXCLUDES(lock_);
+  Status allocate_from_driver(ContextPool& pool, uint64_t bytes, Address* out);
+  Status allocate_visible(ContextPool& pool, uint64_t bytes, Address* out);
+  void free_ordered(ContextPool& pool, Address address);
+  void free_or_defer(ContextPool& pool, Address address, bool is_open);
   void free_deferred();
-  void restore(const Orphans& orphans) CUPOOL_REQUIRES(lock_);
-  void remember(const Source& source);
-  void retire(const Source& source);
-  void free_orphans(Source& source);
+  void keep_peaks(const ContextPool& pool);
+  void retire(const ContextPool& pool);
+  void free_orphans(ContextPool& pool);
 
   driver::Driver& driver_;
   driver::Source& device_memory_;  // where the pool cannot serve
   driver::NativeDriver& native_;
   order::Timelines& order_;
   InFlight& in_flight_;
-  Lock lock_{Rank::kNativePool};
-  std::vector<Source*> sources_ CUPOOL_GUARDED_BY(lock_);  // records stay when their context ends
-  std::map<Address, LiveBlock> blocks_ CUPOOL_GUARDED_BY(lock_);
-  std::vector<Orphans> orphans_ CUPOOL_GUARDED_BY(lock_);
-  std::map<int, driver::NativeUsage> past_ CUPOOL_GUARDED_BY(lock_);           // peaks of contexts that ended
-  std::deque<std::pair<Address, Source*>> deferred_ CUPOOL_GUARDED_BY(lock_);  // freed during a capture
-  std::atomic<bool> has_deferred_{false};
+  Ledger ledger_;
 };
 
 }  // namespace cupool::native
