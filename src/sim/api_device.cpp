@@ -2,8 +2,9 @@
 // where a program could care, 0 elsewhere. Nothing here needs a context.
 #include <cuda.h>
 
-#include <cstdio>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 
 #include "base/format.hpp"
 #include "sim/entry.hpp"
@@ -163,10 +164,13 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
 
 CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
   return in_driver(SIM_SITE(cuDeviceGetByPCIBusId), [&]() -> CUresult {
+    if (device == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const char* const end = text + std::strlen(text);
     unsigned domain = 0;
     unsigned bus = 0;
-    if (device == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (std::sscanf(text, "%x:%x", &domain, &bus) != 2 || !known(static_cast<int>(bus) - 1)) {
+    const auto [colon, error] = std::from_chars(text, end, domain, 16);
+    if (error != std::errc() || colon == end || *colon != ':' ||
+        std::from_chars(colon + 1, end, bus, 16).ec != std::errc() || !known(static_cast<int>(bus) - 1)) {
       return CUDA_ERROR_INVALID_DEVICE;
     }
     *device = static_cast<int>(bus) - 1;

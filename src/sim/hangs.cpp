@@ -16,12 +16,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -60,11 +62,17 @@ bool waits_here(int tid) {
 // Whether the thread sleeps until another wakes it: in a futex, with no timeout.
 bool sleeps_for_good(const std::string& task) {
   const std::string call = read_file(task + "/syscall");
-  unsigned long long number = 0, arguments[4] = {};
-  if (std::sscanf(call.c_str(), "%llu %llx %llx %llx %llx", &number, &arguments[0], &arguments[1],
-                  &arguments[2], &arguments[3]) != 5) {
-    return false;
+  // "98 0x7f… 0x80 0x2 0x0 …"; "running" where it does not sleep.
+  const char* const begin = call.data();
+  const char* const end = begin + call.size();
+  long number = 0;
+  unsigned long long arguments[4] = {};
+  std::from_chars_result read = std::from_chars(begin, end, number);
+  for (unsigned long long& argument : arguments) {
+    if (read.ec != std::errc() || end - read.ptr < 3) return false;
+    read = std::from_chars(read.ptr + 3, end, argument, 16);
   }
+  if (read.ec != std::errc()) return false;
   const auto operation = static_cast<unsigned>(arguments[1]) & static_cast<unsigned>(FUTEX_CMD_MASK);
   return number == SYS_futex && (operation == FUTEX_WAIT || operation == FUTEX_WAIT_BITSET) &&
          arguments[3] == 0;

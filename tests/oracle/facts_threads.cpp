@@ -331,7 +331,8 @@ void capture_threads() {
       CUmemGenericAllocationHandle chunk = 0;
       CUmemAllocationProp where = {};
       where.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-      where.location = {CU_MEM_LOCATION_TYPE_DEVICE, {d.device}};
+      where.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+      where.location.id = d.device;
       EXPECT(end(d.context, [&] { return cuMemCreate(&chunk, 2 * kMiB, &where, 0); }), CUDA_SUCCESS);
       EXPECT(end(d.context, [&] { return cuMemRelease(chunk); }), CUDA_SUCCESS);
       MUST(cuCtxSynchronize());

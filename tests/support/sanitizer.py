@@ -5,6 +5,7 @@ In a build without sanitizers everything here is empty.
 
 import functools
 import os
+import pathlib
 import re
 import subprocess
 
@@ -22,12 +23,13 @@ EXIT_CODE = 66
 # - Link order: `cupool run` puts the library in front of everything, the runtime too. That is harmless: the library has
 #   none of the functions that the runtime replaces but dlsym's kin, and those it passes on.
 # - Threads that are left: a program that hangs, or that exits amid the work of others, has them.
+# - Descriptors: a thread of ours has a table of its own, in which a number is another file (tsan.supp).
 # - The runtime must leave signals and failed allocations to the program as they were.
 COMMON = f"exitcode={EXIT_CODE}:allocator_may_return_null=1:handle_abort=0"
 OPTIONS = {
     "ASAN_OPTIONS": f"{COMMON}:detect_leaks=0:verify_asan_link_order=0",
     "UBSAN_OPTIONS": "print_stacktrace=1",
-    "TSAN_OPTIONS": f"{COMMON}:report_thread_leaks=0",
+    "TSAN_OPTIONS": f"{COMMON}:report_thread_leaks=0:suppressions={pathlib.Path(__file__).with_name('tsan.supp')}",
 }
 
 SAID = re.compile(r"(ERROR: AddressSanitizer|WARNING: ThreadSanitizer|FATAL: ThreadSanitizer|runtime error: )")

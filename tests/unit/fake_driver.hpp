@@ -69,6 +69,19 @@ class FakeSource : public driver::Source {
     return reserved + bytes / kStep * kStep <= capacity;
   }
 
+  // For memory that is taken in another way, such as chunks. False: there is not as much.
+  bool reserve(uint64_t bytes) {
+    const std::lock_guard<std::mutex> hold(memory_lock_);
+    if (reserved + bytes > capacity) return false;
+    reserved += bytes;
+    peak = std::max(peak, reserved);
+    return true;
+  }
+  void unreserve(uint64_t bytes) {
+    const std::lock_guard<std::mutex> hold(memory_lock_);
+    reserved -= bytes;
+  }
+
  protected:
   std::mutex memory_lock_;
 
@@ -154,6 +167,7 @@ class FakeDriver : public driver::Driver, public FakeSource {
   driver::Status wait_on(driver::Stream, driver::Event event) override {
     check_driver_call();
     if (fail_wait != driver::kSuccess) return fail_wait;
+    const std::lock_guard<std::mutex> hold(memory_lock_);
     ++waits;
     waited_for = event;
     return driver::kSuccess;

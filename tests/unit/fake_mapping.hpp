@@ -79,9 +79,7 @@ class FakeMapping final : public driver::Mapping {
     const std::lock_guard<std::mutex> hold(lock_);
     if (fail_create != driver::kSuccess) return fail_create;
     if (bytes % driver::kMappingStep != 0 || bytes == 0) return driver::kInvalidValue;
-    if (driver_.reserved + bytes > driver_.capacity) return driver::kOutOfMemory;
-    driver_.reserved += bytes;
-    driver_.peak = std::max(driver_.peak, driver_.reserved);
+    if (!driver_.reserve(bytes)) return driver::kOutOfMemory;
     ++creates;
     *out = driver::Chunk{++chunks_};
     bytes_[*out] = bytes;
@@ -202,7 +200,7 @@ class FakeMapping final : public driver::Mapping {
   void give_if_unused(driver::Chunk chunk) {
     const auto is_here = [chunk](const auto& one) { return one.second.chunk == chunk; };
     if (released_.count(chunk) == 0 || std::any_of(mapped.begin(), mapped.end(), is_here)) return;
-    driver_.reserved -= bytes_.at(chunk);
+    driver_.unreserve(bytes_.at(chunk));
     bytes_.erase(chunk);
     released_.erase(chunk);
   }

@@ -640,7 +640,7 @@ TEST_CASE_METHOD(MappedWorld, "threads that ask for the first mapped memory toge
   driver::Address second = 0;
   mapping.on_reserve = [&] {
     if (other) return;
-    other.emplace([&] { second = allocate(3 * kMiB); });
+    other.emplace([&] { memory.allocate(context, 3 * kMiB, &second); });
     CHECK(other->stands());
   };
   const driver::Address first = allocate(3 * kMiB);
