@@ -70,7 +70,8 @@ bool ContextPool::fill(driver::Driver& driver, driver::NativeDriver& native) {
   tell_settings(native, pool, device, settings);
   return native.create_stream(&allocates) == kSuccess && native.create_stream(&frees) == kSuccess &&
          driver.create_event(context, &allocated) == kSuccess &&
-         driver.create_event(context, &freed) == kSuccess;
+         driver.create_event(context, &freed) == kSuccess &&
+         driver.create_event(context, &drained) == kSuccess;
 }
 
 }  // namespace cupool::native

@@ -1,5 +1,5 @@
 // The driver's pool for one context: the pool, the stream on which it allocates, the stream on which it
-// frees, an event for each, and what the settings say of it. Filled once, by whoever makes it, before another
+// frees, their events, and what the settings say of it. Filled once, by whoever makes it, before another
 // thread sees it; from then on only its atomics change, and `seen`, which the ledger's lock guards. The
 // record stays when its context ends, because blocks of it may.
 #pragma once
@@ -27,7 +27,8 @@ struct ContextPool {
   driver::Stream frees = nullptr;
   driver::Event allocated = nullptr;
   driver::Event freed = nullptr;
-  uint64_t max_bytes = 0;  // CUPOOL_NATIVE_MAX; 0: none
+  driver::Event drained = nullptr;  // behind all frees, for a thread of another context that waits for them
+  uint64_t max_bytes = 0;           // CUPOOL_NATIVE_MAX; 0: none
   uint64_t limit = kUnlimited;
   bool free_waits = false;
   stats::ThreadTally* tally = nullptr;

@@ -7,6 +7,7 @@
 #include "base/clock.hpp"
 #include "base/host_memory.hpp"
 #include "base/log.hpp"
+#include "base/preserve_errno.hpp"
 #include "report/shortage.hpp"
 #include "upstream/limit.hpp"
 #include "upstream/retry.hpp"
@@ -191,7 +192,22 @@ void NativePool::for_each_pool(F&& f) {
   }
 }
 
-uint64_t NativePool::trim(uint64_t keep, int device) {
+// What the frees of another context follow may itself wait for the thread that asks: there the wait is brief.
+void NativePool::wait_for_frees(ContextPool& pool, driver::Context asking) {
+  if (asking == nullptr || asking == pool.context) {
+    native_.synchronize_stream(pool.frees);
+    return;
+  }
+  if (native_.record_on(pool.frees, pool.drained) != kSuccess) return;
+  const PreserveErrno preserve;
+  const uint64_t before = now_ns();
+  while (driver_.query(pool.drained) == driver::kNotReady && !order_.is_capturing() &&
+         now_ns() - before < allocator::kMostForOtherContexts) {
+    sleep_for(20'000);
+  }
+}
+
+uint64_t NativePool::trim(uint64_t keep, int device, driver::Context asking) {
   if (order_.is_capturing()) return 0;
   if (!order::CaptureGate::is_relaxed()) free_deferred();
   uint64_t released = 0;
@@ -200,7 +216,7 @@ uint64_t NativePool::trim(uint64_t keep, int device) {
     driver::NativeUsage before;
     driver::NativeUsage after;
     native_.usage(pool.pool, &before);
-    native_.synchronize_stream(pool.frees);
+    wait_for_frees(pool, asking);
     native_.trim(pool.pool, keep);
     native_.usage(pool.pool, &after);
     released += before.reserved - std::min(before.reserved, after.reserved);

@@ -58,10 +58,10 @@ class NativePool final : public allocator::Allocator {
   // Whether a live block starts at an address.
   bool has_block(Address address) { return ledger_.pool_of(address) != nullptr; }
 
-  uint64_t trim(uint64_t keep) override { return trim(keep, allocator::kEveryDevice); }
+  uint64_t trim(uint64_t keep) override { return trim(keep, allocator::kEveryDevice, nullptr); }
   // (It waits for what frees would have waited for, and for no more.)
-  uint64_t release_everything(int device, allocator::Effort effort, driver::Context) override {
-    return effort == allocator::Effort::kDone ? 0 : trim(0, device);
+  uint64_t release_everything(int device, allocator::Effort effort, driver::Context asking) override {
+    return effort == allocator::Effort::kDone ? 0 : trim(0, device, asking);
   }
   uint64_t most_releasable(int device, uint64_t wanted) override;
   uint64_t release_idle(const allocator::Idle& which) override;
@@ -93,7 +93,8 @@ class NativePool final : public allocator::Allocator {
   // has failed, and the driver must not be called.
   template <typename F>
   void for_each_pool(F&& f);
-  uint64_t trim(uint64_t keep, int device);
+  uint64_t trim(uint64_t keep, int device, driver::Context asking);
+  void wait_for_frees(ContextPool& pool, driver::Context asking);
   Status allocate_from_driver(ContextPool& pool, uint64_t bytes, Address* out);
   Status allocate_visible(ContextPool& pool, uint64_t bytes, Address* out);
   void free_ordered(ContextPool& pool, Address address);

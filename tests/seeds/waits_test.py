@@ -100,6 +100,9 @@ class Waits(harness.TestCase):
     def test_freed_memory_of_one_context_is_had_in_another_while_a_kernel_waits_for_the_host(self):
         self.assert_ends("two-contexts-full")
 
+    def test_a_refusal_in_one_context_stands_in_no_wait_for_another(self):
+        self.assert_ends("two-contexts-refused")
+
     def test_destroying_a_busy_stream_waits_for_nothing(self):
         self.assert_ends("destroy", "destroy-reused")
 

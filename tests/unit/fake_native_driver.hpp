@@ -14,7 +14,7 @@ class FakeNativeDriver final : public driver::NativeDriver {
  public:
   std::map<driver::Address, driver::MemoryPool> blocks;
   uint64_t pools = 0, destroyed = 0;
-  uint64_t trims = 0;
+  uint64_t trims = 0, synchronisations = 0;
   uint64_t idle_bytes = 0;  // in each pool
   uint64_t strays = 0;      // calls that name a pool that was destroyed
   std::function<void()> on_free = [] {};
@@ -38,7 +38,10 @@ class FakeNativeDriver final : public driver::NativeDriver {
     *out = reinterpret_cast<driver::Stream>(++streams_);
     return driver::kSuccess;
   }
-  driver::Status synchronize_stream(driver::Stream) override { return driver::kSuccess; }
+  driver::Status synchronize_stream(driver::Stream) override {
+    ++synchronisations;
+    return driver::kSuccess;
+  }
   driver::Status allocate_on(driver::MemoryPool pool, driver::Stream, size_t, driver::Address* out) override {
     if (const driver::Status status = on_allocate(); status != driver::kSuccess) return status;
     *out = next_ += 0x1000;

@@ -183,6 +183,20 @@ TEST_CASE_METHOD(NativeWorld, "one device's memory goes back without a wait for 
   CHECK(native.trims == 1);
 }
 
+TEST_CASE_METHOD(NativeWorld, "who asks in one context stands in no wait for the work of another") {
+  allocate(first);
+  allocate(second);
+  pool.release_everything(0, allocator::Effort::kAll, first);
+  CHECK(native.synchronisations == 1);
+  CHECK(native.trims == 2);
+  driver.done_at_once = false;
+  uint64_t questions = 0;
+  driver.on_query = [&] { ++questions; };
+  pool.release_everything(0, allocator::Effort::kAll, second);
+  CHECK(native.synchronisations == 2);
+  CHECK(questions == 1);
+}
+
 TEST_CASE_METHOD(NativeWorld, "a stream-ordered free that the driver refuses is made after the capture") {
   const driver::Address address = allocate(first);
   native.blocks.erase(address);

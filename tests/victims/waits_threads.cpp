@@ -149,6 +149,38 @@ int two_contexts_full() {
   return b.finish() + a.finish() != 0 ? 1 : 0;
 }
 
+// Most of the device is freed in one context behind a kernel that waits for the host. The thread that it
+// waits for first asks for more than is left in another context, and takes a refusal for an answer.
+int two_contexts_refused() {
+  MUST(cuInit(0));
+  const Device a;
+  const Word word;
+  const Device b(0, true);
+  const CUstream s2 = b.stream();
+  const size_t part = sixteenth();
+  const CUdeviceptr most = b.alloc(12 * part);
+  Semaphore submitted;
+  std::thread other([&] {
+    b.enter();
+    b.await(word.address(), 1, s2);
+    b.fill(most, kMiB, 52, s2);
+    submitted.post();
+    b.free(most);
+  });
+  submitted.wait();
+  a.enter();
+  // Before or after the free.
+  for (int i = 0; i < 4; ++i) {
+    CUdeviceptr p = 0;
+    const CUresult result = cuMemAlloc(&p, 8 * part);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) MUST(result);
+    if (result == CUDA_SUCCESS) a.free(p);
+  }
+  word.set(1);
+  other.join();
+  return b.finish() + a.finish() != 0 ? 1 : 0;
+}
+
 // In one context a kernel waits for a word there, memory is freed behind it, taken again and used. A stream
 // of another context writes the word.
 int two_contexts_word() {
@@ -219,6 +251,7 @@ Cases thread_cases() {
           {"threads-free-kernel", [] { return free_waits(true); }},
           {"two-contexts", two_contexts},
           {"two-contexts-full", two_contexts_full},
+          {"two-contexts-refused", two_contexts_refused},
           {"two-contexts-word", two_contexts_word},
           {"two-devices", [] { return two_devices(Places::kDevices); }},
           {"two-devices-peers", [] { return two_devices(Places::kPeers); }}};
