@@ -2,7 +2,10 @@
 // what each gave.
 #include <charconv>
 #include <cstdio>
+#include <map>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -24,15 +27,11 @@ bool parse_target(const std::string& word, int64_t* pid) {
   return error == std::errc() && end == word.data() + word.size() && *pid > 0;
 }
 
-// The entry of the same process and device, or null: it is gone.
-const neighbours::Entry* find(const std::vector<Neighbour>& all, const neighbours::Entry& wanted) {
-  for (const auto& [entry, user] : all) {
-    if (entry.process == wanted.process && entry.figures.device == wanted.figures.device &&
-        entry.figures.ordinal == wanted.figures.ordinal) {
-      return &entry;
-    }
-  }
-  return nullptr;
+// One process and device. With its user: another one may have copied the number of the process.
+auto key_of(const Neighbour& one) {
+  const neighbours::Figures& figures = one.entry.figures;
+  return std::tuple(std::string_view(one.user), one.entry.process, figures.ordinal,
+                    std::string_view(reinterpret_cast<const char*>(&figures.device), sizeof figures.device));
 }
 
 }  // namespace
@@ -62,10 +61,15 @@ int trim(const Arguments& arguments) {
   }
   const uint64_t asked = registries.ask({{}, true, pid, neighbours::kEverythingIdle, 0}, kAnswerMs);
   const auto after = registries.read();
+  // In order, because users can fill their registries.
+  std::map<decltype(key_of(before[0])), const neighbours::Entry*> found;
+  for (const Neighbour& one : after) found.emplace(key_of(one), &one.entry);
   int code = 0;
-  for (const auto& [was, user] : before) {
+  for (const Neighbour& one : before) {
+    const neighbours::Entry& was = one.entry;
     say("{}[{}], device {}: ", printable(was.program), was.pid, was.figures.ordinal);
-    const neighbours::Entry* const now = find(after, was);
+    const auto place = found.find(key_of(one));
+    const neighbours::Entry* const now = place == found.end() ? nullptr : place->second;
     if (now == nullptr) {
       say("it has ended\n");
     } else if (now->stamp <= asked) {

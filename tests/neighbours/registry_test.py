@@ -14,6 +14,7 @@ import sanitizer
 COMMAND = harness.BUILD / "cupool"
 NEIGHBOUR = harness.BUILD / "tests" / "neighbours" / "neighbour"
 MIB = 1 << 20
+FIRST_SLOT = 12288
 
 
 class RegistryTest(harness.TestCase):
@@ -219,6 +220,23 @@ class RegistryTest(harness.TestCase):
         os.chown(forged, 12345, 12345)
         self.assertEqual([(own.pid, "root")], [(one["pid"], one["user"]) for one in self.shown()])
         self.assertEqual(1, self.cupool("trim", str(own.pid)).out.count("given back"))
+
+    def test_trim_takes_the_answer_of_a_process_from_nobody_else(self):
+        child, registry = self.start_as(12345)
+        other = self.start(5 * MIB, user=12346, group=12346)
+        other.send_signal(signal.SIGSTOP)
+        # Of a process with more memory, under the random number of the first: checksum, stamp, number, ...
+        with open(registry, "rb") as file, open(self.scratch / "cupool-12346-1", "r+b") as forged:
+            body = bytearray(forged.read()[FIRST_SLOT + 8:FIRST_SLOT + 256])
+            body[8:16] = file.read()[FIRST_SLOT + 16:FIRST_SLOT + 24]
+            total = 0xcbf29ce484222325 ^ FIRST_SLOT
+            for byte in body:
+                total = (total ^ byte) * 0x100000001b3 % 2**64
+            forged.seek(FIRST_SLOT)
+            forged.write(total.to_bytes(8, "little") + body)
+        out = self.cupool("trim", "all").out
+        self.assertRegex(out, rf"neighbour\[{other.pid}\], device 0: no answer")
+        self.assertRegex(out, rf"neighbour\[{child.pid}\], device 0: 1 B given back")
 
     def test_a_thousand_registries_of_nobody_hide_no_living_process(self):
         child, registry = self.start_as(60000)
