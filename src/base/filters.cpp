@@ -29,21 +29,21 @@ bool knows_new_filter() { return is_new_filter_known.load(std::memory_order_acqu
 bool has_filter() { return prctl(PR_GET_SECCOMP, 0, 0, 0, 0) > 0; }
 
 void FilterWatch::begin() {
-  arm();
+  status_ = open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC);
   before_ = read_count();
 }
 
 void FilterWatch::arm() {
-  if (status_ >= 0) close(status_);
-  status_ = open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC);
+  if (status_ >= 0) lseek(status_, 0, SEEK_SET);
 }
 
 bool FilterWatch::has_new() { return read_count() > before_; }
 
-// The kernel writes the text when it is read, not when the file is opened.
+// The kernel writes the text when it is read from its beginning, not when the file is opened.
 unsigned FilterWatch::read_count() {
+  if (status_ < 0) return has_filter() ? 1 : 0;
   char text[8192];
-  const ssize_t size = status_ < 0 ? 0 : read(status_, text, sizeof text - 1);
+  const ssize_t size = read(status_, text, sizeof text - 1);
   if (size <= 0) return before_;
   text[size] = '\0';
   // The number since Linux 5.9.

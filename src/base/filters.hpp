@@ -5,12 +5,14 @@
 namespace cupool {
 
 // For a thread with own files (own_files.hpp) that sleeps. After a sleep it asks by a single read(2), which
-// every filter allows; all else may be what a new one forbids. Without /proc it sees none.
+// every filter allows; all else may be what a new one forbids. The file is opened once and kept: a program
+// that shuts itself in by a filter has often changed its root or forbidden itself new descriptors before.
+// Without /proc from the start it asks by prctl(2), and sees a first filter alone.
 class FilterWatch {
  public:
   // Notes the filters that there are.
   void begin();
-  // Before a sleep: opens what has_new() reads.
+  // Before a sleep: makes ready what has_new() reads.
   void arm();
   bool has_new();
 

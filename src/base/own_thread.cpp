@@ -145,6 +145,8 @@ bool are_only_own_threads_left() {
   return has_main_ended() && count_threads() == count_own_threads() + 1;
 }
 
+bool is_only_other_thread() { return count_threads() == count_own_threads() + 1; }
+
 int count_own_threads() { return running.load(std::memory_order_acquire); }
 
 void end_own_thread_now() {

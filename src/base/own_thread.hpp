@@ -29,6 +29,8 @@ void follow_capabilities();
 // since: none but ours are left. False where there is no /proc. Opens nothing.
 bool has_main_ended();
 bool are_only_own_threads_left();
+// Whether the calling thread, which is none of ours, is the only one beside ours. False without /proc.
+bool is_only_other_thread();
 
 // Ends the calling thread with no system call but that: for a thread that finds itself under a filter of
 // system calls, where the C library's way may be deadly.

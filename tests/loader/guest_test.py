@@ -31,6 +31,8 @@ os.environ["LD_PRELOAD"] = sys.argv[end + 1]
 os.execv(sys.argv[end + 2], sys.argv[end + 2:])
 """]
 CLOSE_RANGE = "436"
+CLONE_FS, CLONE_NEWNS, CLONE_NEWCGROUP = 0x200, 0x20000, 0x2000000
+CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWNET = 0x4000000, 0x8000000, 0x40000000
 UNSHARE = "272" if platform.machine() == "x86_64" else "97"
 
 
@@ -174,6 +176,30 @@ class GuestTest(harness.TestCase):
         self.go_on(child)
         self.assertEqual((0, "ends well\n"), self.end(child)[:2])
 
+    def jail(self, root, call):
+        child = self.start("jailed", root, call, CUPOOL_DECAY_MS="4000")
+        self.go_on(child)
+        self.assertEqual("jailed\n", child.stdout.readline())
+        self.top()
+        # The file thread has found no registry there, and sleeps on a word of the process's own (FUTEX_WAIT_PRIVATE).
+        self.until(lambda: self.calls(child, "cupool-files").split()[2:3] == ["0x80"], child)
+        self.go_on(child)
+        self.assertEqual("shut in\n", child.stdout.readline())
+        self.until(lambda: "cupool-files" not in self.threads(child), child)
+        self.go_on(child)
+        self.assertEqual((0, "ends well\n"), self.end(child)[:2])
+
+    def test_a_filter_after_a_change_of_root_is_seen(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can change its root")
+        jail = self.scratch / "jail"
+        jail.mkdir()
+        for call in ("openat", "readlinkat"):
+            self.jail(str(jail), call)
+
+    def test_a_filter_after_a_limit_on_descriptors_is_seen(self):
+        self.jail("", "openat")
+
     def test_no_thread_of_ours_begins_under_a_filter_of_the_programs(self):
         for call in ("futex", "openat", "close"):
             done = harness.with_cupool([GUEST, "filtered-early", call], env={**self.settings, "CUPOOL_SIM_REPORT": ""}, driver="sim")
@@ -213,6 +239,23 @@ class GuestTest(harness.TestCase):
         bare = self.start("namespace", preload=False)
         self.go_on(bare)
         self.assertEqual(bare.stdout.readline(), answer)
+
+    def test_a_program_with_one_thread_leaves_none_of_ours_behind(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root gets these namespaces")
+        kinds = (CLONE_FS, CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP)
+        for kind in kinds:
+            child = self.start("leaves", str(kind))
+            self.go_on(child)
+            self.assertEqual("left\n", child.stdout.readline())
+            self.until(lambda c=child: {"guest", "cupool", "cupool-files"} == set(self.threads(c)), child)
+            self.go_on(child)
+            self.assertEqual((0, "threads elsewhere: 0\nends well\n"), self.end(child)[:2])
+
+    def test_a_program_with_one_thread_enters_a_mount_namespace(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root enters them")
+        self.assertIn("entered", self.assert_as_bare("enters"))
 
     # ---- Descriptors.
 

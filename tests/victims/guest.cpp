@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -207,6 +208,22 @@ int filtered(char** names, int count) {
   return say("ends well");
 }
 
+// As programs do that take all from themselves in turn: the root, the descriptors, at last system calls.
+int jailed(const char* root, const char* name) {
+  begin();
+  meet();
+  const rlimit none = {0, 0};
+  const bool is_shut = *root == '\0' ? setrlimit(RLIMIT_NOFILE, &none) == 0 : chroot(root) == 0;
+  if (!is_shut) return say(std::strerror(errno));
+  say("jailed");
+  wait_for_line();
+  if (!forbid(name)) return say("no filter");
+  say("shut in");
+  wait_for_line();
+  pair();
+  return say("ends well");
+}
+
 // The first device memory comes when the filter is there.
 int filtered_early(const char* name) {
   MUST(cuInit(0));
@@ -251,6 +268,48 @@ int own_user_namespace() {
   say(result == 0 ? "a user namespace" : std::strerror(errno));
   pair();
   wait_for_line();
+  return say("ends well");
+}
+
+// How many threads are where the calling one is not.
+int count_elsewhere() {
+  int elsewhere = 0;
+  for (const char* const place : {"ns/mnt", "ns/net", "ns/ipc", "ns/uts", "ns/user", "ns/cgroup", "cwd"}) {
+    const auto target = [&](const std::string& thread) {
+      std::array<char, 256> text{};
+      return readlink(("/proc/self/task/" + thread + "/" + place).c_str(), text.data(), text.size() - 1) < 0
+                 ? std::string()
+                 : std::string(text.data());
+    };
+    const std::string here = target(std::to_string(getpid()));
+    for_each_name("/proc/self/task", [&](const std::string& thread, int) {
+      const std::string there = target(thread);
+      if (!there.empty() && there != here) ++elsewhere;
+    });
+  }
+  return elsewhere;
+}
+
+// Goes to another place, where nothing of the process may stay behind.
+int leaves(int kinds) {
+  begin();
+  meet();
+  say(unshare(kinds) == 0 ? "left" : std::strerror(errno));
+  if (chdir("/proc") != 0) return 1;
+  wait_for_line();
+  // A thread that has ended may be listed for a moment.
+  for (int i = 0; i < 50 && count_elsewhere() != 0; ++i) usleep(1000);
+  say("threads elsewhere: " + std::to_string(count_elsewhere()));
+  pair();
+  return say("ends well");
+}
+
+int enters_mounts() {
+  begin();
+  meet();
+  const int there = open("/proc/self/ns/mnt", O_RDONLY);
+  say(setns(there, CLONE_NEWNS) == 0 ? "entered" : std::strerror(errno));
+  pair();
   return say("ends well");
 }
 
@@ -396,6 +455,9 @@ int main(int count, char** words) {
   if (what == "plain") return plain();
   if (what == "devices") return many_devices();
   if (what == "filtered") return filtered(words + 2, count - 2);
+  if (what == "jailed" && count > 3) return jailed(words[2], words[3]);
+  if (what == "leaves" && count > 2) return leaves(std::atoi(words[2]));
+  if (what == "enters") return enters_mounts();
   if (what == "filtered-early" && count > 2) return filtered_early(words[2]);
   if (what == "capabilities") return without_capabilities();
   if (what == "user") return another_user();

@@ -37,6 +37,10 @@ constinit Lock working{Rank::kBackgroundWork};
 constinit std::atomic<bool> is_running{false};
 constinit std::atomic<bool> is_stopped{false};
 constinit std::atomic<bool> had_filter{false};
+// Threads that want to be alone (BackgroundThreadAbsence), and whether the background threads ended for one
+// of them. With `starting`.
+constinit int absences = 0;
+constinit bool is_ended_for_absence = false;
 // Threads in which a context ends. Of several devices they stand side by side for as long as the driver's
 // call takes, so they are counted, and none holds the lock.
 constinit std::atomic<int> pauses{0};
@@ -50,6 +54,8 @@ void forget_background_thread() {
   is_running.store(false, std::memory_order_relaxed);
   is_stopped.store(false, std::memory_order_relaxed);
   pauses.store(0, std::memory_order_relaxed);
+  absences = 0;
+  is_ended_for_absence = false;
   handover.forget();
   detail::has_background_thread.store(false, std::memory_order_relaxed);
 }
@@ -132,7 +138,8 @@ ThreadEnds work(void*) {
 
 void detail::start_background_thread() {
   Guard hold(starting);
-  if (has_background_thread.exchange(true) || !is_wanted()) return;
+  // The end of the last absence comes back here.
+  if (absences != 0 || has_background_thread.exchange(true) || !is_wanted()) return;
   if (is_stopped.load(std::memory_order_acquire) || !may_start_threads()) return;
   keep_file_thread();
   is_running.store(true, std::memory_order_release);
@@ -182,7 +189,12 @@ BackgroundThreadPause::~BackgroundThreadPause() { pauses.fetch_sub(1, std::memor
 BackgroundThreadAbsence::BackgroundThreadAbsence() {
   constexpr int kMostTries = 500;
   const PreserveErrno preserve;
-  Guard hold(starting);
+  {
+    // No thread begins from here on. The lock is not held while those that there are end, which takes as long
+    // as a call of the driver: an allocation of another thread may need it.
+    Guard hold(starting);
+    ++absences;
+  }
   for (int i = 0; i < kMostTries && is_running.load(std::memory_order_acquire); ++i) {
     ended_any_ = true;
     end_file_thread();
@@ -191,10 +203,12 @@ BackgroundThreadAbsence::BackgroundThreadAbsence() {
 }
 
 BackgroundThreadAbsence::~BackgroundThreadAbsence() {
-  if (!ended_any_) return;
   const PreserveErrno preserve;
   {
     Guard hold(starting);
+    is_ended_for_absence = is_ended_for_absence || ended_any_;
+    if (--absences != 0 || !is_ended_for_absence) return;
+    is_ended_for_absence = false;
     keep_file_thread();
     // Threads that did not hear are still there.
     detail::has_background_thread.store(is_running.load(std::memory_order_acquire));

@@ -1,6 +1,7 @@
-// unshare() and setns() for what the kernel grants to processes with a single thread alone, such as a user
-// namespace of one's own: a program that has one thread has no other one of ours meanwhile. In a process
-// without CUDA both act as without cupool.
+// unshare() and setns(): a program that has one thread has no other one of ours meanwhile. Some namespaces
+// the kernel grants to processes with a single thread alone; in the others our threads would stay where the
+// program has left, with the files and the network there. They begin anew afterwards, beside the program. In
+// a process without CUDA both act as without cupool.
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -8,6 +9,7 @@
 
 #include <cerrno>
 
+#include "base/own_thread.hpp"
 #include "base/preserve_errno.hpp"
 #include "cuda/real.hpp"
 #include "hooks/process/background_thread.hpp"
@@ -19,7 +21,20 @@ namespace {
 #ifndef CLONE_NEWTIME
 constexpr int CLONE_NEWTIME = 0x80;
 #endif
-constexpr int kForOneThread = CLONE_NEWUSER | CLONE_VM | CLONE_SIGHAND | CLONE_THREAD;
+// Refused to a process with several threads, by unshare() and by setns() (where 0 is any kind).
+constexpr int kUnsharedByOne = CLONE_NEWUSER | CLONE_VM | CLONE_SIGHAND | CLONE_THREAD;
+constexpr int kEnteredByOne = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWTIME;
+// What each thread has of its own. Not CLONE_NEWPID: it concerns children alone.
+constexpr int kOfAThread =
+    CLONE_FS | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+
+// Whether our threads must be gone for a call about these kinds.
+bool is_to_be_alone(int kinds, int by_one) {
+  if (!is_alive() || !is_own_process()) return false;
+  if ((kinds & by_one) != 0) return true;
+  // One of several threads does not take the others along, and so not ours.
+  return (kinds & kOfAThread) != 0 && is_only_other_thread();
+}
 
 // The answer of the kernel to a process that has other threads.
 template <typename Call>
@@ -51,7 +66,7 @@ int unshare(int flags) noexcept {
   const auto call = [&] {
     return real != nullptr ? real(flags) : static_cast<int>(syscall(SYS_unshare, flags));
   };
-  return is_alive() && (flags & kForOneThread) != 0 && is_own_process() ? call_alone(call) : call();
+  return is_to_be_alone(flags, kUnsharedByOne) ? call_alone(call) : call();
 }
 
 int setns(int descriptor, int kind) noexcept {
@@ -59,8 +74,7 @@ int setns(int descriptor, int kind) noexcept {
   const auto call = [&] {
     return real != nullptr ? real(descriptor, kind) : static_cast<int>(syscall(SYS_setns, descriptor, kind));
   };
-  const bool may_be_for_one = kind == 0 || (kind & (CLONE_NEWUSER | CLONE_NEWTIME)) != 0;
-  return is_alive() && may_be_for_one && is_own_process() ? call_alone(call) : call();
+  return is_to_be_alone(kind == 0 ? kEnteredByOne : kind, kEnteredByOne) ? call_alone(call) : call();
 }
 
 #pragma GCC visibility pop
