@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "base/clock.hpp"
+#include "base/filters.hpp"
 #include "base/fork_gate.hpp"
 #include "base/preserve_errno.hpp"
 #include "share/socket_file.hpp"
@@ -136,7 +137,17 @@ ThreadEnds Server::run(void* server) {
   return ThreadEnds::kPlainly;
 }
 
+// The program has forbidden itself system calls since, perhaps those that would follow.
+void Server::end_if_filtered() {
+  if (!knows_new_filter() && (had_filter_ || !has_filter())) return;
+  note_new_filter();
+  is_stopped_.store(true, std::memory_order_release);
+  runs_.store(false, std::memory_order_release);
+  end_own_thread_now();
+}
+
 void Server::serve(KeptDescriptor listener) {
+  had_filter_ = has_filter();
   while (wait(listener)) {
     const uint64_t now = now_ns();
     for (Connection& one : connections_) {
@@ -188,6 +199,7 @@ bool Server::wait(const KeptDescriptor& listener) {
     timeout_ms = end <= now ? 0 : static_cast<int>((end - now) / kMillisecond + 1);
   }
   poll(watched.data(), count, timeout_ms);
+  end_if_filtered();
   return !is_stopped_.load(std::memory_order_acquire) && !is_lost_.load(std::memory_order_acquire) &&
          listener.is_ours();
 }

@@ -67,6 +67,7 @@ class Server {
   bool end_orphan_locked() CUPOOL_REQUIRES(lock_);
   static ThreadEnds run(void* server);
   void serve(KeptDescriptor listener);
+  void end_if_filtered();
   bool wait(const KeptDescriptor& listener);
   void accept_one(const KeptDescriptor& listener);
   Connection& place();
@@ -86,6 +87,7 @@ class Server {
   std::array<Connection, kMostConnections> connections_{};  // the thread's
   std::atomic<bool> runs_{false};
   std::atomic<bool> is_lost_{false};  // nobody can reach its socket any more: it is to end
+  bool had_filter_ = false;           // of system calls, at the start of the thread, whose this is
   std::atomic<bool> is_stopped_{false};
 };
 

@@ -5,6 +5,7 @@ Each program runs bare and under cupool, and prints the same and ends the same w
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
 import time
@@ -175,6 +176,19 @@ class GuestTest(harness.TestCase):
         self.until(lambda: "cupool-files" not in self.threads(child), child)
         self.go_on(child)
         self.assertEqual((0, "ends well\n"), self.end(child)[:2])
+
+    def test_an_exporter_that_forbids_system_calls_is_not_killed_by_an_importer(self):
+        for call in ("accept4", "fcntl", "getsockopt"):
+            # Without the other threads nobody tells the one that lends.
+            child = self.start("filtered-exported", call, is_shown=False, CUPOOL_SEGMENTS="mapped", CUPOOL_NEIGHBOURS="no",
+                               CUPOOL_DECAY_MS="0")
+            self.go_on(child)
+            self.assertEqual("shut in\n", child.stdout.readline())
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as importer:
+                importer.connect(str(next(self.scratch.glob(f"cupool-{child.pid}-*"))))
+                self.until(lambda c=child: "cupool-lends" not in self.threads(c), child)
+            self.go_on(child)
+            self.assertEqual((0, "ends well\n"), self.end(child)[:2])
 
     def jail(self, root, call):
         child = self.start("jailed", root, call, CUPOOL_DECAY_MS="4000")

@@ -178,7 +178,8 @@ constexpr Named kCalls[] = {{"openat", SYS_openat},         {"fcntl", SYS_fcntl}
                             {"fstat", SYS_fstat},           {"futex", SYS_futex},
                             {"membarrier", SYS_membarrier}, {"rt_sigprocmask", SYS_rt_sigprocmask},
                             {"prctl", SYS_prctl},           {"nanosleep", SYS_nanosleep},
-                            {"readlinkat", SYS_readlinkat}, {"close", SYS_close}};
+                            {"readlinkat", SYS_readlinkat}, {"close", SYS_close},
+                            {"accept4", SYS_accept4},       {"getsockopt", SYS_getsockopt}};
 
 bool forbid(const char* name) {
   const auto* const found = std::find_if(std::begin(kCalls), std::end(kCalls),
@@ -196,8 +197,10 @@ bool forbid(const char* name) {
 }
 
 // One filter after the other, as in a container that has one already.
-int filtered(char** names, int count) {
+int filtered(char** names, int count, bool exports = false) {
   begin();
+  CUipcMemHandle handle;
+  if (exports) MUST(cuIpcGetMemHandle(&handle, block(kBytes)));
   meet();
   for (int i = 0; i < count; ++i) {
     if (!forbid(names[i])) return say("no filter");
@@ -455,6 +458,7 @@ int main(int count, char** words) {
   if (what == "plain") return plain();
   if (what == "devices") return many_devices();
   if (what == "filtered") return filtered(words + 2, count - 2);
+  if (what == "filtered-exported") return filtered(words + 2, count - 2, true);
   if (what == "jailed" && count > 3) return jailed(words[2], words[3]);
   if (what == "leaves" && count > 2) return leaves(std::atoi(words[2]));
   if (what == "enters") return enters_mounts();
