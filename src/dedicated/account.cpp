@@ -35,10 +35,7 @@ Account* Accounts::open(driver::Context context) {
   if (is_new) table_.join(account);
   if (!is_new || source_.is_host_visible()) return &account;
   stats::ThreadTally*& tally = tallies_[device];
-  if (tally == nullptr) {
-    tally = new stats::ThreadTally(stats::device(device));
-    stats::device(device).enlist(*tally);
-  }
+  if (tally == nullptr) tally = &stats::device(device).add_thread_tally();
   account.tally = tally;
   return &account;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <new>
 
 #include "stats/device.hpp"
 #include "upstream/limit.hpp"
@@ -28,9 +27,7 @@ ContextPool* Ledger::find(driver::Context context) {
 ContextPool* Ledger::enter(ContextPool* made) {
   Guard hold(lock_);
   if (ContextPool* const earlier = find_locked(made->context)) return earlier;
-  stats::Device& device = stats::device(made->device);
-  made->tally = new (std::nothrow) stats::ThreadTally(device);
-  if (made->tally != nullptr) device.enlist(*made->tally);
+  made->tally = &stats::device(made->device).add_thread_tally();
   pools_.push_back(made);
   return nullptr;
 }
@@ -43,7 +40,7 @@ std::vector<ContextPool*> Ledger::pools() {
 void Ledger::enter_block(ContextPool& pool, Address address, uint64_t bytes) {
   Guard hold(lock_);
   blocks_[address] = {&pool, bytes};
-  if (pool.tally != nullptr) pool.tally->give(bytes, bytes);
+  pool.tally->give(bytes, bytes);
 }
 
 ContextPool* Ledger::pool_of(Address address, driver::Context* context) {
@@ -63,7 +60,7 @@ ContextPool* Ledger::take_out(Address address, driver::Context* context) {
   *context = pool->context;
   pool->live.fetch_sub(bytes, std::memory_order_relaxed);
   Limit::give_back(pool->device, bytes);
-  if (pool->tally != nullptr) pool->tally->take_back(bytes, bytes);
+  pool->tally->take_back(bytes, bytes);
   stats::device(pool->device).count(DeviceCounter::native_frees);
   return pool;
 }
@@ -114,7 +111,7 @@ ContextPool* Ledger::end(uint64_t ending, bool gone, bool* is_empty) {
   *is_empty = gone && found->is_empty();
   if (gone) {
     Limit::give_back(pool->device, pool->live.exchange(0, std::memory_order_relaxed));
-    if (pool->tally != nullptr) pool->tally->drop();
+    pool->tally->drop();
   } else {
     restore_locked(*found);
   }

@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "base/clock.hpp"
+#include "report/ledger.hpp"
 #include "stats/counters.hpp"
 
 namespace cupool::order {
@@ -89,6 +90,7 @@ void Timeline::note_thread_locked() {
   if (thread_ != &thread_token) several_threads_.store(true, std::memory_order_relaxed);
   if (!has_several_threads() || !contexts_.has_value_waits() || reuse() == Reuse::kCompleted) return;
   reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
+  report::note_mode();
   refresh_locked();
 }
 
@@ -613,6 +615,7 @@ void Timeline::set_ordered_locked(Epoch epoch) {
 void Timeline::use_completed_only() {
   Guard hold(lock_);
   reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
+  report::note_mode();
   // Blocks that are ordered but not done are no longer handed out.
   lower_ordered_locked();
   refresh_locked();

@@ -3,6 +3,8 @@
 
 #include <new>
 
+#include "report/ledger.hpp"
+
 namespace cupool::order {
 
 namespace {
@@ -85,6 +87,7 @@ void Timelines::expect_untracked_work(const char* reason) {
     Guard hold(lock_);
     has_untracked_work_.store(true, std::memory_order_relaxed);
   }
+  report::note_mode();
   // Each makes its context wait, which may stand, so not under the lock.
   for_each([](Timeline& timeline) { timeline.expect_untracked_work(); });
 }
@@ -94,6 +97,7 @@ void Timelines::use_completed_only(const char* reason) {
   Guard hold(lock_);
   completed_only_.store(true, std::memory_order_relaxed);
   for_each([](Timeline& timeline) { timeline.use_completed_only(); });
+  report::note_mode();
 }
 
 void Timelines::expect_direct_access(const char* reason) {

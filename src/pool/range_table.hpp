@@ -37,9 +37,8 @@ class RangeTable {
     std::atomic<uint32_t> mapped{0};
   };
 
-  RangeTable(Pool* pool, stats::Device& device, Counts& counts) : pool_(pool), counts_(counts) {
-    device.enlist(tally_);
-  }
+  RangeTable(Pool* pool, stats::Device& device, Counts& counts)
+      : pool_(pool), counts_(counts), tally_(device.add_tally()) {}
   void set_split_limit(uint64_t bytes) { split_limit_ = bytes; }
 
   Segment* first_segment() const { return segments_; }
@@ -154,7 +153,7 @@ class RangeTable {
 
   Pool* const pool_;
   Counts& counts_;
-  stats::Tally tally_;
+  stats::Tally& tally_;
   uint64_t split_limit_ = ~uint64_t{0};
   Segment* segments_ = nullptr;  // tainted ones last
   Segment* last_segment_ = nullptr;

@@ -23,9 +23,7 @@ class alignas(128) ThreadCache : public OwnerHandshake {
 
   ThreadCache(Pool* pool, const SizeClasses& sizes, const Settings& settings, stats::Device& device,
               order::Timeline& order)
-      : pool_(pool), order_(&order), tally_(device), shelves_(sizes, settings) {
-    device.enlist(tally_);
-  }
+      : pool_(pool), order_(&order), tally_(device.add_thread_tally()), shelves_(sizes, settings) {}
 
   // Between enter() and exit(), or while the owner is stopped.
   Shelves& shelves() { return shelves_; }
@@ -58,9 +56,9 @@ class alignas(128) ThreadCache : public OwnerHandshake {
  private:
   Pool* pool_;
   std::atomic<order::Timeline*> order_;
+  stats::ThreadTally& tally_;
   RecentFrees frees_;
   KeptLarge large_;
-  stats::ThreadTally tally_;
   Shelves shelves_;
 };
 

@@ -41,34 +41,64 @@ Facts facts() {
   return out;
 }
 
+namespace {
+
+// What follows from the counts of a device.
+void settle(stats::DeviceSums* sums) {
+  // The native pool's memory is reserved like any other; its blocks are counted among the live ones already.
+  sums->reserved_bytes += sums->native_reserved_bytes;
+  sums->peak_reserved_bytes += sums->native_peak_reserved_bytes;
+  sums->cached_bytes = sums->reserved_bytes - std::min(sums->reserved_bytes, sums->live_bytes);
+  sums->fold_peaks();
+}
+
+class Total {
+ public:
+  void add(const stats::DeviceSums& device) {
+    largest_ = std::max(largest_, device.largest_free_range);
+    all_.add(device);
+  }
+  stats::Sums with(stats::Sums sums) {
+    all_.allocations += sums.forwarded_allocations;
+    all_.frees += sums.forwarded_frees + sums.managed_frees;
+    all_.largest_free_range = largest_;
+    sums.devices = all_;
+    return sums;
+  }
+
+ private:
+  stats::DeviceSums all_;
+  uint64_t largest_ = 0;
+};
+
+}  // namespace
+
 stats::DeviceSums read_device(int number, stats::Reading reading) {
   stats::DeviceSums sums = stats::device(number).read();
   if (known.fill != nullptr) known.fill(number, reading, &sums);
-  // The native pool's memory is reserved like any other; its blocks are counted among the live ones already.
-  sums.reserved_bytes += sums.native_reserved_bytes;
-  sums.peak_reserved_bytes += sums.native_peak_reserved_bytes;
-  sums.cached_bytes = sums.reserved_bytes - std::min(sums.reserved_bytes, sums.live_bytes);
-  sums.fold_peaks();
+  settle(&sums);
   // Every free waited for the device, as the driver's does.
   if (config::options().free == config::FreeMode::kSync) sums.waits_avoided = 0;
   return sums;
 }
 
 stats::Sums read_all(stats::Reading reading) {
-  stats::Sums sums = stats::sums(reading);
-  stats::DeviceSums all;
-  uint64_t largest = 0;
+  const stats::Sums sums = stats::sums(reading);
+  Total total;
   for (int i = 0; i < stats::kMostDevices; ++i) {
-    if (!stats::device(i).is_used()) continue;
-    const stats::DeviceSums device = read_device(i, reading);
-    largest = std::max(largest, device.largest_free_range);
-    all.add(device);
+    if (stats::device(i).is_used()) total.add(read_device(i, reading));
   }
-  all.allocations += sums.forwarded_allocations;
-  all.frees += sums.forwarded_frees + sums.managed_frees;
-  all.largest_free_range = largest;
-  sums.devices = all;
-  return sums;
+  return total.with(sums);
+}
+
+stats::Sums add_devices(stats::Sums sums, const stats::DeviceSums* devices, size_t count) {
+  Total total;
+  for (size_t i = 0; i < count; ++i) {
+    stats::DeviceSums device = devices[i];
+    settle(&device);
+    total.add(device);
+  }
+  return total.with(sums);
 }
 
 }  // namespace cupool::report

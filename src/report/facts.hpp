@@ -3,6 +3,7 @@
 // know them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "stats/counters.hpp"
@@ -42,5 +43,7 @@ Facts facts();
 stats::DeviceSums read_device(int number, stats::Reading reading);
 // All devices and the process, likewise; the largest free range is that of any device.
 stats::Sums read_all(stats::Reading reading);
+// The same from the sums of the process and of each device in use, when only the counts are known.
+stats::Sums add_devices(stats::Sums sums, const stats::DeviceSums* devices, size_t count);
 
 }  // namespace cupool::report

@@ -25,6 +25,7 @@
 #include "report/figures.hpp"
 #include "report/file.hpp"
 #include "report/forms.hpp"
+#include "report/ledger.hpp"
 #include "report/metrics.hpp"
 
 namespace cupool::report {
@@ -247,6 +248,7 @@ void handle_deadly_signals(const config::Options& options) {
 void begin(const Probe& probe) {
   set_probe(probe);
   note_facts();
+  begin_ledger();
   // In a fork child, desks claimed by the parent's threads are free.
   for (Desk* const desk : {&end_desk, &dump_desk}) desk->writer.store(0, std::memory_order_relaxed);
   ending.store(false, std::memory_order_relaxed);
@@ -264,6 +266,7 @@ void finish(Ending how) {
   const config::Options& options = config::options();
   const bool is_asked =
       (options.stats != StatsForm::kOff && wants_full_report(options)) || *options.metrics_file != '\0';
+  if (is_ours()) note_end();
   // A summary that nobody asked for is no reason to make calls that a filter may forbid.
   if (!is_ours() || (knows_new_filter() && !is_asked)) return;
   const Undisturbed undisturbed;

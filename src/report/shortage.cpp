@@ -13,6 +13,7 @@
 #include "base/lock.hpp"
 #include "config/options.hpp"
 #include "report/facts.hpp"
+#include "report/ledger.hpp"
 #include "report/remedies.hpp"
 
 namespace cupool::report {
@@ -155,6 +156,7 @@ void keep(const Shortage& s) {
   write_cause(cause, s);
   write_advice(s, kept.advice);
   kept.ready.store(true, std::memory_order_release);
+  note_shortage(kept.cause, kept.advice, std::size(kept.advice));
 }
 
 void write_reasons(Writer& out, const Shortage& s) {

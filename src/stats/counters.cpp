@@ -1,10 +1,9 @@
-// The registry of thread blocks. Blocks come from mmap, not malloc: a thread's first count may come while the
-// program's malloc is in any state, and a block outlives its thread. The lock is never held across foreign
-// code.
+// The registry of thread blocks. Blocks lie in slots of the sheet, or in pages of their own, not in malloc: a
+// thread's first count may come while the program's malloc is in any state, and a block outlives its thread.
+// The lock is never held across foreign code.
 #include "stats/counters.hpp"
 
 #include <pthread.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,11 +12,10 @@
 
 #include "base/after_fork.hpp"
 #include "base/lock.hpp"
+#include "base/pages.hpp"
 
 namespace cupool::stats {
 namespace {
-
-constexpr size_t kArenaBytes = 64 * 1024;
 
 class Registry {
  public:
@@ -42,8 +40,9 @@ class Registry {
 
   void retire_locked(Block* block) CUPOOL_REQUIRES(lock_) {
     for (size_t i = 0; i < kCounters; ++i) {
-      retired_[i] += block->counts[i].load(std::memory_order_relaxed);
-      block->counts[i].store(0, std::memory_order_relaxed);
+      // In this order: a process that is killed in between has counted too little, not too much.
+      const uint64_t counted = block->counts[i].exchange(0, std::memory_order_relaxed);
+      detail::sheet.retired[i].fetch_add(counted, std::memory_order_relaxed);
     }
     block->in_use = false;
   }
@@ -62,16 +61,23 @@ class Registry {
 
   // Blocks are only ever added, at the head, and never unmapped.
   std::array<uint64_t, kCounters> add_up_now() const CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
-    std::array<uint64_t, kCounters> total = retired_;
+    std::array<uint64_t, kCounters> total;
+    for (size_t i = 0; i < kCounters; ++i)
+      total[i] = detail::sheet.retired[i].load(std::memory_order_relaxed);
     for (const Block* block = first_; block != nullptr; block = block->next) {
       for (size_t i = 0; i < kCounters; ++i) total[i] += block->counts[i].load(std::memory_order_relaxed);
     }
     return total;
   }
 
+  bool share(int file, uint64_t at) CUPOOL_EXCLUDES(lock_) {
+    const Guard guard(lock_);
+    return lay_over(file, at);
+  }
+
   void forget_after_fork(const Block* own) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
     lock_.reset_after_fork();
-    retired_ = {};
+    for (auto& word : detail::sheet.retired) word.store(0, std::memory_order_relaxed);
     for (Block* block = first_; block != nullptr; block = block->next) {
       for (auto& word : block->counts) word.store(0, std::memory_order_relaxed);
       block->in_use = block == own;
@@ -103,16 +109,11 @@ class Registry {
   }
 
   Block* carve() CUPOOL_REQUIRES(lock_) {
-    if (arena_left_ < sizeof(Block)) {
-      void* const fresh =
-          mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (fresh == MAP_FAILED) return nullptr;
-      arena_ = static_cast<char*>(fresh);
-      arena_left_ = kArenaBytes;
-    }
-    auto* const block = new (arena_) Block;
-    arena_ += sizeof(Block);
-    arena_left_ -= sizeof(Block);
+    Slot* const slot = take_slot();
+    void* const room = slot != nullptr ? static_cast<void*>(slot->bytes.data()) : map_pages(sizeof(Block));
+    if (room == nullptr) return nullptr;
+    auto* const block = new (room) Block;
+    if (slot != nullptr) slot->kind.store(SlotKind::kBlock, std::memory_order_release);
     block->next = first_;
     first_ = block;
     return block;
@@ -120,9 +121,6 @@ class Registry {
 
   Lock lock_{Rank::kCounters};
   Block* first_ CUPOOL_GUARDED_BY(lock_) = nullptr;
-  std::array<uint64_t, kCounters> retired_ CUPOOL_GUARDED_BY(lock_) = {};
-  char* arena_ CUPOOL_GUARDED_BY(lock_) = nullptr;
-  size_t arena_left_ CUPOOL_GUARDED_BY(lock_) = 0;
   pthread_key_t key_ CUPOOL_GUARDED_BY(lock_) = 0;
   bool has_key_ CUPOOL_GUARDED_BY(lock_) = false;
   bool any_unannounced_ CUPOOL_GUARDED_BY(lock_) = false;
@@ -144,20 +142,54 @@ Block* detail::register_thread() {
   return own_block;
 }
 
-Sums sums(Reading reading) {
-  const auto total = registry.add_up(reading);
+namespace {
+
+Sums sums_of_counts(const std::array<uint64_t, kCounters>& total, const Sheet& sheet) {
   Sums out;
 #define CUPOOL_COUNTER(name, doc) out.name = total[static_cast<size_t>(Counter::name)];
 #define CUPOOL_EVENT(name, doc) \
-  out.name = detail::events[static_cast<size_t>(Event::name)].load(std::memory_order_relaxed);
+  out.name = sheet.events[static_cast<size_t>(Event::name)].load(std::memory_order_relaxed);
 #include "stats/counters.def"
   return out;
 }
 
+}  // namespace
+
+Sums sums(Reading reading) { return sums_of_counts(registry.add_up(reading), detail::sheet); }
+
+Sums sums_of(Sheet& sheet, Slots& slots, DeviceSums* used, size_t* count) {
+  std::array<uint64_t, kCounters> total;
+  for (size_t i = 0; i < kCounters; ++i) total[i] = sheet.retired[i].load(std::memory_order_relaxed);
+  for (Device& device : sheet.devices) device.unlink();
+  for (Slot& slot : slots.all) {
+    const SlotKind kind = slot.kind.load(std::memory_order_relaxed);
+    if (kind == SlotKind::kBlock) {
+      const auto& block = *reinterpret_cast<const Block*>(slot.bytes.data());
+      for (size_t i = 0; i < kCounters; ++i) total[i] += block.counts[i].load(std::memory_order_relaxed);
+    } else if (slot.device >= 0 && slot.device < kMostDevices) {
+      Device& device = sheet.devices[static_cast<size_t>(slot.device)];
+      if (kind == SlotKind::kTally) device.link(*reinterpret_cast<Tally*>(slot.bytes.data()));
+      if (kind == SlotKind::kThreadTally) device.link(*reinterpret_cast<ThreadTally*>(slot.bytes.data()));
+    }
+  }
+  *count = 0;
+  for (const Device& device : sheet.devices) {
+    if (device.is_used()) used[(*count)++] = device.read();
+  }
+  return sums_of_counts(total, sheet);
+}
+
+bool share(int file, uint64_t at) { return registry.share(file, at); }
+
+bool is_whole(const Sheet& sheet) {
+  return sheet.slots_taken.load(std::memory_order_relaxed) <= std::tuple_size_v<decltype(Slots::all)>;
+}
+
 void forget_after_fork() {
   registry.forget_after_fork(detail::own_block);
-  for (auto& word : detail::events) word.store(0, std::memory_order_relaxed);
+  for (auto& word : detail::sheet.events) word.store(0, std::memory_order_relaxed);
   for (int i = 0; i < kMostDevices; ++i) device(i).forget_after_fork();
+  forget_slots_after_fork();
 }
 CUPOOL_AFTER_FORK(after_fork, forget_after_fork);
 

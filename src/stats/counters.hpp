@@ -10,39 +10,13 @@
 #include <cstdint>
 #include <string_view>
 
-#include "stats/device.hpp"
+#include "stats/sheet.hpp"
 
 namespace cupool::stats {
-
-enum class Counter : unsigned {
-#define CUPOOL_COUNTER(name, doc) name,
-#include "stats/counters.def"
-};
-enum class Event : unsigned {
-#define CUPOOL_EVENT(name, doc) name,
-#include "stats/counters.def"
-};
-
-inline constexpr size_t kCounters = 0
-#define CUPOOL_COUNTER(name, doc) +1
-#include "stats/counters.def"
-    ;
-inline constexpr size_t kEvents = 0
-#define CUPOOL_EVENT(name, doc) +1
-#include "stats/counters.def"
-    ;
-
-struct alignas(128) Block {
-  std::array<std::atomic<uint64_t>, kCounters> counts{};
-  Block* next = nullptr;  // in the registry, for good; under its lock
-  bool in_use = false;    // by a living thread; under the registry's lock
-  int unannounced = 0;    // the thread's number, if we will not learn of its end
-};
 
 namespace detail {
 inline constinit thread_local Block* own_block = nullptr;
 inline constinit thread_local bool thread_has_ended = false;
-inline constinit std::array<std::atomic<uint64_t>, kEvents> events{};
 Block* register_thread();  // null when out of host memory: the count is lost
 }  // namespace detail
 
@@ -57,7 +31,7 @@ Block* register_thread();  // null when out of host memory: the count is lost
 }
 
 inline void count(Event event, uint64_t amount = 1) {
-  detail::events[static_cast<size_t>(event)].fetch_add(amount, std::memory_order_relaxed);
+  detail::sheet.events[static_cast<size_t>(event)].fetch_add(amount, std::memory_order_relaxed);
 }
 
 // Everything counted so far by all threads, ended ones too. `devices` stays empty here: adding up devices
@@ -73,6 +47,17 @@ struct Sums {
 // taken if it becomes free within a moment.
 enum class Reading { kLocked, kPatient, kNoLock };
 Sums sums(Reading reading = Reading::kLocked);
+
+// The same of a process whose sheet and slots were copied here, its devices included (those in use come in
+// `used`, which has kMostDevices). Whatever the bytes are, this ends. Changes links in the copy.
+Sums sums_of(Sheet& sheet, Slots& slots, DeviceSums* used, size_t* count);
+// Whether they are all of its counts.
+bool is_whole(const Sheet& sheet);
+
+// From now on all counts lie in the file, from `at` on, where it has room for kSharedBytes. False: they stay
+// where they are. What another thread counts at this very moment may be lost. pre: `at` is a multiple of
+// kSheetPage.
+bool share(int file, uint64_t at);
 
 struct CounterInfo {
   const char* name;

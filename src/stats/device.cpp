@@ -3,13 +3,17 @@
 #include "stats/device.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <new>
 #include <utility>
+
+#include "base/host_memory.hpp"
+#include "stats/sheet.hpp"
 
 namespace cupool::stats {
 namespace {
 
-constinit std::array<Device, kMostDevices> devices{};
 constinit std::atomic<int64_t> peak_bound{kPeakBound};
 
 template <typename T>
@@ -105,9 +109,47 @@ void ThreadTally::tell() {
   }
 }
 
+// In a slot of the sheet; of a device that is not in the sheet, or when all are taken, elsewhere.
+template <typename T, typename... Args>
+T& Device::place(SlotKind kind, Args&... args) {
+  const Sheet& sheet = detail::sheet;
+  const bool is_listed =
+      !std::less<>{}(this, sheet.devices.data()) && std::less<>{}(this, sheet.devices.data() + kMostDevices);
+  Slot* const slot = is_listed ? take_slot() : nullptr;
+  if (slot == nullptr) return *new (host::take(sizeof(T), alignof(T))) T(args...);
+  T* const made = new (slot->bytes.data()) T(args...);
+  slot->device = static_cast<int32_t>(this - sheet.devices.data());
+  slot->kind.store(kind, std::memory_order_release);
+  return *made;
+}
+
+Tally& Device::add_tally() {
+  auto& made = place<Tally>(SlotKind::kTally);
+  enlist(made);
+  return made;
+}
+
+ThreadTally& Device::add_thread_tally() {
+  auto& made = place<ThreadTally>(SlotKind::kThreadTally, *this);
+  enlist(made);
+  return made;
+}
+
+void Device::unlink() {
+  tallies_.store(nullptr, std::memory_order_relaxed);
+  holdings_.store(nullptr, std::memory_order_relaxed);
+}
+
+void Device::link(Tally& tally) { push(tallies_, tally, &Tally::next_); }
+
+void Device::link(ThreadTally& holdings) {
+  link(static_cast<Tally&>(holdings));
+  push(holdings_, holdings, &ThreadTally::next_holdings_);
+}
+
 void Device::enlist(Tally& tally) {
   used_.store(true, std::memory_order_relaxed);
-  push(tallies_, tally, &Tally::next_);
+  link(tally);
 }
 
 void Device::enlist(ThreadTally& holdings) {
@@ -116,8 +158,8 @@ void Device::enlist(ThreadTally& holdings) {
       first != &this_thread_mark && !several_threads_.exchange(true, std::memory_order_relaxed))
     look(Ends::kBoth);
   enlisted_.fetch_add(1, std::memory_order_relaxed);
-  enlist(static_cast<Tally&>(holdings));
-  push(holdings_, holdings, &ThreadTally::next_holdings_);
+  used_.store(true, std::memory_order_relaxed);
+  link(holdings);
 }
 
 int64_t Device::margin() const {
@@ -291,7 +333,9 @@ void DeviceSums::add(const DeviceSums& other) {
   for (size_t i = 0; i < kSizeBuckets; ++i) sizes[i] += other.sizes[i];
 }
 
-Device& device(int number) { return devices[static_cast<size_t>(std::clamp(number, 0, kMostDevices - 1))]; }
+Device& device(int number) {
+  return detail::sheet.devices[static_cast<size_t>(std::clamp(number, 0, kMostDevices - 1))];
+}
 
 void set_peak_bound(int64_t bytes) { peak_bound.store(bytes, std::memory_order_relaxed); }
 

@@ -39,6 +39,7 @@ inline constexpr bool kCounting = true;
 #endif
 
 class Device;
+enum class SlotKind : uint32_t;
 
 class Tally {
  public:
@@ -165,9 +166,16 @@ class Device {
  public:
   constexpr Device() = default;
 
-  // Adds a tally to this device, permanently.
+  // A tally of this device, for good.
+  Tally& add_tally();
+  ThreadTally& add_thread_tally();
+  // The same of one that somebody else keeps.
   void enlist(Tally& tally);
   void enlist(ThreadTally& holdings);
+  // For a copy of another process's device: drops its lists, and adds a tally without a change of its counts.
+  void unlink();
+  void link(Tally& tally);
+  void link(ThreadTally& holdings);
   // From any thread.
   void count(DeviceCounter counter, uint64_t amount = 1) {
     counts_[static_cast<size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
@@ -187,6 +195,8 @@ class Device {
 
  private:
   friend class ThreadTally;
+  template <typename T, typename... Args>
+  T& place(SlotKind kind, Args&... args);
   // How far a thread's span reaches beyond its reported holdings, and how far all of them together.
   int64_t margin() const;
   int64_t slack() const { return margin() * enlisted_.load(std::memory_order_relaxed); }

@@ -250,6 +250,21 @@ class OptionsTest(harness.TestCase):
         harness.with_cupool([lab.PROGRAM, "a:x:1"], env={"CUPOOL_METRICS_FILE": str(path)}, driver="sim")
         self.assertIn("cupool_live_bytes{", path.read_text())
 
+    def test_option_counts_file_keeps_the_counts_of_every_process_for_its_user_alone(self):
+        place = self.scratch / "counts"
+        for _ in range(2):
+            play("a:x:1000", counts_file=f"{place}-%e")
+        # The second takes a name of its own.
+        files = sorted(self.scratch.iterdir())
+        self.assertEqual(["counts-script", "counts-script.2"], [one.name for one in files])
+        self.assertEqual({0o600}, {one.stat().st_mode & 0o777 for one in files})
+
+    def test_option_watch_device_notes_the_most_of_the_device_in_use(self):
+        for watch in ("yes", "no"):
+            place = self.scratch / watch
+            play(f"a:x:{48 * MIB}", "f:x", f"a:y:{8 * MIB}", counts_file=place, watch_device=watch)
+            self.assertEqual(watch == "yes", (48 * MIB).to_bytes(8, "little") in place.read_bytes()[:4096])
+
     def test_option_neighbours_dir_is_where_the_command_looks(self):
         done = harness.run([harness.BUILD / "cupool", "top"], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
         self.assertIn(f"in {self.scratch}: there is none", done.err)

@@ -26,6 +26,7 @@
 #include "hooks/sharing/lending.hpp"
 #include "hooks/state/current.hpp"
 #include "hooks/state/serving.hpp"
+#include "report/ledger.hpp"
 #include "report/report.hpp"
 #include "stats/counters.hpp"
 
@@ -38,6 +39,8 @@ constinit std::atomic<pid_t> process{0};  // that uses CUDA
 constinit Lock start_lock{Rank::kStart};  // for a fork child with several first contexts at once
 
 void forget_everything() {
+  // First: until then the counts are in the parent's file.
+  report::leave_ledger_after_fork();
   start_lock.reset_after_fork();
   life.store(Life::kForked, std::memory_order_relaxed);
   set_slow(SlowReason::kNotServing, true);
@@ -102,6 +105,7 @@ void start() {
   if (native_first || options.fallback == config::Fallback::kNative) start_native(native_first);
   if (options.split && options.backend != config::Backend::kOff) step_back_if_watched();
   set_slow(SlowReason::kNotServing, options.backend == config::Backend::kOff);
+  report::note_mode();
   process.store(getpid(), std::memory_order_relaxed);
   life.store(Life::kServing, std::memory_order_release);
 }
