@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/bytes.hpp"
+
 namespace cupool::tools {
 
 std::vector<std::string> advise(const DriverView& driver) {
@@ -41,9 +43,9 @@ std::vector<std::string> advise(const Report& report) {
         "cupool is switched off in this program: CUPOOL_BACKEND, CUPOOL_ONLY or CUPOOL_EXCEPT say so.");
     return out;
   }
-  if (allocations == 0) {
+  if (allocations == 0 && count("failed_allocations") == 0) {
     out.push_back("The program allocated no device memory through cuMemAlloc: there was nothing to pool.");
-  } else if (pooled == 0) {
+  } else if (allocations > 0 && pooled == 0) {
     out.push_back(
         "Every allocation went to the driver: the context failed, or all of them were made during captures.");
   }
@@ -89,6 +91,12 @@ std::vector<std::string> advise(const Report& report) {
     out.push_back(
         "Much of what was reserved was never in use at once: a smaller CUPOOL_SEGMENT_MIN or "
         "CUPOOL_MAX_CACHED keeps less, and CUPOOL_SEGMENTS=mapped gives holes back.");
+  }
+  if (count("spilled_allocations") > 0) {
+    out.push_back(
+        "Blocks of " + std::string(print_bytes(count("spilled_bytes")).text) +
+        " in all went to host memory (CUPOOL_SPILL), because the device or CUPOOL_LIMIT had no room "
+        "left: every access to them goes over the bus.");
   }
   if (!report.text("shortage").empty()) {
     out.push_back("An allocation ran out of memory, because " + report.text("shortage") + ".");

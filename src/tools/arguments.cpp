@@ -30,7 +30,8 @@ int refuse_use(const Verb& verb, std::string_view complaint) {
   const std::string_view plain =
       complaint.substr(std::min(complaint.size(), complaint.find_first_not_of('-')));
   for (const Flag& flag : verb.flags) {
-    if (!plain.starts_with(std::string_view(flag.name).substr(2))) continue;
+    const std::string_view name(flag.name);
+    if (!plain.starts_with(name.substr(name.find_first_not_of('-')))) continue;
     if (*flag.value == '\0') {
       say(stderr, "cupool: {} takes no value; cupool {} -h explains it\n", flag.name, verb.name);
     } else {

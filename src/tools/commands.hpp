@@ -15,6 +15,7 @@ int cannot_write(int error);
 int run(const Arguments& arguments);
 int options(const Arguments& arguments);
 int doctor(const Arguments& arguments);
+int compare(const Arguments& arguments);
 int merge(const Arguments& arguments);
 int top(const Arguments& arguments);
 int trim(const Arguments& arguments);

@@ -1,9 +1,10 @@
 // `cupool doctor`: what the machine offers, whether the settings make sense, and, for a program that it runs,
-// which doors it used, which mode ran, what bypassed the pool, and what to change. The program's output is
-// not redirected.
+// which doors it used, which mode ran, what bypassed the pool, and what to change, however its processes end.
+// Text and JSON are two forms of one diagnosis. The program's output is not redirected.
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "base/bytes.hpp"
 #include "base/say.hpp"
@@ -15,7 +16,7 @@
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
 #include "tools/launch.hpp"
-#include "tools/report.hpp"
+#include "tools/processes.hpp"
 #include "tools/scratch.hpp"
 #include "tools/table.hpp"
 
@@ -25,31 +26,27 @@ namespace {
 std::vector<std::string> complaints;
 void complain(const char* sentence) { complaints.emplace_back(sentence); }
 
-std::vector<Report> read_reports(const Scratch& scratch) {
-  std::vector<Report> out;
-  for (const std::string& name : scratch.names()) {
-    std::string error;
-    if (auto report = Report::read((scratch.path() + "/" + name).c_str(), &error))
-      out.push_back(std::move(*report));
-  }
-  return out;
-}
+// All that is said, in either form.
+struct Diagnosis {
+  DriverView driver;
+  std::string library;
+  std::vector<std::string> advice;  // about the machine, and about a program of which nothing is known
+  bool ran_program = false;
+  Outcome outcome;
+};
 
-// The program's exit code as a shell gives it; -1: it could not be started.
-int run_program(const std::vector<std::string>& words, const Scratch& scratch, bool as_json) {
+pid_t start_program(const std::vector<std::string>& words, const Scratch& scratch, bool as_json) {
   if (!preload_library()) return -1;
+  adopt_orphans();
   const pid_t child = fork();
   if (child == 0) {
     Scratch::become_child();
     // stdout is for the JSON alone.
     if (as_json) dup2(STDERR_FILENO, STDOUT_FILENO);
-    setenv("CUPOOL_STATS", "json", 1);
-    setenv("CUPOOL_STATS_FILE", (scratch.path() + "/%p.json").c_str(), 1);
+    keep_counts(scratch);
     _exit(become(words));
   }
-  const int status = child < 0 ? -1 : Scratch::wait_for(child);
-  if (status < 0) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return child;
 }
 
 std::vector<std::string> doors(const Report& report) {
@@ -87,70 +84,187 @@ void print_machine(const DriverView& driver, const std::string& library) {
   }
 }
 
-void print_report(const Report& report) {
+constexpr const char* kShown[] = {"allocations",         "forwarded_allocations", "failed_allocations",
+                                  "async_allocations",   "mapped_allocations",    "array_allocations",
+                                  "managed_allocations", "spilled_allocations",   "spilled_bytes"};
+
+void print_process(const Process& process) {
+  const Report& report = process.report;
   const auto count = [&](const char* name) { return report.count(name); };
-  say("{}[{}]: came by {}; mode {}\n", report.text("program"), count("pid"), joined(doors(report)),
-      report.text("mode"));
-  say("  {} allocation{}, {} past the pool; stream-ordered {}, mapped {}, arrays {}, managed {}\n",
-      count("allocations"), count("allocations") == 1 ? "" : "s", count("forwarded_allocations"),
-      count("async_allocations"), count("mapped_allocations"), count("array_allocations"),
-      count("managed_allocations"));
+  const std::string reason = report.text("mode_reason");
+  const std::string end = process.end.words();
+  say("{}[{}]: came by {}; mode {}{}{}{}\n", printable(report.text("program")), process.pid,
+      joined(doors(report)), printable(report.text("mode")),
+      reason.empty() ? "" : " (" + printable(reason) + ")", end.empty() ? "" : "; ", end);
+  say("  {}{} allocation{}, {} past the pool, {} failed; stream-ordered {}, mapped {}, arrays {}, managed "
+      "{}\n",
+      process.is_whole ? "" : "at least ", count("allocations"), count("allocations") == 1 ? "" : "s",
+      count("forwarded_allocations"), count("failed_allocations"), count("async_allocations"),
+      count("mapped_allocations"), count("array_allocations"), count("managed_allocations"));
+  if (count("spilled_allocations") > 0) {
+    say("  {} spilled to host memory, {}\n", count("spilled_allocations"),
+        print_bytes(count("spilled_bytes")));
+  }
   print_list("  to change:", advise(report));
 }
 
-// The overall result in one sentence.
-std::string verdict(const DriverView& driver, const std::string& library, const std::vector<Report>& reports,
-                    bool ran_program) {
-  if (library.empty()) return "cupool cannot work: libcupool.so is not beside this command.";
-  if (!driver.error.empty() && !ran_program)
-    return "cupool cannot work here until the driver does: " + driver.error + ".";
-  if (!ran_program && !complaints.empty())
-    return "cupool works here, without the settings that it did not understand.";
-  if (!ran_program) return "cupool works here.";
-  if (reports.empty()) return "cupool had no part in this program.";
+// What the pool had to do with the program.
+enum class Service { kUnseen, kAllFailed, kNothing, kNone, kServes };
+
+Service service_of(const std::vector<Process>& processes) {
   uint64_t allocations = 0;
   uint64_t pooled = 0;
-  size_t advice = 0;
-  for (const Report& report : reports) {
-    allocations += report.count("allocations") + report.count("managed_allocations");
-    pooled += report.count("allocations") - report.count("forwarded_allocations") +
-              report.count("managed_allocations");
-    advice += advise(report).size();
+  uint64_t failed = 0;
+  for (const Process& process : processes) {
+    const Report& report = process.report;
+    const uint64_t device = report.count("allocations");
+    const uint64_t managed = report.count("managed_allocations");
+    allocations += device + managed;
+    pooled += device - std::min(device, report.count("forwarded_allocations")) + managed;
+    failed += report.count("failed_allocations");
   }
-  if (allocations == 0) return "there was nothing for cupool to serve.";
-  if (pooled == 0) return "cupool served none of the program's allocations; see what to change above.";
-  return std::string("cupool serves this program") +
-         (advice == 0 ? "; nothing needs to change." : "; see what to change above.");
+  if (processes.empty()) return Service::kUnseen;
+  if (allocations == 0) return failed > 0 ? Service::kAllFailed : Service::kNothing;
+  return pooled == 0 ? Service::kNone : Service::kServes;
 }
 
-void print_json(const DriverView& driver, const std::string& library, const std::vector<Report>& reports,
-                bool ran_program) {
+const char* words_of(Service service, bool is_over) {
+  switch (service) {
+    case Service::kUnseen:
+      return "cupool had no part in this program that can be seen";
+    case Service::kAllFailed:
+      return "every allocation of the program failed";
+    case Service::kNothing:
+      return "there was nothing for cupool to serve";
+    case Service::kNone:
+      return "cupool served none of the program's allocations";
+    case Service::kServes:
+      return is_over ? "cupool served this program" : "cupool serves this program";
+  }
+  return "";
+}
+
+// The program's own failure, or that of one of its processes.
+std::string failure(const Outcome& outcome) {
+  if (outcome.program.how == End::How::kKilled) return " until it " + outcome.program.words();
+  if (outcome.program.is_failure()) return ", which " + outcome.program.words();
+  for (const Process& process : outcome.processes) {
+    if (process.end.is_failure())
+      return ", whose process " + std::to_string(process.pid) + " " + process.end.words();
+  }
+  return "";
+}
+
+// The overall result in one sentence.
+std::string verdict(const Diagnosis& all) {
+  if (all.library.empty()) return "cupool cannot work: libcupool.so is not beside this command.";
+  if (!all.driver.error.empty() && !all.ran_program)
+    return "cupool cannot work here until the driver does: " + all.driver.error + ".";
+  if (!all.ran_program && !complaints.empty())
+    return "cupool works here, without the settings that it did not understand.";
+  if (!all.ran_program)
+    return all.advice.empty() ? "cupool works here." : "cupool works here; see what to change above.";
+  const Outcome& outcome = all.outcome;
+  const Service service = service_of(outcome.processes);
+  const std::string failed = failure(outcome);
+  std::string said = words_of(service, !failed.empty());
+  if (service == Service::kServes) {
+    said += failed;
+  } else if (outcome.program.is_failure()) {
+    said += "; the program " + outcome.program.words();
+  }
+  if (outcome.has_running) said += "; processes of it still run, so that this holds so far";
+  if (service == Service::kUnseen || service == Service::kNothing) return said + ".";
+  size_t advice = all.advice.size() + complaints.size();
+  for (const Process& process : outcome.processes) advice += advise(process.report).size();
+  if (advice > 0) return said + "; see what to change above.";
+  const bool is_well = service == Service::kServes && failed.empty() && !outcome.has_running;
+  return said + (is_well ? "; nothing needs to change." : ".");
+}
+
+Answer answer_of(const End& end) {
+  const auto number = [&](End::How how) { return end.how == how ? Answer(end.number) : Answer(nullptr); };
+  return {{"runs", end.how == End::How::kRuns},
+          {"exit_code", number(End::How::kExited)},
+          {"signal", number(End::How::kKilled)},
+          {"words", end.words()}};
+}
+
+Answer answer_of(const Process& process) {
+  const Report& report = process.report;
+  Answer out = {
+      {"program", report.text("program")},         {"pid", process.pid},     {"mode", report.text("mode")},
+      {"mode_reason", report.text("mode_reason")}, {"doors", doors(report)}, {"end", answer_of(process.end)},
+      {"all_counts_are_known", process.is_whole}};
+  for (const char* const name : kShown) out[name] = report.count(name);
+  out["advice"] = advise(report);
+  return out;
+}
+
+void print_json(const Diagnosis& all) {
+  const DriverView& driver = all.driver;
   Answer devices = Answer::array();
   for (const DriverView::Device& device : driver.devices) {
     devices.push_back(
         {{"name", device.name}, {"bytes", device.bytes}, {"memory_pools", device.memory_pools}});
   }
   Answer processes = Answer::array();
-  for (const Report& report : reports) {
-    processes.push_back({{"program", report.text("program")},
-                         {"pid", report.count("pid")},
-                         {"mode", report.text("mode")},
-                         {"mode_reason", report.text("mode_reason")},
-                         {"doors", doors(report)},
-                         {"advice", advise(report)}});
+  for (const Process& process : all.outcome.processes) processes.push_back(answer_of(process));
+  Answer answer = {{"cupool", kVersion},
+                   {"library", all.library},
+                   {"driver",
+                    {{"library", driver.library},
+                     {"version", driver.version},
+                     {"context_events", driver.context_events},
+                     {"error", driver.error},
+                     {"devices", devices}}},
+                   {"settings", complaints},
+                   {"advice", all.advice},
+                   {"processes", processes}};
+  if (all.ran_program) {
+    answer["end"] = answer_of(all.outcome.program);
+    answer["still_runs"] = all.outcome.has_running;
   }
-  print(Answer{{"cupool", kVersion},
-               {"library", library},
-               {"driver",
-                {{"library", driver.library},
-                 {"version", driver.version},
-                 {"context_events", driver.context_events},
-                 {"error", driver.error},
-                 {"devices", devices}}},
-               {"settings", complaints},
-               {"advice", advise(driver)},
-               {"processes", processes},
-               {"verdict", verdict(driver, library, reports, ran_program)}});
+  answer["verdict"] = verdict(all);
+  print(answer);
+}
+
+void print_text(const Diagnosis& all) {
+  print_machine(all.driver, all.library);
+  print_list("settings:", complaints);
+  print_list("to change:", all.advice);
+  for (const Process& process : all.outcome.processes) print_process(process);
+  if (all.ran_program) say("the program {}\n", all.outcome.program.words());
+  if (all.outcome.has_running) say("processes of the program still run\n");
+  print_wrapped("verdict: " + verdict(all), 0);
+}
+
+int diagnose(const std::vector<std::string>& words, bool as_json, const Scratch* scratch) {
+  Diagnosis all;
+  all.driver = view_driver();
+  all.library = find_library();
+  all.advice = advise(all.driver);
+  all.ran_program = scratch != nullptr;
+  int code = all.driver.error.empty() && !all.library.empty() && complaints.empty() ? 0 : 1;
+  if (all.ran_program) {
+    if (!scratch->made()) return 1;
+    all.outcome = wait_for_all(start_program(words, *scratch, as_json), *scratch);
+    if (all.outcome.program.how == End::How::kUnknown) return 1;
+    code = all.outcome.program.code();
+    if (all.outcome.processes.empty() && all.outcome.faults.empty()) {
+      all.advice.push_back(
+          "No process reported: the program made no CUDA call, is linked statically without a dynamic "
+          "loader, runs with other rights (setuid), where LD_PRELOAD is ignored, or cannot write to " +
+          scratch->path() + ".");
+    }
+    all.advice.insert(all.advice.end(), all.outcome.faults.begin(), all.outcome.faults.end());
+  }
+  if (as_json) {
+    print_json(all);
+  } else {
+    print_text(all);
+  }
+  return code;
 }
 
 }  // namespace
@@ -164,31 +278,9 @@ int doctor(const Arguments& arguments) {
     if (!program.found) return cannot_run(words[0].c_str(), program.error);
   }
   config::read_environment(config::environment(), complain);
-  const DriverView driver = view_driver();
-  const std::string library = find_library();
-  std::vector<Report> reports;
-  int code = driver.error.empty() && !library.empty() && complaints.empty() ? 0 : 1;
-  if (ran_program) {
-    const Scratch scratch;
-    code = scratch.made() ? run_program(words, scratch, as_json) : -1;
-    if (code < 0) return 1;
-    reports = read_reports(scratch);
-  }
-  if (as_json) {
-    print_json(driver, library, reports, ran_program);
-    return code;
-  }
-  print_machine(driver, library);
-  print_list("settings:", complaints);
-  print_list("to change:", advise(driver));
-  for (const Report& report : reports) print_report(report);
-  if (ran_program && reports.empty()) {
-    print_list("to change:",
-               {"No process reported: the program made no CUDA call, is linked statically without a dynamic "
-                "loader, or runs with other rights (setuid), where LD_PRELOAD is ignored."});
-  }
-  print_wrapped("verdict: " + verdict(driver, library, reports, ran_program), 0);
-  return code;
+  if (!ran_program) return diagnose(words, as_json, nullptr);
+  const Scratch scratch;
+  return diagnose(words, as_json, &scratch);
 }
 
 }  // namespace cupool::tools

@@ -9,12 +9,22 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace cupool::tools {
 
 class Report {
  public:
+  Report() = default;
+  // One that was not written as text.
+  Report(std::map<std::string, uint64_t> counts, std::map<std::string, std::string> texts,
+         double fragmentation, std::vector<std::string> shortage_advice)
+      : counts_(std::move(counts)),
+        texts_(std::move(texts)),
+        fragmentation_(fragmentation),
+        shortage_advice_(std::move(shortage_advice)) {}
+
   // If there is none, `error` says what is wrong.
   static std::optional<Report> parse(std::string_view text, std::string* error);
   // Reads a whole file, up to the largest size a report can have. The error is a sentence with the file's

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 
 namespace cupool::tools {
@@ -42,7 +43,10 @@ Scratch::~Scratch() {
   for (const std::string& name : names()) unlink((path() + "/" + name).c_str());
   if (made_) rmdir(path_);
   become_child();
-  if (const int number = received.load(); number != 0) raise(number);
+  if (const int number = received.load(); number != 0) {
+    fflush(stdout);
+    raise(number);
+  }
 }
 
 std::vector<std::string> Scratch::names() const {
@@ -60,6 +64,8 @@ std::vector<std::string> Scratch::names() const {
 void Scratch::become_child() {
   for (size_t i = 0; i < kEndings.size(); ++i) sigaction(kEndings[i], &before[i], nullptr);
 }
+
+bool Scratch::is_interrupted() { return received.load() != 0; }
 
 int Scratch::wait_for(pid_t child) {
   program.store(child);

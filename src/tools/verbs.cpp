@@ -117,6 +117,18 @@ const std::vector<Verb>& verbs() {
        {{"--json", "", "one JSON object on stdout; what the program prints goes to stderr"}},
        doctor,
        true},
+      {"compare",
+       "[--] app [argument]...",
+       "say what the pool gains for a program",
+       "Runs the program bare and under the pool in turns, and says how much time and device memory each "
+       "takes, with the spread, and whether the pool is worth it. What the program prints is compared and "
+       "not "
+       "shown. A program that fails is reported as that, and its exit code is the command's; otherwise it is "
+       "0.",
+       {{"-n", "number", "how many runs of each are timed; 5 without it, and up to 3 more measure memory"},
+        {"--json", "", "one JSON object on stdout"}},
+       compare,
+       true},
       {"merge",
        "report.json...",
        "many processes' reports as one table",

@@ -67,7 +67,7 @@ class CommandsTest(harness.TestCase):
 
     # ---- Help.
 
-    VERBS = ("run", "doctor", "merge", "options", "help", "version")
+    VERBS = ("run", "doctor", "compare", "merge", "options", "help", "version")
 
     def test_help_and_version_come_in_every_usual_spelling(self):
         for words in (["help"], ["-h"], ["--help"]):
@@ -148,7 +148,7 @@ class CommandsTest(harness.TestCase):
         script = harness.SOURCE / "src/tools/completion/cupool.bash"
         for line, expected in ((["cupool", "do"], "doctor"), (["cupool", "run", "--s"], "--set --stats"),
                                (["cupool", "run", "--set", "max"], "max_cached="), (["cupool", "options", "CUPOOL_LIM"], "CUPOOL_LIMIT"),
-                               (["cupool", "run", "--stats", "j"], "json"), (["cupool", "help", "m"], "merge")):
+                               (["cupool", "run", "--stats", "j"], "json"), (["cupool", "compare", "-n", "3", "--j"], "--json"), (["cupool", "c"], "compare"), (["cupool", "help", "m"], "merge")):
             words = " ".join(f"'{w}'" for w in line)
             command = f". {script}; COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; _cupool; echo ${{COMPREPLY[@]}}"
             done = harness.run(["bash", "-c", command], env={"PATH": f"{harness.BUILD}:{os.environ['PATH']}"}, driver="sim")
@@ -163,7 +163,8 @@ class CommandsTest(harness.TestCase):
                                     (["doctor", "--", lab.PROGRAM, "s"], {}, "there was nothing for cupool to serve."),
                                     (["doctor", "--", lab.PROGRAM, "a:x:1"], {"CUPOOL_BACKEND": "off"},
                                      "cupool served none of the program's allocations; see what to change above."),
-                                    (["doctor", "--", "true"], {}, "cupool had no part in this program.")):
+                                    (["doctor", "--", "true"], {},
+                                     "cupool had no part in this program that can be seen.")):
             said = " ".join(self.cupool(*words, env=env).out.split())
             self.assertTrue(said.endswith("verdict: " + verdict), said)
 
@@ -299,7 +300,7 @@ class CommandsTest(harness.TestCase):
         self.assertEqual(1, json.loads(done.out)["processes"])
 
     def test_a_pipe_among_the_reports_does_not_hold_the_doctor_up(self):
-        done = self.cupool("doctor", "sh", "-c", 'mkfifo "${CUPOOL_STATS_FILE%/*}/pipe"')
+        done = self.cupool("doctor", "sh", "-c", 'mkfifo "${CUPOOL_COUNTS_FILE%/*}/pipe"')
         self.assertEqual(0, done.code, done.err)
         self.assertIn("verdict: ", done.out)
 

@@ -3,15 +3,15 @@ _cupool() {
   local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} i
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "run doctor merge top trim options help version" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim options help version" -- "$word")
     return
   fi
   case $verb in
-    run | doctor)
+    run | doctor | compare)
       # Behind the program's name everything is the program's.
       for ((i = 2; i < COMP_CWORD; ++i)); do
         case ${COMP_WORDS[i]} in
-          --set | --stats) ((++i)) ;;
+          --set | --stats | -n) ((++i)) ;;
           --) ((++i)) ; break ;;
           -*) ;;
           *) break ;;
@@ -34,7 +34,8 @@ _cupool() {
       esac
       if [[ $word == -* ]]; then
         local flags="--json --help"
-        [ "$verb" = doctor ] || flags="--set --stats $flags"
+        [ "$verb" = run ] && flags="--set --stats $flags"
+        [ "$verb" = compare ] && flags="-n $flags"
         mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
       else
         mapfile -t COMPREPLY < <(compgen -c -- "$word")
@@ -53,7 +54,7 @@ _cupool() {
       mapfile -t COMPREPLY < <(compgen -W "--all --json --markdown --help $(cupool options --all | sed -n 's/^\(CUPOOL_[A-Z_]*\)=.*/\1/p')" -- "$word")
       ;;
     help)
-      mapfile -t COMPREPLY < <(compgen -W "run doctor merge top trim options help version" -- "$word")
+      mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim options help version" -- "$word")
       ;;
   esac
 }
