@@ -149,7 +149,7 @@ std::string failure(const Outcome& outcome) {
   if (outcome.program.how == End::How::kKilled) return " until it " + outcome.program.words();
   if (outcome.program.is_failure()) return ", which " + outcome.program.words();
   for (const Process& process : outcome.processes) {
-    if (process.end.is_failure())
+    if (process.end.is_doubtful())
       return ", whose process " + std::to_string(process.pid) + " " + process.end.words();
   }
   return "";
@@ -254,7 +254,9 @@ int diagnose(const std::vector<std::string>& words, bool as_json, const Scratch*
     if (all.outcome.processes.empty() && all.outcome.faults.empty()) {
       all.advice.push_back(
           "No process reported: the program made no CUDA call, is linked statically without a dynamic "
-          "loader, runs with other rights (setuid), where LD_PRELOAD is ignored, or cannot write to " +
+          "loader, runs with other rights (setuid), where LD_PRELOAD is ignored, or in an environment "
+          "without "
+          "it, or cannot write to " +
           scratch->path() + ".");
     }
     all.advice.insert(all.advice.end(), all.outcome.faults.begin(), all.outcome.faults.end());

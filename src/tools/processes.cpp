@@ -80,7 +80,12 @@ End end_of(const report::Ledger& ledger, const std::vector<report::Ledger>& late
   }
   neighbours::Processes processes(self, geteuid());
   if (processes.life_of(ledger.who) == Life::kLives) return {End::How::kRuns, 0};
-  return {ledger.has_ended ? End::How::kEnded : End::How::kUnknown, 0};
+  if (ledger.has_ended) return {End::How::kEnded, 0};
+  // A process of another user looks as if it were gone, and one of another pid namespace cannot be looked
+  // for.
+  const bool is_gone = ledger.who.pid_namespace == self.pid_namespace &&
+                       kill(static_cast<pid_t>(ledger.who.pid), 0) != 0 && errno == ESRCH;
+  return {is_gone ? End::How::kCutOff : End::How::kUnknown, 0};
 }
 
 // "12", "12.2": the second is of the image that exec put in the place of the first.
@@ -109,6 +114,8 @@ std::string End::words() const {
       return "ended by itself";
     case How::kReplaced:
       return "became another program";
+    case How::kCutOff:
+      return "ended without its exit handlers, as by a signal, or became another program";
   }
   return "";
 }

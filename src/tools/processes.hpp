@@ -23,12 +23,15 @@ struct End {
     kKilled,    // by the signal `number`
     kEnded,     // by itself; its parent knows how
     kReplaced,  // by another program, with exec
+    kCutOff,    // killed, crashed or replaced: it ran no exit handler, and only its parent knows more
   };
   How how = How::kUnknown;
   int number = 0;
 
   static End of_status(int status);
   bool is_failure() const { return how == How::kKilled || (how == How::kExited && number != 0); }
+  // It failed, or may have.
+  bool is_doubtful() const { return is_failure() || how == How::kCutOff; }
   // As a shell gives it.
   int code() const { return how == How::kKilled ? 128 + number : number; }
   // "was killed by SIGSEGV", or empty.

@@ -8,6 +8,7 @@ import struct
 import subprocess
 
 import harness
+import lab
 
 COMMAND = harness.BUILD / "cupool"
 ENDS = harness.BUILD / "tests" / "report" / "ends"
@@ -124,6 +125,20 @@ class DoctorTest(harness.TestCase):
                     self.assertEqual(None if how == "child" else 0, process["end"]["exit_code"])
                     self.assert_same_said(answer, text)
 
+    def test_a_process_that_was_cut_off_is_told_from_one_that_ended_by_itself(self):
+        for how, words in (("segv", "ended without its exit handlers"), ("kill", "ended without its exit handlers"), ("return", "ended by itself"),
+                           ("_exit", "ended by itself")):
+            with self.subTest(how=how):
+                # The shell has waited for it: how it ended is not known to anybody else.
+                answer, code, text = self.examine("sh", "-c", '"$0" served "$1" 2> /dev/null; true', ENDS, how)
+                (process,) = answer["processes"]
+                self.assertEqual((0, None, None), (code, process["end"]["signal"], process["end"]["exit_code"]))
+                self.assertTrue(process["end"]["words"].startswith(words), process["end"])
+                self.assertEqual(words == "ended by itself", "nothing needs to change" in answer["verdict"], answer["verdict"])
+                self.assert_counts(SERVED, process)
+                # The number of the process is another one in each run.
+                self.assertIn(re.sub(r".*process \d+ ", "", answer["verdict"]), text)
+
     def test_what_still_runs_is_reported_as_far_as_it_came(self):
         for how, ending in (("orphan", "still runs"), ("holds", "ended with exit code 0")):
             with self.subTest(how=how):
@@ -151,18 +166,34 @@ class DoctorTest(harness.TestCase):
         return " ".join("".join(lines).split())
 
     def test_a_fork_child_takes_nothing_from_the_counts_of_its_parent(self):
-        script = harness.BUILD / "tests" / "report" / "script"
-        answer, _, _ = self.examine(script, "a:x:1000", "k", "a:y:1000", "k", "t:2:1000:50")
+        answer, _, _ = self.examine(lab.PROGRAM, "a:x:1000", "k", "a:y:1000", "k", "t:2:1000:50")
         (process,) = answer["processes"]
         self.assertEqual(102, process["allocations"])
 
-    def test_a_change_of_the_mode_is_known_of_a_program_that_is_killed(self):
-        library = harness.BUILD / "tests" / "report" / "ends"
+    def test_the_mode_is_known_of_a_program_that_is_killed(self):
         for streams in ("fences", "exact"):
-            answer, _, text = self.examine(library, "served", "kill", env={"CUPOOL_STREAMS": streams})
+            answer, _, text = self.examine(ENDS, "served", "kill", env={"CUPOOL_STREAMS": streams})
             (process,) = answer["processes"]
             self.assertEqual((streams, f"CUPOOL_STREAMS={streams}"), (process["mode"], process["mode_reason"]))
             self.assert_same_said(answer, text)
+
+    def test_a_change_of_the_mode_is_known_of_a_program_that_aborts(self):
+        network = harness.compile_shared(self.scratch, "libfabric.so.1", "int fake;", "-Wl,-soname,libfabric.so.1")
+        device = '#include <string.h>\nint access(const char* path, int mode) { (void)mode; return strcmp(path, "/dev/cxi0") == 0 ? 0 : -1; }'
+        pretend = harness.compile_shared(self.scratch, "libpretend.so", device)
+        steps = ("a:x:1000", f"L:{network}", "a:y:1000", "x:abort")
+        # Doctor looks for the program by access(), too: as the shell's child it has the real one.
+        command = ["sh", "-c", 'LD_PRELOAD="$LD_PRELOAD:$0" exec "$@"', pretend, lab.PROGRAM, *steps]
+        answer, code, text = self.examine(*command)
+        (process,) = answer["processes"]
+        self.assertEqual((128 + signal.SIGABRT, "exact", "libfabric is loaded"), (code, process["mode"], process["mode_reason"]))
+        self.assert_same_said(answer, text)
+
+    def test_the_reason_of_a_mode_is_known_when_a_program_ends_lanes(self):
+        answer, _, text = self.examine(harness.victim("tomorrow"), "dlsym")
+        (process,) = answer["processes"]
+        self.assertEqual(("fences", "an entry point that cupool does not know was handed out"), (process["mode"], process["mode_reason"]))
+        self.assert_same_said(answer, text)
 
     def test_the_cause_of_a_shortage_is_known_of_a_program_that_is_killed(self):
         for how in ("return", "segv", "kill"):

@@ -160,9 +160,10 @@ int main(int count, char** words) {
   if (count < 3) return 2;
   const std::string how = words[2];
   if (!is_worker(how)) return 0;
+  const pid_t worker = getpid();
   work(words[1], count > 3 ? words[3] : "");
   if (how == "orphan" || (how == "holds" && fork() == 0)) {
-    if (how == "holds") wait_until_alone(getppid());
+    if (how == "holds") wait_until_alone(worker);
     std::printf("left\n");
     std::fflush(stdout);
     wait_for_stdin();
