@@ -105,7 +105,7 @@ void print_process(const Process& process) {
     say("  {} spilled to host memory, {}\n", count("spilled_allocations"),
         print_bytes(count("spilled_bytes")));
   }
-  print_list("  to change:", advise(report));
+  print_list("  to change:", process.advice);
 }
 
 // What the pool had to do with the program.
@@ -176,7 +176,7 @@ std::string verdict(const Diagnosis& all) {
   if (outcome.has_running) said += "; processes of it still run, so that this holds so far";
   if (service == Service::kUnseen || service == Service::kNothing) return said + ".";
   size_t advice = all.advice.size() + complaints.size();
-  for (const Process& process : outcome.processes) advice += advise(process.report).size();
+  for (const Process& process : outcome.processes) advice += process.advice.size();
   if (advice > 0) return said + "; see what to change above.";
   const bool is_well = service == Service::kServes && failed.empty() && !outcome.has_running;
   return said + (is_well ? "; nothing needs to change." : ".");
@@ -197,7 +197,7 @@ Answer answer_of(const Process& process) {
       {"mode_reason", report.text("mode_reason")}, {"doors", doors(report)}, {"end", answer_of(process.end)},
       {"all_counts_are_known", process.is_whole}};
   for (const char* const name : kShown) out[name] = report.count(name);
-  out["advice"] = advise(report);
+  out["advice"] = process.advice;
   return out;
 }
 
@@ -239,6 +239,20 @@ void print_text(const Diagnosis& all) {
   print_wrapped("verdict: " + verdict(all), 0);
 }
 
+// What to change in each process. One that has no memory, such as a launcher, is no reason to change anything
+// where others are served.
+void advise_all(std::vector<Process>* processes) {
+  const bool is_served = service_of(*processes) == Service::kServes;
+  for (Process& process : *processes) {
+    const auto count = [&](const char* name) { return process.report.count(name); };
+    const bool has_none = count("allocations") + count("failed_allocations") + count("managed_allocations") +
+                              count("async_allocations") + count("mapped_allocations") +
+                              count("array_allocations") ==
+                          0;
+    if (!is_served || !has_none) process.advice = advise(process.report);
+  }
+}
+
 int diagnose(const std::vector<std::string>& words, bool as_json, const Scratch* scratch) {
   Diagnosis all;
   all.driver = view_driver();
@@ -251,9 +265,11 @@ int diagnose(const std::vector<std::string>& words, bool as_json, const Scratch*
     all.outcome = wait_for_all(start_program(words, *scratch, as_json), *scratch);
     if (all.outcome.program.how == End::How::kUnknown) return 1;
     code = all.outcome.program.code();
+    advise_all(&all.outcome.processes);
     if (all.outcome.processes.empty() && all.outcome.faults.empty()) {
       all.advice.push_back(
-          "No process reported: the program made no CUDA call, is linked statically without a dynamic "
+          "No process reported: the program made no CUDA call that cupool hooks, is linked statically "
+          "without a dynamic "
           "loader, runs with other rights (setuid), where LD_PRELOAD is ignored, or in an environment "
           "without "
           "it, or cannot write to " +

@@ -13,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "base/preserve_errno.hpp"
+#include "base/say.hpp"
 #include "neighbours/identity.hpp"
 #include "report/ledger.hpp"
 
@@ -148,7 +149,7 @@ Outcome wait_for_all(pid_t program, const Scratch& scratch) {
     if (auto one = report::Ledger::read((scratch.path() + "/" + name).c_str(), &error)) {
       ledgers.push_back(std::move(*one));
     } else if (!error.empty()) {
-      out.faults.push_back("The counts of process " + name + " cannot be read: " + error + ".");
+      out.faults.push_back(make_text("The counts of process {} cannot be read: {}.", name, error));
     }
   }
   const neighbours::Identity self = neighbours::own_identity();
@@ -156,7 +157,7 @@ Outcome wait_for_all(pid_t program, const Scratch& scratch) {
     const std::vector<report::Ledger> later(ledgers.begin() + static_cast<ptrdiff_t>(i) + 1, ledgers.end());
     const report::Ledger& one = ledgers[i];
     out.processes.push_back(
-        {one.who.pid, report_of(one), end_of(one, later, statuses, self), one.is_whole, one.device_use});
+        {one.who.pid, report_of(one), end_of(one, later, statuses, self), one.is_whole, one.device_use, {}});
   }
   return out;
 }

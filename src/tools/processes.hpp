@@ -42,8 +42,9 @@ struct Process {
   int64_t pid = 0;
   Report report;
   End end;
-  bool is_whole = true;       // false: it counted more than this
-  uint64_t device_bytes = 0;  // as CUPOOL_WATCH_DEVICE saw them
+  bool is_whole = true;             // false: it counted more than this
+  uint64_t device_bytes = 0;        // as CUPOOL_WATCH_DEVICE saw them
+  std::vector<std::string> advice;  // for doctor to find
 };
 
 struct Outcome {

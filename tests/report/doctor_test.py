@@ -170,6 +170,13 @@ class DoctorTest(harness.TestCase):
         (process,) = answer["processes"]
         self.assertEqual(102, process["allocations"])
 
+    def test_a_launcher_without_memory_is_no_reason_to_change_anything(self):
+        # The parent looks up a function, and the child does the work.
+        answer, _, text = self.examine(harness.victim("forks"), "looked")
+        self.assertEqual([0, 31], sorted(process["allocations"] for process in answer["processes"]))
+        self.assertEqual("cupool serves this program; nothing needs to change.", answer["verdict"])
+        self.assert_same_said(answer, text)
+
     def test_the_mode_is_known_of_a_program_that_is_killed(self):
         for streams in ("fences", "exact"):
             answer, _, text = self.examine(ENDS, "served", "kill", env={"CUPOOL_STREAMS": streams})
