@@ -65,17 +65,18 @@ size_t without_own_frames(void* const* frames, size_t count, void** out, size_t 
   return kept;
 }
 
-void print_call_stack(void* const* frames, size_t count) {
+void print_call_stack(std::string_view who, void* const* frames, size_t count) {
   void* others[kDeepestStack];
   const size_t kept = without_own_frames(frames, count, others, kDeepestStack);
   for (unsigned i = 0; i < kept; ++i) {
     const Symbol at = symbol_at(call_of(others[i]));
     if (at.line != 0) {
-      log::line("    #{} {} at {}:{}", i, *at.function != '\0' ? at.function : "?", at.file, at.line);
+      log::line("{}:     #{} {} at {}:{}", who, i, *at.function != '\0' ? at.function : "?", at.file,
+                at.line);
     } else if (*at.object == '\0') {
-      log::line("    #{} {}", i, others[i]);
+      log::line("{}:     #{} {}", who, i, others[i]);
     } else {
-      log::line("    #{} {} in {}; for the line: addr2line -Cfe {} {:#x}", i,
+      log::line("{}:     #{} {} in {}; for the line: addr2line -Cfe {} {:#x}", who, i,
                 *at.function != '\0' ? at.function : "?", at.object, at.object, at.in_object);
     }
     // The frames above main are the same in every program.

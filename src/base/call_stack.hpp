@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 namespace cupool {
 
@@ -16,7 +17,7 @@ size_t call_stack(void** frames, size_t most);
 size_t without_own_frames(void* const* frames, size_t count, void** out, size_t room);
 
 // One line for each frame, on stderr, without those of this library: function, file and line where the
-// object's symbols allow, else the command that finds them.
-void print_call_stack(void* const* frames, size_t count);
+// object's symbols allow, else the command that finds them. Each begins with `who`, the process that speaks.
+void print_call_stack(std::string_view who, void* const* frames, size_t count);
 
 }  // namespace cupool

@@ -20,6 +20,7 @@ constexpr size_t kPrefixSize = sizeof kPrefix - 1;
 constexpr size_t kLineSize = 1024;
 
 constinit std::atomic<Level> level_now{Level::kNormal};
+constinit std::atomic<Speaker> speaker_now{nullptr};
 
 // What descriptor 2 was; written once.
 enum class Known : uint8_t { kNot, kClosed, kOpen };
@@ -32,18 +33,28 @@ constinit char kept[2 * kLineSize];
 constinit std::atomic<size_t> kept_size{0};
 CUPOOL_AFTER_FORK(kept_lines_after_fork, [] { kept_size.store(0, std::memory_order_relaxed); });
 
-}  // namespace
-
-void line_packed(fmt::string_view format, fmt::format_args args) {
+void write_line(Speaker speaker, fmt::string_view format, fmt::format_args args) {
   const int saved_errno = errno;
   char buffer[kLineSize];
   memcpy(buffer, kPrefix, kPrefixSize);
-  const size_t size = kPrefixSize + format_packed_into(std::span(buffer).subspan(kPrefixSize), format, args);
+  size_t size = kPrefixSize;
+  if (speaker != nullptr) size += speaker(std::span(buffer).subspan(size));
+  size += format_packed_into(std::span(buffer).subspan(size), format, args);
   flatten(buffer, size);
   buffer[size] = '\n';
   raw(buffer, size + 1);
   errno = saved_errno;
 }
+
+}  // namespace
+
+void line_packed(fmt::string_view format, fmt::format_args args) { write_line(nullptr, format, args); }
+
+void detail_packed(fmt::string_view format, fmt::format_args args) {
+  write_line(speaker_now.load(std::memory_order_relaxed), format, args);
+}
+
+void set_speaker(Speaker speaker) { speaker_now.store(speaker, std::memory_order_relaxed); }
 
 void set_level(Level level) { level_now.store(level, std::memory_order_relaxed); }
 

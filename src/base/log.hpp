@@ -4,7 +4,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/format.hpp"
 
@@ -15,7 +17,12 @@ enum class Level : uint8_t { kQuiet, kNormal, kVerbose };
 void set_level(Level level);
 bool is_verbose();
 
+// Details begin with what this writes: which process speaks. Returns the length. Null: nothing.
+using Speaker = size_t (*)(std::span<char> out);
+void set_speaker(Speaker speaker);
+
 void line_packed(fmt::string_view format, fmt::format_args args);
+void detail_packed(fmt::string_view format, fmt::format_args args);
 
 // Printed at every level: CUPOOL_LOG=quiet silences the summary, never a warning.
 template <typename... Args>
@@ -26,7 +33,7 @@ template <typename... Args>
 // Printed only with CUPOOL_LOG=verbose.
 template <typename... Args>
 [[gnu::cold, gnu::noinline]] void detail(Format<Args...> format, const Args&... args) {
-  if (is_verbose()) line_packed(format, packed(Argument<Args>(args)...));
+  if (is_verbose()) detail_packed(format, packed(Argument<Args>(args)...));
 }
 
 // Writes the text unchanged, without prefix, at every level: for output that the user asked for.

@@ -35,7 +35,10 @@ Account* Accounts::open(driver::Context context) {
   if (is_new) table_.join(account);
   if (!is_new || source_.is_host_visible()) return &account;
   stats::ThreadTally*& tally = tallies_[device];
-  if (tally == nullptr) tally = &stats::device(device).add_thread_tally();
+  if (tally == nullptr) {
+    stats::Device& counts = source_.is_on_device() ? stats::device(device) : stats::spilled(device);
+    tally = &counts.add_thread_tally();
+  }
   account.tally = tally;
   return &account;
 }

@@ -175,11 +175,14 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
       // waits, as the driver's does.
       waits_for_work = account.idle > account.settings.many_budget &&
                        (is_host_visible() || account.order.reuse() == order::Reuse::kCompleted);
-      if (!is_surplus && !waits_for_work && account.tally != nullptr && !account.order.is_idle())
-        account.tally->add(DeviceCounter::waits_avoided);
     }
     const BlockTable::Entry* const oldest = table_.oldest_of(account);
     has_stale = may_wait && oldest != nullptr && oldest->second.is_stale();
+    // (Without events of a context each free waits, for there is no other way to learn what is done.)
+    const bool waits =
+        leaves || is_surplus || has_stale || waits_for_work || !account.order.has_context_events();
+    if (!waits && account.tally != nullptr && !account.order.is_idle())
+      account.tally->add(DeviceCounter::waits_avoided);
   }
   if (!may_call) return Freed::kDone;
   const Account& account = Account::of(freed);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/log.hpp"
 #include "stats/device.hpp"
 
 namespace cupool::mapped {
@@ -24,6 +25,13 @@ constexpr uint64_t kLargestSlot = 1 << 20;
 uint64_t slot_for(uint64_t bytes) {
   return bytes <= kLargestSlot ? std::bit_ceil(std::max(bytes, kSmallestSlot))
                                : round_up(bytes, kMappingStep);
+}
+
+// With CUPOOL_LOG=verbose: what becomes of the host's memory.
+void tell(int device, const char* what, uint64_t bytes) {
+  if (log::is_verbose())
+    log::detail("device {}: {} of host memory {}; {} in all", device, print_bytes(bytes), what,
+                print_bytes(stats::spilled(device).read().reserved_bytes));
 }
 
 }  // namespace
@@ -75,7 +83,8 @@ Status Spill::allocate(size_t bytes, Address* out) {
     // The program asked for device memory, and there is none.
     return kOutOfMemory;
   }
-  stats::device(device).reserve(chunk.bytes);
+  stats::spilled(device).reserve(chunk.bytes);
+  tell(device, "taken for blocks that spill", chunk.bytes);
   for (uint64_t slot = chunk.bytes / kind.slot - 1; slot > 0; --slot)
     chunk.free.push_back(static_cast<uint32_t>(slot));
   const uint64_t taken = chunk.bytes;
@@ -214,7 +223,8 @@ Status Spill::take_away(Address address) {
   mapping_.release(memory);
   mapping_.unreserve(start, bytes);
   taken_.fetch_sub(bytes, std::memory_order_relaxed);
-  stats::device(device).release(bytes);
+  stats::spilled(device).release(bytes);
+  tell(device, "given back", bytes);
   return kSuccess;
 }
 

@@ -93,9 +93,18 @@ bool ShortageLadder::allocate_at_once(driver::Context context, uint64_t bytes, A
   if (status != kOutOfMemory) return status == kSuccess;
   int device = 0;
   if (!spilled->device_of(context, &device) || !spilled->take_done(context, bytes, out)) return false;
-  stats::device(device).count(stats::DeviceCounter::spilled_allocations);
-  stats::device(device).count(stats::DeviceCounter::spilled_bytes, bytes);
+  count_spilled(device, bytes);
   return true;
+}
+
+// Returns whether it was the user's limit that kept the block off the device.
+bool ShortageLadder::count_spilled(int device, uint64_t bytes) {
+  const bool is_limit = is_above_limit(device, bytes);
+  stats::Device& counts = stats::device(device);
+  counts.count(stats::DeviceCounter::spilled_allocations);
+  counts.count(stats::DeviceCounter::spilled_bytes, bytes);
+  if (is_limit) counts.count(stats::DeviceCounter::spilled_for_limit);
+  return is_limit;
 }
 
 Status ShortageLadder::allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out) {
@@ -103,23 +112,21 @@ Status ShortageLadder::allocate_spilled(driver::Context context, uint64_t bytes,
   DedicatedBlocks* const blocks =
       source == nullptr || order_.is_capturing() ? nullptr : allocators_.dedicated_of(*source);
   if (blocks == nullptr || blocks->allocate(context, bytes, out) != kSuccess) return kOutOfMemory;
-  stats::device(device).count(stats::DeviceCounter::spilled_allocations);
-  stats::device(device).count(stats::DeviceCounter::spilled_bytes, bytes);
+  const bool is_limit = count_spilled(device, bytes);
   static constinit log::Once once;
   if (once.first())
-    log::line(
-        "{} {}: blocks go to host memory now (CUPOOL_SPILL), where work on them is as slow as the bus",
-        is_above_limit(device, bytes) ? "CUPOOL_LIMIT is reached on device" : "no memory is left on device",
-        device);
+    log::line("{} {}: blocks go to host memory now (CUPOOL_SPILL), where work on them is as slow as the bus",
+              is_limit ? "CUPOOL_LIMIT is reached on device" : "no memory is left on device", device);
   return kSuccess;
 }
 
-// Whether it was the user's limit that refused them.
+// The driver is asked only for a limit that is a share of the device's memory.
 bool ShortageLadder::is_above_limit(int device, uint64_t bytes) {
+  const Size wanted = config::options().limit;
   size_t free = 0;
   size_t total = 0;
-  if (driver_->memory(&free, &total) != kSuccess) return false;
-  const uint64_t limit = config::options().limit.of(total);
+  if (wanted.percent && driver_->memory(&free, &total) != kSuccess) return false;
+  const uint64_t limit = wanted.of(total);
   return bytes > limit || upstream::Limit::booked(device) > limit - bytes;
 }
 

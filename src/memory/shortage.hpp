@@ -42,6 +42,7 @@ class ShortageLadder {
 
  private:
   Status allocate_spilled(driver::Context context, uint64_t bytes, int device, Address* out);
+  bool count_spilled(int device, uint64_t bytes);
   bool is_above_limit(int device, uint64_t bytes);
   bool may_have(int device, uint64_t bytes);
   bool release_here(int device, driver::Context context, uint64_t bytes,

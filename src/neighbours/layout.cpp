@@ -44,8 +44,10 @@ bool to_entry(const SlotRecord& record, const Identity& self, Entry* out) {
   flatten(out->program, strlen(out->program));
   Figures& figures = out->figures;
   figures = read;
-  for (uint64_t* const bytes : {&figures.reserved, &figures.live, &figures.cached, &figures.peak})
+  for (uint64_t* const bytes :
+       {&figures.reserved, &figures.live, &figures.cached, &figures.peak, &figures.host, &figures.capacity})
     *bytes = std::min(*bytes, kMostBytes);
+  if (figures.limit > kMostBytes) figures.limit = kUnlimited;
   for (uint64_t* const count : {&figures.reused, &figures.first_uses, &figures.waits_avoided})
     *count = std::min(*count, kMostCount);
   return true;

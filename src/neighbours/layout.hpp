@@ -17,7 +17,7 @@ struct Header {
   uint32_t bell;
   uint64_t serial;  // of the last request
 };
-inline constexpr char kMagic[8] = {'c', 'u', 'p', 'o', 'o', 'l', 'b', '\n'};
+inline constexpr char kMagic[8] = {'c', 'u', 'p', 'o', 'o', 'l', 'c', '\n'};
 inline constexpr uint64_t kBellAt = offsetof(Header, bell);
 
 struct AskRecord {
@@ -41,7 +41,7 @@ struct SlotRecord {
   Identity who;
   Figures figures;
   char program[64];
-  unsigned char unused[40];
+  unsigned char unused[16];
 };
 static_assert(sizeof(SlotRecord) == 256);
 // Checksums read every byte, so there must be no padding.

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bytes.hpp"
 #include "base/lock.hpp"
 #include "neighbours/file.hpp"
 #include "neighbours/identity.hpp"
@@ -24,8 +25,12 @@ struct DeviceId {
 
 struct Figures {
   DeviceId device;
-  int64_t ordinal;  // as the process numbers it
-  uint64_t live, cached, reserved, peak, reused, first_uses, waits_avoided;
+  int64_t ordinal;                        // as the process numbers it
+  uint64_t live, cached, reserved, peak;  // bytes of device memory
+  uint64_t reused, first_uses, waits_avoided;
+  uint64_t host;      // bytes of host memory that blocks spilled to
+  uint64_t capacity;  // bytes of the device; 0: not known
+  uint64_t limit;     // CUPOOL_LIMIT in bytes; kUnlimited: none
 };
 
 // A request for idle memory. `bytes`: how much is needed; 0: none, only publish fresh figures;

@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "report/ledger.hpp"
 #include "stats/counters.hpp"
 
@@ -92,6 +93,7 @@ void Timeline::note_thread_locked() {
   reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
   report::note_mode();
   refresh_locked();
+  log::detail("mode exact from now on, memory is reused only when its work is done: {}", kGates);
 }
 
 // ---- Seals.

@@ -40,6 +40,9 @@ enum class Reach {
 // The limit of a search while no work is pending.
 inline constexpr Epoch kAnyStamp = ~Epoch{0};
 
+// A reason for Reuse::kCompleted.
+inline constexpr char kGates[] = "several threads submit work, and streams wait for values in memory";
+
 class Timeline {
  public:
   Timeline(driver::Driver& driver, CaptureGate& gate, Contexts& contexts)

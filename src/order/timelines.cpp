@@ -3,13 +3,10 @@
 
 #include <new>
 
+#include "base/log.hpp"
 #include "report/ledger.hpp"
 
 namespace cupool::order {
-
-namespace {
-constexpr const char* kGates = "several threads submit work, and streams wait for values in memory";
-}
 
 Timeline* Timelines::find(driver::Context context) const {
   if (context == nullptr) return nullptr;
@@ -70,6 +67,7 @@ void Timelines::leave(driver::Context context) {
 void Timelines::expect_peers(driver::Context owner, const char* reason) {
   const char* none = nullptr;
   reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
+  const Reuse before = reuse();
   join(owner);
   Timeline* timeline = nullptr;
   {
@@ -78,11 +76,13 @@ void Timelines::expect_peers(driver::Context owner, const char* reason) {
     timeline = find(owner);
   }
   if (timeline != nullptr && kPeersDone) timeline->expect_direct_access();
+  tell_change(before, reason);
 }
 
 void Timelines::expect_untracked_work(const char* reason) {
   const char* none = nullptr;
   reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
+  const Reuse before = reuse();
   {
     Guard hold(lock_);
     has_untracked_work_.store(true, std::memory_order_relaxed);
@@ -90,14 +90,19 @@ void Timelines::expect_untracked_work(const char* reason) {
   report::note_mode();
   // Each makes its context wait, which may stand, so not under the lock.
   for_each([](Timeline& timeline) { timeline.expect_untracked_work(); });
+  tell_change(before, reason);
 }
 
 void Timelines::use_completed_only(const char* reason) {
   reason_.store(reason, std::memory_order_release);
-  Guard hold(lock_);
-  completed_only_.store(true, std::memory_order_relaxed);
-  for_each([](Timeline& timeline) { timeline.use_completed_only(); });
+  const Reuse before = reuse();
+  {
+    Guard hold(lock_);
+    completed_only_.store(true, std::memory_order_relaxed);
+    for_each([](Timeline& timeline) { timeline.use_completed_only(); });
+  }
   report::note_mode();
+  tell_change(before, reason);
 }
 
 void Timelines::expect_direct_access(const char* reason) {
@@ -108,6 +113,17 @@ void Timelines::expect_direct_access(const char* reason) {
   }
   // Each may wait for its work, so not under the lock.
   for_each([](Timeline& timeline) { timeline.expect_direct_access(); });
+}
+
+// With CUPOOL_LOG=verbose, in the words of the report's mode.
+void Timelines::tell_change(Reuse before, const char* reason) const {
+  const Reuse now = reuse();
+  if (now == before || !log::is_verbose()) return;
+  if (now == Reuse::kOrder) {
+    log::detail("mode fences from now on, memory is reused in the order of whole contexts: {}", reason);
+  } else {
+    log::detail("mode exact from now on, memory is reused only when its work is done: {}", reason);
+  }
 }
 
 const char* Timelines::reason() const {

@@ -68,6 +68,7 @@ class Timelines final : public context::Resident {
   void forget_after_fork();
 
  private:
+  void tell_change(Reuse before, const char* reason) const;
   void refresh_locked() CUPOOL_REQUIRES(lock_);
 
   driver::Driver* driver_;

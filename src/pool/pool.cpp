@@ -31,7 +31,7 @@ uint64_t Pool::most_unsealed(uint64_t bytes) const {
                                {order().lanes_in_turns(), order().has_several_threads()}, bytes);
 }
 
-void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
+bool Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   constexpr uint32_t kMostFrees = 32;
   // Rare where a seal is a wait on the host.
   constexpr uint32_t kMostFreesWaiting = 1024;
@@ -40,13 +40,15 @@ void Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   const uint64_t most_bytes = is_wait ? settings().many_budget / 4 : most_unsealed(bytes);
   const bool is_due =
       segments_.is_short() || cache.frees().seal_is_due(cache.order().open(), bytes, most_frees, most_bytes);
-  if (order().reuse() == order::Reuse::kCompleted && is_above_budget(bytes)) {
+  const bool is_full = order().reuse() == order::Reuse::kCompleted && is_above_budget(bytes);
+  if (is_full) {
     order().wait_in_free();
     unfinished_.store(0, std::memory_order_relaxed);
   } else if (is_due) {
     order().seal_in_free(segments_.is_short() || bytes > order::Timeline::kLittle);
   }
   cache.frees().note(cache.order().open());
+  return is_full || (is_due && is_wait);
 }
 
 // With exact reuse, a free waits now and then for all earlier work, as every driver free does: else all
@@ -131,11 +133,12 @@ uint64_t Pool::trim(uint64_t keep) {
   return release_free_segments(keep);
 }
 
-void Pool::trim_to_limit() {
+bool Pool::trim_to_limit() {
   const uint64_t most = tenancy_.max_cached();
-  if (ranges().bytes().free() <= most || order().is_capturing()) return;
+  if (ranges().bytes().free() <= most || order().is_capturing()) return false;
   segments_.look_what_is_done();
-  release_free_segments(most);
+  const bool may_wait = ranges().has_driver_segments();
+  return release_free_segments(most) != 0 && may_wait;
 }
 
 uint64_t Pool::release_idle(const allocator::Idle& which) {

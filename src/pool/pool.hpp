@@ -58,8 +58,8 @@ class Pool {
   // See Inventory.
   bool may_take(uint64_t bytes) { return inventory_.may_take(bytes); }
   // The end of a free of `bytes` while work is pending. The driver's free would have waited for all of it, so
-  // this is the place to make seals and to release surplus memory.
-  void finish_free(ThreadCache& cache, uint64_t bytes);
+  // this is the place to make seals and to release surplus memory. Whether this free waited as well.
+  bool finish_free(ThreadCache& cache, uint64_t bytes);
   // Takes back a marked block: past the thread caches.
   void take_back_marked(unsigned size_class, const Entry& entry);
   // Takes back a block that is freed in stream order; see StreamFrees.
@@ -78,8 +78,8 @@ class Pool {
   uint64_t release_free_segments(uint64_t keep);
   // The same after emptying the threads' caches.
   uint64_t trim(uint64_t keep);
-  // After a free: trims to CUPOOL_MAX_CACHED.
-  void trim_to_limit();
+  // After a free: trims to CUPOOL_MAX_CACHED. Whether it waited, as the driver's free of a segment does.
+  bool trim_to_limit();
   // Releases all free memory on which no work is pending, and waits for none. What the driver takes back only
   // after a wait stays.
   uint64_t release_done();

@@ -125,11 +125,8 @@ Freed Pools::free_unkept(Address address, uint64_t asked) {
 
 // All waiting for work happens here, where the program expects it.
 void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes) {
-  if (!cache.order().is_idle()) {
-    cache.tally().add(stats::DeviceCounter::waits_avoided);
-    pool.finish_free(cache, bytes);
-  }
-  pool.trim_to_limit();
+  const bool avoids_wait = !cache.order().is_idle() && !pool.finish_free(cache, bytes);
+  if (!pool.trim_to_limit() && avoids_wait) cache.tally().add(stats::DeviceCounter::waits_avoided);
 }
 
 Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
@@ -158,8 +155,9 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   } else if (!ThreadCaches::keep(*cache, block.size_class, block.entry)) {
     pool->caches().take_back(*cache, block.size_class, block.entry);
   }
-  if (cache != nullptr) end_free(*pool, *cache, block.block_bytes);
+  // First, because it may wait: then nothing is pending any more.
   pool->segments().release_tainted(true);
+  if (cache != nullptr) end_free(*pool, *cache, block.block_bytes);
   return Freed::kDone;
 }
 

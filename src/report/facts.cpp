@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "config/options.hpp"
 #include "config/process.hpp"
 
@@ -18,6 +19,8 @@ namespace {
 constinit Probe known;
 constinit Facts noted;
 
+size_t begin_detail(std::span<char> out) { return format_into(out, "{}: ", who()); }
+
 }  // namespace
 
 void note_facts() {
@@ -26,6 +29,14 @@ void note_facts() {
   unsigned long long token = now_ns() ^ static_cast<unsigned long long>(getpid()) << 48;
   syscall(SYS_getrandom, &token, sizeof token, 1);
   format_into(noted.instance, "{:016x}", token);
+  log::set_speaker(begin_detail);
+}
+
+WhoText who() {
+  WhoText out;
+  format_into(out.text, "{}[{}]{}{}", config::program(), getpid(), *noted.rank != '\0' ? " rank " : "",
+              noted.rank);
+  return out;
 }
 
 void set_probe(const Probe& probe) { known = probe; }
@@ -75,6 +86,7 @@ class Total {
 
 stats::DeviceSums read_device(int number, stats::Reading reading) {
   stats::DeviceSums sums = stats::device(number).read();
+  sums.add_spilled(stats::spilled(number).read());
   if (known.fill != nullptr) known.fill(number, reading, &sums);
   settle(&sums);
   // Every free waited for the device, as the driver's does.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "stats/counters.hpp"
 
@@ -38,6 +39,15 @@ struct Facts {
 void note_facts();
 // Async-signal-safe.
 Facts facts();
+
+// "solver[4711] rank 2": which process speaks, in messages that several may write to one terminal. The rank
+// only in a parallel job. Async-signal-safe.
+struct WhoText {
+  char text[112];
+  // NOLINTNEXTLINE(google-explicit-constructor): it is a text and prints as one
+  operator std::string_view() const { return text; }
+};
+WhoText who();
 
 // One device, with what only the pool knows filled in.
 stats::DeviceSums read_device(int number, stats::Reading reading);

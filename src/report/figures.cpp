@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/after_fork.hpp"
+#include "config/options.hpp"
 #include "config/process.hpp"
 #include "report/facts.hpp"
 
@@ -17,6 +18,7 @@ namespace {
 // Two words, so that a reader needs no lock; a UUID never changes.
 struct Known {
   std::atomic<uint64_t> words[2];
+  std::atomic<uint64_t> capacity;
 };
 static_assert(sizeof(neighbours::DeviceId) == sizeof(uint64_t[2]));
 constinit Known known[stats::kMostDevices];
@@ -46,11 +48,12 @@ uint64_t not_less(int device, uint64_t reused) {
 
 }  // namespace
 
-void note_device(int ordinal, const neighbours::DeviceId& id) {
+void note_device(int ordinal, const neighbours::DeviceId& id, uint64_t capacity) {
   if (ordinal < 0 || ordinal >= stats::kMostDevices) return;
   uint64_t words[2];
   memcpy(words, &id, sizeof id);
   for (int i = 0; i < 2; ++i) known[ordinal].words[i].store(words[i], std::memory_order_relaxed);
+  known[ordinal].capacity.store(capacity, std::memory_order_relaxed);
 }
 
 size_t read_figures(stats::Reading reading, neighbours::Figures* out, size_t most) {
@@ -58,6 +61,8 @@ size_t read_figures(stats::Reading reading, neighbours::Figures* out, size_t mos
   for (int i = 0; i < stats::kMostDevices && count < most; ++i) {
     if (!stats::device(i).is_used()) continue;
     const stats::DeviceSums sums = read_device(i, reading);
+    const Size limit = config::options().limit;
+    const uint64_t capacity = known[i].capacity.load(std::memory_order_relaxed);
     out[count++] = {device_id(i),
                     i,
                     sums.live_bytes,
@@ -66,7 +71,10 @@ size_t read_figures(stats::Reading reading, neighbours::Figures* out, size_t mos
                     sums.peak_reserved_bytes,
                     not_less(i, sums.reused),
                     sums.first_uses,
-                    sums.waits_avoided};
+                    sums.waits_avoided,
+                    sums.host_reserved_bytes,
+                    capacity,
+                    limit.percent && capacity == 0 ? kUnlimited : limit.of(capacity)};
   }
   return count;
 }

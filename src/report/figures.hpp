@@ -1,5 +1,5 @@
 // The figures of this process for its neighbours: one entry for each device in use, read from the statistics.
-// Owns the devices' UUIDs, which only the layers above can ask the driver for.
+// Owns the devices' UUIDs and sizes, which only the layers above can ask the driver for.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace cupool::report {
 
-// The device has this UUID. Before the first call its figures carry zeros.
-void note_device(int ordinal, const neighbours::DeviceId& id);
+// The device has this UUID and so many bytes. Before the first call its figures carry zeros.
+void note_device(int ordinal, const neighbours::DeviceId& id, uint64_t capacity);
 
 // At most `most` devices; returns how many. Async-signal-safe with Reading::kNoLock.
 size_t read_figures(stats::Reading reading, neighbours::Figures* out, size_t most);

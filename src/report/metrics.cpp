@@ -9,12 +9,15 @@ namespace {
 using neighbours::Entry;
 using neighbours::Figures;
 
+constexpr uint64_t kNever = kUnlimited - 1;
+
 struct Metric {
   const char* name;
   const char* unit;
   const char* suffix;  // of samples: counters have _total
   const char* help;
   uint64_t Figures::*value;
+  uint64_t unknown = kNever;  // a value without a sample: no number would be true
 };
 
 constexpr Metric kMetrics[] = {
@@ -27,6 +30,10 @@ constexpr Metric kMetrics[] = {
      &Figures::first_uses},
     {"cupool_waits_avoided", "", "_total", "Frees that did not wait for pending work.",
      &Figures::waits_avoided},
+    {"cupool_host_bytes", "bytes", "", "Host memory taken for blocks that spilled.", &Figures::host},
+    {"cupool_capacity_bytes", "bytes", "", "Memory of the device.", &Figures::capacity, 0},
+    {"cupool_limit_bytes", "bytes", "", "CUPOOL_LIMIT: the most device memory to take.", &Figures::limit,
+     kUnlimited},
 };
 
 void write_head(Writer& out, const char* name, const char* type, const char* unit, const char* help) {
@@ -80,12 +87,14 @@ void write_metrics(Writer& out, const Entry* entries, size_t count, const char* 
   for (const Metric& metric : kMetrics) {
     write_head(out, metric.name, *metric.suffix == '\0' ? "gauge" : "counter", metric.unit, metric.help);
     for (size_t i = 0; i < count; ++i) {
+      if (entries[i].figures.*metric.value == metric.unknown) continue;
       out.print("{}{}", metric.name, metric.suffix);
       write_labels(out, entries[i], user_of(i));
       out.print(" {}\n", entries[i].figures.*metric.value);
     }
   }
-  write_head(out, "cupool_reused_ratio", "gauge", "ratio", "The share of allocations served from the pool.");
+  write_head(out, "cupool_reused_ratio", "gauge", "ratio",
+             "The share of allocations whose memory another block had had.");
   for (size_t i = 0; i < count; ++i) {
     out.text("cupool_reused_ratio");
     write_labels(out, entries[i], user_of(i));

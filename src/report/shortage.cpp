@@ -220,10 +220,8 @@ void write_shortage(const Shortage& s) {
   static constinit Lock one_at_a_time{Rank::kShortage};
   if (!one_at_a_time.try_lock_for_a_moment()) return;
   Writer out(STDERR_FILENO, buffer, sizeof buffer);
-  const Facts who = facts();
   const uint64_t idle = s.reserved > s.live ? s.reserved - s.live : 0;
-  out.print("cupool: {}[{}]{}{}: out of memory on device {}: {}{} asked", who.program, who.pid,
-            *who.rank != '\0' ? " rank " : "", who.rank, s.device, print_bytes(s.asked),
+  out.print("cupool: {}: out of memory on device {}: {}{} asked", who(), s.device, print_bytes(s.asked),
             s.source == Shortage::Source::kManaged ? " of managed memory" : "");
   if (s.rounded != s.asked) out.print(", {} with rounding", print_bytes(s.rounded));
   out.text("\ncupool:   because ");

@@ -90,10 +90,14 @@ void write_driver_calls(Writer& out, const stats::DeviceSums& all) {
     out.text(" avoided");
     before = "; ";
   }
-  constexpr uint64_t kWorthSaying = 1'000'000;
-  if (all.saved_ns >= kWorthSaying)
-    out.print(", at least {:.3f} s saved", static_cast<double>(all.saved_ns) * 1e-9);
   if (*before == ';') out.text("\n");
+}
+
+// What kept blocks off the device.
+const char* why_spilled(const stats::DeviceSums& all) {
+  if (all.spilled_for_limit == 0) return "the device was full";
+  if (all.spilled_for_limit == all.spilled_allocations) return "CUPOOL_LIMIT was reached";
+  return "CUPOOL_LIMIT was reached, or the device was full";
 }
 
 }  // namespace
@@ -104,8 +108,7 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   const stats::DeviceSums& all = sums.devices;
   if (all.allocations + sums.managed_allocations + all.out_of_memory == 0) return;
   const uint64_t pooled = all.allocations - sums.forwarded_allocations;
-  out.print("cupool: {}[{}]{}{}: ", facts.program, facts.pid, *facts.rank != '\0' ? " rank " : "",
-            facts.rank);
+  out.print("cupool: {}: ", who());
   const bool managed_alone = all.allocations == 0 && sums.managed_allocations != 0;
   if (!managed_alone) write_count(out, all.allocations, "allocation");
   if (sums.forwarded_allocations != 0 && pooled != 0)
@@ -124,8 +127,8 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   if (all.spilled_allocations != 0) {
     out.text("cupool: ");
     write_count(out, all.spilled_allocations, "allocation");
-    out.print(" of {} in all went to host memory because the device was full (CUPOOL_SPILL)\n",
-              print_bytes(all.spilled_bytes));
+    out.print(" of {} in all went to host memory (CUPOOL_SPILL), at most {} at once, because {}\n",
+              print_bytes(all.spilled_bytes), print_bytes(all.peak_host_reserved_bytes), why_spilled(all));
   }
   if (all.out_of_memory == 0) return;
   out.text("cupool: ");

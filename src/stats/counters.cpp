@@ -166,15 +166,17 @@ Sums sums_of(Sheet& sheet, Slots& slots, DeviceSums* used, size_t* count) {
     if (kind == SlotKind::kBlock) {
       const auto& block = *reinterpret_cast<const Block*>(slot.bytes.data());
       for (size_t i = 0; i < kCounters; ++i) total[i] += block.counts[i].load(std::memory_order_relaxed);
-    } else if (slot.device >= 0 && slot.device < kMostDevices) {
+    } else if (slot.device >= 0 && slot.device < 2 * kMostDevices) {
       Device& device = sheet.devices[static_cast<size_t>(slot.device)];
       if (kind == SlotKind::kTally) device.link(*reinterpret_cast<Tally*>(slot.bytes.data()));
       if (kind == SlotKind::kThreadTally) device.link(*reinterpret_cast<ThreadTally*>(slot.bytes.data()));
     }
   }
   *count = 0;
-  for (const Device& device : sheet.devices) {
-    if (device.is_used()) used[(*count)++] = device.read();
+  for (size_t i = 0; i < kMostDevices; ++i) {
+    if (!sheet.devices[i].is_used()) continue;
+    DeviceSums& sums = used[(*count)++] = sheet.devices[i].read();
+    sums.add_spilled(sheet.devices[kMostDevices + i].read());
   }
   return sums_of_counts(total, sheet);
 }
@@ -188,7 +190,10 @@ bool is_whole(const Sheet& sheet) {
 void forget_after_fork() {
   registry.forget_after_fork(detail::own_block);
   for (auto& word : detail::sheet.events) word.store(0, std::memory_order_relaxed);
-  for (int i = 0; i < kMostDevices; ++i) device(i).forget_after_fork();
+  for (int i = 0; i < kMostDevices; ++i) {
+    device(i).forget_after_fork();
+    spilled(i).forget_after_fork();
+  }
   forget_slots_after_fork();
 }
 CUPOOL_AFTER_FORK(after_fork, forget_after_fork);

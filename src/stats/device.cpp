@@ -39,49 +39,6 @@ constinit thread_local char this_thread_mark = 0;  // its address identifies the
 
 }  // namespace
 
-void Durations::add(uint64_t bytes, uint64_t ns) {
-  if (bytes == 0 || bytes > kMostBytes) return;
-  Bucket& bucket = buckets_[size_bucket(bytes)];
-  bucket.calls.fetch_add(1, std::memory_order_relaxed);
-  bucket.ns.fetch_add(ns, std::memory_order_relaxed);
-  raise(bucket.most, ns);
-  uint64_t seen = bucket.fastest.load(std::memory_order_relaxed);
-  while (ns < seen && !bucket.fastest.compare_exchange_weak(seen, ns, std::memory_order_relaxed)) {
-  }
-}
-
-double Durations::usual(size_t i) const {
-  const Total total = near(i);
-  if (total.calls < kEnoughCalls) return 0;
-  return static_cast<double>(total.ns - total.most) / static_cast<double>(total.calls - 1);
-}
-
-double Durations::least(size_t i) const {
-  const Total total = near(i);
-  return total.calls < kEnoughCalls ? 0 : static_cast<double>(total.fastest);
-}
-
-Durations::Total Durations::near(size_t i) const {
-  Total total;
-  for (size_t j = i == 0 ? 0 : i - 1; j <= i + 1 && j < kSizeBuckets; ++j) {
-    const Bucket& bucket = buckets_[j];
-    total.calls += bucket.calls.load(std::memory_order_relaxed);
-    total.ns += bucket.ns.load(std::memory_order_relaxed);
-    total.most = std::max(total.most, bucket.most.load(std::memory_order_relaxed));
-    total.fastest = std::min(total.fastest, bucket.fastest.load(std::memory_order_relaxed));
-  }
-  return total;
-}
-
-void Durations::forget_after_fork() {
-  for (Bucket& bucket : buckets_) {
-    bucket.calls.store(0, std::memory_order_relaxed);
-    bucket.ns.store(0, std::memory_order_relaxed);
-    bucket.most.store(0, std::memory_order_relaxed);
-    bucket.fastest.store(UINT64_MAX, std::memory_order_relaxed);
-  }
-}
-
 void ThreadTally::drop() {
   dropped_.fetch_add(asked(), std::memory_order_relaxed);
   live_.store(0, std::memory_order_relaxed);
@@ -113,8 +70,8 @@ void ThreadTally::tell() {
 template <typename T, typename... Args>
 T& Device::place(SlotKind kind, Args&... args) {
   const Sheet& sheet = detail::sheet;
-  const bool is_listed =
-      !std::less<>{}(this, sheet.devices.data()) && std::less<>{}(this, sheet.devices.data() + kMostDevices);
+  const bool is_listed = !std::less<>{}(this, sheet.devices.data()) &&
+                         std::less<>{}(this, sheet.devices.data() + sheet.devices.size());
   Slot* const slot = is_listed ? take_slot() : nullptr;
   if (slot == nullptr) return *new (host::take(sizeof(T), alignof(T))) T(args...);
   T* const made = new (slot->bytes.data()) T(args...);
@@ -267,25 +224,9 @@ DeviceSums Device::read() const {
   sums.hits_at_once = positive(static_cast<int64_t>(sums.allocations - not_at_once));
   sums.thread_hits = positive(static_cast<int64_t>(sums.hits_at_once - sums.slab_hits - sums.range_hits));
   sums.reused = positive(static_cast<int64_t>(sums.allocations - sums.first_uses - sums.native_allocations));
-  sums.saved_ns = saved_ns(sums);
   // With a bound of 0 threads report every change.
   sums.peak_live_most_bytes = sums.peak_live_bytes + static_cast<uint64_t>(slack());
   return sums;
-}
-
-// The time the driver would have taken for the program's calls, less what the pool's calls took. Only sizes
-// for which the pool made enough calls count, and of a free only its cost without a wait: the program waits
-// for that work elsewhere.
-uint64_t Device::saved_ns(const DeviceSums& sums) const {
-  if (sums.allocations == 0) return 0;
-  const double freed = static_cast<double>(sums.frees) / static_cast<double>(sums.allocations);
-  double bare = 0;
-  for (size_t i = 0; i < kSizeBuckets; ++i) {
-    const auto calls = static_cast<double>(sums.sizes[i]);
-    bare += calls * (allocate_durations_.usual(i) + freed * release_durations_.least(i));
-  }
-  const double ours = static_cast<double>(sums.driver_allocate_ns + sums.driver_release_ns);
-  return bare > ours ? static_cast<uint64_t>(bare - ours) : 0;
 }
 
 void Device::reset_peaks() {
@@ -308,8 +249,6 @@ void Device::forget_after_fork() {
   }
   first_thread_.store(nullptr, std::memory_order_relaxed);
   several_threads_.store(false, std::memory_order_relaxed);
-  allocate_durations_.forget_after_fork();
-  release_durations_.forget_after_fork();
   reserved_.store(0, std::memory_order_relaxed);
   peak_reserved_.store(0, std::memory_order_relaxed);
 }
@@ -333,9 +272,25 @@ void DeviceSums::add(const DeviceSums& other) {
   for (size_t i = 0; i < kSizeBuckets; ++i) sizes[i] += other.sizes[i];
 }
 
-Device& device(int number) {
-  return detail::sheet.devices[static_cast<size_t>(std::clamp(number, 0, kMostDevices - 1))];
+void DeviceSums::add_spilled(const DeviceSums& host) {
+#define CUPOOL_DEVICE(name, doc) name += host.name;
+#include "stats/counters.def"
+  for (uint64_t DeviceSums::*const count :
+       {&DeviceSums::allocations, &DeviceSums::frees, &DeviceSums::hits_at_once, &DeviceSums::thread_hits,
+        &DeviceSums::reused})
+    this->*count += host.*count;
+  for (size_t i = 0; i < kSizeBuckets; ++i) sizes[i] += host.sizes[i];
+  host_live_bytes = host.live_bytes;
+  host_reserved_bytes = host.reserved_bytes;
+  peak_host_reserved_bytes = host.peak_reserved_bytes;
 }
+
+namespace {
+size_t index_of(int number) { return static_cast<size_t>(std::clamp(number, 0, kMostDevices - 1)); }
+}  // namespace
+
+Device& device(int number) { return detail::sheet.devices[index_of(number)]; }
+Device& spilled(int number) { return detail::sheet.devices[kMostDevices + index_of(number)]; }
 
 void set_peak_bound(int64_t bytes) { peak_bound.store(bytes, std::memory_order_relaxed); }
 

@@ -10,8 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/clock.hpp"
-
 namespace cupool::stats {
 
 enum class DeviceCounter : unsigned {
@@ -119,35 +117,6 @@ class ThreadTally : public Tally {
   ThreadTally* next_holdings_ = nullptr;
 };
 
-// Durations of driver calls by size, for the estimate of the time saved. From any thread.
-class Durations {
- public:
-  constexpr Durations() = default;
-  void add(uint64_t bytes, uint64_t ns);
-  void forget_after_fork();
-
-  // For calls of about the size of bucket `i`, give or take a factor of two; 0 when there are too few.
-  double usual(size_t i) const;  // the mean without the slowest
-  double least(size_t i) const;
-
- private:
-  struct Bucket {
-    std::atomic<uint64_t> calls{0};
-    std::atomic<uint64_t> ns{0};
-    std::atomic<uint64_t> most{0};
-    std::atomic<uint64_t> fastest{UINT64_MAX};
-  };
-  static constexpr uint64_t kEnoughCalls = 16;
-  struct Total {
-    uint64_t calls = 0;
-    uint64_t ns = 0;
-    uint64_t most = 0;
-    uint64_t fastest = UINT64_MAX;
-  };
-  Total near(size_t i) const;
-  std::array<Bucket, kSizeBuckets> buckets_{};
-};
-
 // The counts and figures of one device, or of all of them, at the moment they were read.
 struct DeviceSums {
 #define CUPOOL_DEVICE(name, doc) uint64_t name = 0;
@@ -160,6 +129,8 @@ struct DeviceSums {
   // Computes the figures that follow from the final peaks.
   void fold_peaks();
   void add(const DeviceSums& other);
+  // Adds what spilled from this device: its counts are the device's too, its bytes are the host's.
+  void add_spilled(const DeviceSums& host);
 };
 
 class Device {
@@ -183,9 +154,6 @@ class Device {
   }
   void reserve(uint64_t bytes);
   void release(uint64_t bytes);
-  // Notes how long a driver call for a segment took; a release may include a wait for work.
-  void allocated_in(uint64_t bytes, uint64_t ns) { allocate_durations_.add(bytes, ns); }
-  void released_in(uint64_t bytes, uint64_t ns) { release_durations_.add(bytes, ns); }
 
   bool is_used() const { return used_.load(std::memory_order_relaxed); }
   // All but `largest_free_range`, which only the pool knows. Takes no lock: it may run in a signal handler.
@@ -206,7 +174,6 @@ class Device {
   void told_all(int64_t change);
   enum class Ends { kHigh, kLow, kBoth };
   void look(Ends ends);
-  uint64_t saved_ns(const DeviceSums& sums) const;
 
   std::array<std::atomic<uint64_t>, kDeviceCounters> counts_{};
   std::atomic<bool> used_{false};
@@ -223,13 +190,13 @@ class Device {
   std::atomic<int64_t> peak_asked_{0};
   std::atomic<int64_t> peak_cached_{0};
   std::atomic<uint64_t> peak_reserved_{0};
-  Durations allocate_durations_;
-  Durations release_durations_;
 };
 
 inline constexpr int kMostDevices = 64;
 // By the driver's number; devices beyond the last record share it.
 Device& device(int number);
+// The same for the blocks that spilled from that device: their bytes are host memory, and never the device's.
+Device& spilled(int number);
 
 // How far a thread's holdings may move, if there are several threads, before it reports; 0 makes all peaks
 // exact.

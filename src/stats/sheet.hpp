@@ -48,7 +48,8 @@ inline constexpr size_t kSheetPage = 4096;
 #endif
 
 struct alignas(kSheetPage) Sheet {
-  std::array<Device, kMostDevices> devices{};
+  // The memory of each device, and then what has spilled from each.
+  std::array<Device, 2 * kMostDevices> devices{};
   std::array<std::atomic<uint64_t>, kEvents> events{};
   std::array<std::atomic<uint64_t>, kCounters>
       retired{};                         // of ended threads; written under the registry's lock

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
 #include "base/say.hpp"
 #include "stats/counters.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
 #include "tools/report.hpp"
+#include "tools/sums.hpp"
 #include "tools/table.hpp"
 
 namespace cupool::tools {
@@ -62,37 +62,29 @@ void count_once(std::vector<File>* files) {
   *files = std::move(out);
 }
 
-// Saturating addition.
-uint64_t plus(uint64_t a, uint64_t b) {
-  uint64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
-double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
-
 double fragmentation(uint64_t live, uint64_t reserved) {
-  return live >= reserved ? 0 : 1 - ratio(static_cast<double>(live), static_cast<double>(reserved));
-}
-
-template <typename Get>
-std::vector<std::string> cells(std::string rank, std::string host, std::string process, Get&& get,
-                               std::string mode) {
-  return {std::move(rank),
-          std::move(host),
-          std::move(process),
-          std::to_string(get("allocations")),
-          make_text("{:.1f}%",
-                    100 * ratio(static_cast<double>(get("reused")), static_cast<double>(get("allocations")))),
-          print_bytes(get("peak_live_bytes")).text,
-          print_bytes(get("peak_reserved_bytes")).text,
-          make_text("{:.0f}%", 100 * fragmentation(get("peak_live_bytes"), get("peak_reserved_bytes"))),
-          std::to_string(plus(get("segments_allocated"), get("segments_released"))),
-          make_text("{:.3f}", static_cast<double>(get("saved_ns")) * 1e-9),
-          std::to_string(get("out_of_memory")),
-          std::move(mode)};
+  return live >= reserved ? 0 : 1 - share(live, reserved);
 }
 
 using Totals = std::map<std::string, uint64_t>;
+
+// One process, or all of them. `host`: whether some blocks spilled to the host's memory, somewhere.
+template <typename Get>
+std::vector<std::string> cells(std::string rank, std::string node, std::string process, Get&& get,
+                               std::string mode, bool host) {
+  std::vector<std::string> out = {std::move(rank),
+                                  std::move(node),
+                                  std::move(process),
+                                  short_count(get("allocations")),
+                                  short_share(share(get("reused"), get("allocations"))),
+                                  short_bytes(get("peak_live_bytes")),
+                                  short_bytes(get("peak_reserved_bytes"))};
+  if (host) out.push_back(short_bytes(get("peak_host_reserved_bytes")));
+  out.push_back(short_count(plus(get("segments_allocated"), get("segments_released"))));
+  out.push_back(short_count(get("out_of_memory")));
+  out.push_back(std::move(mode));
+  return out;
+}
 
 // Every counter that this version knows, added up.
 Totals add_up(const std::vector<File>& files) {
@@ -106,12 +98,13 @@ Totals add_up(const std::vector<File>& files) {
 }
 
 void print_table(const std::vector<File>& files, const Totals& totals) {
+  const bool host = totals.at("peak_host_reserved_bytes") != 0;
   Table table;
   for (const char* title : {"rank", "host", "process"}) table.column(title, Table::Align::kLeft);
-  for (const char* title : {"allocations", "pooled", "peak live", "peak reserved", "fragm.", "driver calls",
-                            "saved s", "failed"}) {
+  for (const char* title : {"allocs", "reused", "peak\nlive", "peak\nreserved"})
     table.column(title, Table::Align::kRight);
-  }
+  if (host) table.column("peak\nhost", Table::Align::kRight);
+  for (const char* title : {"driver\ncalls", "failed"}) table.column(title, Table::Align::kRight);
   table.column("mode", Table::Align::kLeft);
   for (const auto& [path, report] : files) {
     const std::string process =
@@ -119,19 +112,20 @@ void print_table(const std::vector<File>& files, const Totals& totals) {
     const std::string rank = printable(report.text("rank"));
     table.row(cells(
         rank.empty() ? "-" : rank, printable(report.text("host")), process,
-        [&report = report](const char* name) { return report.count(name); }, printable(report.text("mode"))));
+        [&report = report](const char* name) { return report.count(name); }, printable(report.text("mode")),
+        host));
   }
   table.row(cells(
-      "all", "", std::to_string(files.size()) + " processes",
-      [&](const char* name) { return totals.at(name); }, ""));
+      "all", "", std::to_string(files.size()) + (files.size() == 1 ? " process" : " processes"),
+      [&](const char* name) { return totals.at(name); }, "", host));
   table.print();
 }
 
 void print_json(const std::vector<File>& files, const Totals& totals) {
   Answer answer = {{"processes", files.size()}};
   answer.update(Answer(totals));
-  const double share = fragmentation(totals.at("peak_live_bytes"), totals.at("peak_reserved_bytes"));
-  answer["fragmentation"] = std::round(share * 1e4) / 1e4;
+  const double idle = fragmentation(totals.at("peak_live_bytes"), totals.at("peak_reserved_bytes"));
+  answer["fragmentation"] = std::round(idle * 1e4) / 1e4;
   answer["reports"] = Answer::array();
   for (const auto& [path, report] : files) {
     answer["reports"].push_back({{"file", path},

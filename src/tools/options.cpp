@@ -1,11 +1,16 @@
-// `cupool options`: the table of options as text, as JSON, or as the page docs/options.md.
+// `cupool options`: the table of options as text, as JSON, or as the page docs/options.md; and one of them as
+// a program started here would have it.
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/bytes.hpp"
 #include "base/say.hpp"
 #include "config/parse.hpp"
 #include "config/print.hpp"
+#include "config/process.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
 #include "tools/launch.hpp"
@@ -51,11 +56,38 @@ void print_markdown() {
   }
 }
 
+// What a program would be told of the environment; of one option those that name it.
+std::vector<std::string> complaints;
+void keep_complaint(const char* sentence) { complaints.emplace_back(sentence); }
+
+// The options that a program started here would have.
+const config::Options& present() {
+  static const config::Options read = config::read_environment(config::environment(), keep_complaint);
+  return read;
+}
+
+bool is_named_in(const std::string& sentence, const config::OptionInfo& info) {
+  const size_t at = sentence.find(info.name);
+  const char after =
+      at == std::string::npos ? 'A' : sentence.c_str()[at + std::string_view(info.name).size()];
+  return after != '_' && (after < 'A' || after > 'Z');
+}
+
+// A value that was refused has no part in what is in force.
+bool is_from_environment(const config::OptionInfo& info, const char* value) {
+  if (config::variable(info.name) == nullptr) return false;
+  const bool has_complaint = std::any_of(complaints.begin(), complaints.end(),
+                                         [&](const std::string& one) { return is_named_in(one, info); });
+  return !has_complaint || std::string_view(value) != info.fallback;
+}
+
 void print_json() {
   Answer all = Answer::array();
-  config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
+  config::visit(present(), [&](const config::OptionInfo& info, const char* value) {
     all.push_back({{"name", info.name},
                    {"type", info.type},
+                   {"value", value},
+                   {"source", is_from_environment(info, value) ? "environment" : "default"},
                    {"default", info.fallback},
                    {"doc", info.doc},
                    {"expert", info.expert}});
@@ -77,12 +109,40 @@ void print_all() {
   visit_those(true, print_text);
 }
 
+// What may be written behind the equals sign.
+std::string syntax_of(const config::OptionInfo& info) {
+  const std::string type = info.type;
+  if (type == "number") return make_text("a whole number from {} to {}", info.low, info.high);
+  if (type == "text") return "any text";
+  if (type == "yes|no") return "yes or no (also 1, on, true, y; 0, off, false, n)";
+  if (type != "size") return "one of " + type;
+  std::string out = "a size: 512, 64K, 1.5GiB, 20% (of the device's memory) or unlimited";
+  const std::string low = config::print(Size{info.low, false}).text;
+  if (info.high != kUnlimited)
+    return out + "; from " + low + " to " + config::print(Size{info.high, false}).text;
+  return info.low == 0 ? out : out + "; at least " + low;
+}
+
+void print_present(const config::OptionInfo& info, const char* value) {
+  const std::string fallback = *info.fallback == '\0' ? "empty" : info.fallback;
+  print_wrapped(std::string(info.name) + "=" + printable(value), 0);
+  print_wrapped(is_from_environment(info, value)         ? "from the environment; the default is " + fallback
+                : config::variable(info.name) != nullptr ? "the default; the environment's value is refused"
+                                                         : "the default; the environment does not set it",
+                4);
+  for (const std::string& sentence : complaints) {
+    if (is_named_in(sentence, info)) print_wrapped(printable(sentence), 4);
+  }
+  print_wrapped("syntax: " + syntax_of(info), 4);
+  print_wrapped(info.doc, 4);
+}
+
 int print_one(const std::string& word) {
   const std::string name = option_name(word);
   bool found = false;
-  config::visit(config::defaults(), [&](const config::OptionInfo& info, const char*) {
+  config::visit(present(), [&](const config::OptionInfo& info, const char* value) {
     if (name != info.name) return;
-    print_text(info);
+    print_present(info, value);
     found = true;
   });
   if (found) return 0;

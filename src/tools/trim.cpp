@@ -55,7 +55,10 @@ int trim(const Arguments& arguments) {
     if (pid == -1 || (one.entry.same_namespace && one.entry.pid == pid)) before.push_back(std::move(one));
   }
   if (before.empty()) {
-    if (pid == -1) return 0;
+    if (pid == -1) {
+      say("No process uses device memory under cupool now: there is nothing to give back.\n");
+      return 0;
+    }
     say(stderr, "cupool: process {} is not in the registry; cupool top lists those that are\n", pid);
     return 1;
   }

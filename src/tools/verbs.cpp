@@ -138,9 +138,11 @@ const std::vector<Verb>& verbs() {
       {"top",
        "",
        "show the processes under the pool",
-       "Lists every process of this user that uses device memory under cupool, the largest first; root sees "
-       "those of all users. On a terminal the list is refreshed each second.",
+       "Lists every process of this user that uses device memory under cupool, and the devices; root sees "
+       "those of all users. On a terminal the list is refreshed each second: q quits, a letter of the first "
+       "line sorts. K, M and G are powers of 1024 in bytes, k, M and G powers of 1000 in counts.",
        {{"--once", "", "print the list once"},
+        {"--sort", "column", "reserved (the default), live, cached, peak, waits, pid, user, name or device"},
         {"--json", "", "one JSON object, once"},
         {"--openmetrics", "", "OpenMetrics text, once, as CUPOOL_METRICS_FILE has it"}},
        top},
@@ -154,8 +156,9 @@ const std::vector<Verb>& verbs() {
       {"options",
        "[name]...",
        "list the options, or explain some",
-       "Without a name it lists the common options. A name may be written with or without CUPOOL_, in any "
-       "case.",
+       "Without a name it lists the common options. Of those that are named it says the value that a program "
+       "started here would have, where that comes from, and what may be written. A name may be written with "
+       "or without CUPOOL_, in any case.",
        {{"--all", "", "every option, those for experts last"},
         {"--json", "", "every option as JSON"},
         {"--markdown", "", "every option as the page docs/options.md"}},

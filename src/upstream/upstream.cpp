@@ -1,6 +1,9 @@
 // See upstream.hpp. Every call of the driver for memory that an allocator keeps is made here.
 #include "upstream/upstream.hpp"
 
+#include "base/bytes.hpp"
+#include "base/log.hpp"
+
 namespace cupool::upstream {
 
 using driver::kSuccess;
@@ -12,23 +15,32 @@ Status Upstream::allocate(uint64_t bytes, driver::Address* out, bool* is_asked) 
     if (is_asked != nullptr) *is_asked = true;
     return source_.allocate(bytes, out);
   };
-  if (!is_counted()) return ask();
-  uint64_t took = 0;
-  const Status status = take(bytes, ask, &took);
-  if (status == kSuccess) stats_.allocated_in(bytes, took);
-  return status;
+  return is_counted() ? take(bytes, ask) : ask();
 }
 
 void Upstream::note_taken(uint64_t bytes, Status status, uint64_t took_ns) {
   if (status != kSuccess) {
     Limit::refused(device_, bytes);
     stats_.count(DeviceCounter::driver_refusals);
+    if (log::is_verbose())
+      log::detail("device {}: the driver refused {} (its error {}); {} reserved", device_, print_bytes(bytes),
+                  status, print_bytes(Limit::booked(device_)));
     return;
   }
   Limit::asked(device_);
   stats_.reserve(bytes);
   stats_.count(DeviceCounter::segments_allocated);
   stats_.count(DeviceCounter::driver_allocate_ns, took_ns);
+  if (log::is_verbose())
+    log::detail("device {}: took {} from the driver in {:.3f} ms; {} reserved", device_, print_bytes(bytes),
+                static_cast<double>(took_ns) * 1e-6, print_bytes(Limit::booked(device_)));
+}
+
+// The driver is not asked.
+void Upstream::tell_limit(uint64_t bytes) const {
+  if (log::is_verbose())
+    log::detail("device {}: {} more would exceed CUPOOL_LIMIT, {}; {} reserved", device_, print_bytes(bytes),
+                print_bytes(limit_), print_bytes(Limit::booked(device_)));
 }
 
 // The driver's free waits for all work, so it completes epochs like a wait of the program's.
@@ -44,26 +56,22 @@ bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t b
     if (is_taken) Limit::note_return();
     return is_taken;
   }
-  uint64_t took = 0;
-  const bool is_taken = give(bytes, free, &took);
-  if (is_taken) stats_.released_in(bytes, took);
-  return is_taken;
+  return give(bytes, free);
 }
 
 bool Upstream::release_done(order::Timeline& order, driver::Address start, uint64_t bytes) {
   const driver::Stream stream = is_counted() ? order.spare_stream() : nullptr;
   if (stream == nullptr) return false;
-  uint64_t took = 0;
-  const bool is_taken = give(
-      bytes, [&] { return source_.release_on(order.context(), stream, start) == kSuccess; }, &took);
-  if (is_taken) stats_.released_in(bytes, took);
-  return is_taken;
+  return give(bytes, [&] { return source_.release_on(order.context(), stream, start) == kSuccess; });
 }
 
 void Upstream::note_given(uint64_t bytes, uint64_t took_ns) {
-  forget(bytes);
+  return_to_account(bytes);
   stats_.count(DeviceCounter::segments_released);
   stats_.count(DeviceCounter::driver_release_ns, took_ns);
+  if (log::is_verbose())
+    log::detail("device {}: gave {} back to the driver in {:.3f} ms; {} reserved", device_,
+                print_bytes(bytes), static_cast<double>(took_ns) * 1e-6, print_bytes(Limit::booked(device_)));
 }
 
 void Upstream::give_up(driver::Address start, uint64_t bytes) {
@@ -72,6 +80,14 @@ void Upstream::give_up(driver::Address start, uint64_t bytes) {
 }
 
 void Upstream::forget(uint64_t bytes) {
+  return_to_account(bytes);
+  if (log::is_verbose() && is_counted() && bytes != 0)
+    log::detail(
+        "device {}: {} are the driver's again, freed with their context or by a call of its own; {} reserved",
+        device_, print_bytes(bytes), print_bytes(Limit::booked(device_)));
+}
+
+void Upstream::return_to_account(uint64_t bytes) {
   if (!is_counted()) return;
   Limit::give_back(device_, bytes);
   stats_.release(bytes);

@@ -27,22 +27,21 @@ class Upstream {
   // The same account around other ways to ask for memory (`ask`, a status) and to give it back (`give`,
   // whether the driver took it). pre: is_counted().
   template <typename Ask>
-  driver::Status take(uint64_t bytes, Ask&& ask, uint64_t* took = nullptr) {
-    if (!Limit::book(device_, bytes, limit_)) return driver::kOutOfMemory;
+  driver::Status take(uint64_t bytes, Ask&& ask) {
+    if (!Limit::book(device_, bytes, limit_)) {
+      tell_limit(bytes);
+      return driver::kOutOfMemory;
+    }
     const uint64_t before = now_ns();
     const driver::Status status = ask();
-    const uint64_t ns = now_ns() - before;
-    note_taken(bytes, status, ns);
-    if (took != nullptr) *took = ns;
+    note_taken(bytes, status, now_ns() - before);
     return status;
   }
   template <typename Give>
-  bool give(uint64_t bytes, Give&& give, uint64_t* took = nullptr) {
+  bool give(uint64_t bytes, Give&& give) {
     const uint64_t before = now_ns();
     if (!give()) return false;
-    const uint64_t ns = now_ns() - before;
-    note_given(bytes, ns);
-    if (took != nullptr) *took = ns;
+    note_given(bytes, now_ns() - before);
     return true;
   }
   // Returns memory that was just allocated but cannot be used.
@@ -58,6 +57,8 @@ class Upstream {
   uint64_t excess(uint64_t bytes) const;
 
  private:
+  void tell_limit(uint64_t bytes) const;
+  void return_to_account(uint64_t bytes);
   void note_taken(uint64_t bytes, driver::Status status, uint64_t took_ns);
   void note_given(uint64_t bytes, uint64_t took_ns);
 

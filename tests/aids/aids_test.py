@@ -48,7 +48,7 @@ class AidsTest(harness.TestCase):
         """What is said of each of the three, with whitespace in one piece."""
         result = harness.with_cupool([program, "frees"], env={"CUPOOL_STATS": "off", "CUPOOL_CHECK": "1"})
         self.assertEqual("twice: 1\ninside: 1\nunknown: 1\n", result.out)
-        reports = re.split(r"(?m)^cupool: (?=free of|double free)", result.err)[1:]
+        reports = re.split(r"(?m)^cupool: \S+\[\d+\]: (?=free of|double free)", result.err)[1:]
         self.assertEqual(3, len(reports), result.err)
         self.assertNotIn("libcupool.so", result.err)
         return reports
@@ -84,6 +84,14 @@ class AidsTest(harness.TestCase):
             self.assertIn(call, text)
         self.assertLess(report.index("freed again here"), report.index("freed before here"))
         self.assertLess(report.index("freed before here"), report.index("allocated here"))
+
+    def test_every_line_about_a_bad_free_names_the_program_the_process_and_the_rank(self):
+        for rank, said in ({}, ""), ({"SLURM_PROCID": "3"}, " rank 3"):
+            result = harness.with_cupool([AIDS, "frees"], env={"CUPOOL_STATS": "off", "CUPOOL_CHECK": "1", **rank})
+            lines = result.err.splitlines()
+            self.assertGreater(len(lines), 9, result.err)
+            (who,) = {re.match(r"cupool: (.*?): ", line).group(1) for line in lines}
+            self.assertRegex(who, rf"^{AIDS.name}\[\d+\]{said}$")
 
     def test_without_check_a_bad_free_is_only_answered(self):
         result = run("frees")

@@ -15,6 +15,8 @@ using namespace cupool::neighbours;
 namespace {
 
 constexpr uint64_t kLive = 1000;
+constexpr uint64_t kCapacity = 80 * cupool::kGiB;
+constexpr uint64_t kUnlimited = cupool::kUnlimited;
 
 void say(std::string_view text) {
   if (write(STDOUT_FILENO, text.data(), text.size()) < 0) _exit(3);
@@ -29,7 +31,10 @@ Figures make(uint64_t cached, int64_t ordinal) {
           2 * kLive,
           3,
           1,
-          4};
+          4,
+          500,
+          kCapacity,
+          kUnlimited};
 }
 
 [[noreturn]] void churn(const char* directory) {

@@ -1,12 +1,15 @@
 """Real processes on one registry: what cupool top and cupool trim say of them, kills at random moments, a damaged registry."""
 
+import fcntl
 import json
 import os
 import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
+import termios
 
 import harness
 import sanitizer
@@ -31,9 +34,9 @@ class RegistryTest(harness.TestCase):
             child.wait()
             child.stdout.close()
 
-    def start(self, *words, ready=True, **options):
+    def start(self, *words, ready=True, program=NEIGHBOUR, **options):
         """A process in the registry of this test."""
-        child = subprocess.Popen([NEIGHBOUR, self.scratch, *map(str, words)], stdout=subprocess.PIPE, text=True, **options)
+        child = subprocess.Popen([program, self.scratch, *map(str, words)], stdout=subprocess.PIPE, text=True, **options)
         self.children.append(child)
         if ready:
             self.assertEqual("ready\n", child.stdout.readline())
@@ -60,16 +63,102 @@ class RegistryTest(harness.TestCase):
         self.assertEqual([large.pid, small.pid], [one["pid"] for one in shown])
         self.assertEqual({"program": "neighbour", "device": 0, "live_bytes": 1000, "cached_bytes": 5 * MIB,
                           "reserved_bytes": 5 * MIB + 1000, "peak_reserved_bytes": 2000, "reused": 3, "first_uses": 1,
-                          "reused_share": 0.75, "waits_avoided": 4, "uuid": "GPU-5c010200-0000-0000-0000-000000000000"},
+                          "reused_share": 0.75, "waits_avoided": 4, "uuid": "GPU-5c010200-0000-0000-0000-000000000000",
+                          "host_bytes": 500, "capacity_bytes": 80 << 30, "limit_bytes": None},
                          {name: value for name, value in shown[0].items() if name not in ("pid", "user")})
         table = self.cupool("top")
         self.assertEqual(0, table.code)
-        lines = table.out.splitlines()
-        self.assertEqual(3, len(lines), table.out)
         self.assertNotIn("\033", table.out)
-        self.assertIn("75.0%", lines[1])
-        self.assertRegex(lines[1], r" 5(\.0+)? MiB ")
-        self.assertEqual(str(small.pid), lines[2].split()[0])
+        _, titles, first, second, total, _, devices, device = table.out.splitlines()
+        self.assertEqual("pid program dev live cached reserved peak host limit reused avoided".split(), titles.split())
+        self.assertEqual([str(large.pid), "neighbour", "0", "1000", "5.0M", "5.0M", "2.0K", "500", "none", "75.0%", "4"], first.split())
+        self.assertEqual(str(small.pid), second.split()[0])
+        self.assertEqual("all 2 processes 2.0K 6.0M 6.0M 3.9K 1000 75.0% 8".split(), total.split())
+        self.assertEqual("device capacity reserved of it idle by".split(), devices.split())
+        self.assertEqual("GPU-5c010200-0000-0000-0000-000000000000 80.0G 6.0M 0.0% 6.0M 2 processes".split(), device.split())
+
+    def test_top_sorts_by_what_it_is_told(self):
+        large, small = self.start(5 * MIB), self.start(MIB)
+        by_pid = sorted((large.pid, small.pid))
+        for column, expected in (("reserved", [large.pid, small.pid]), ("cached", [large.pid, small.pid]), ("pid", by_pid)):
+            done = self.cupool("top", "--json", "--sort", column)
+            self.assertEqual(expected, [one["pid"] for one in json.loads(done.out)["processes"]], column)
+            lines = self.cupool("top", "--once", f"--sort={column}").out.splitlines()
+            self.assertEqual([str(pid) for pid in expected], [line.split()[0] for line in lines[2:4]], column)
+        done = self.cupool("top", "--sort", "colour")
+        self.assertEqual((2, "", 1), (done.code, done.out, done.err.count("\n")))
+        self.assertIn("it sorts by reserved, live, cached, peak, waits, pid, user, name, device", done.err)
+
+    def test_top_of_a_registry_that_nobody_is_in_says_so(self):
+        self.kill(self.start(MIB))
+        for words in (["top"], ["trim", "all"]):
+            done = self.cupool(*words)
+            self.assertEqual((0, ""), (done.code, done.err))
+            self.assertRegex(done.out, r"^No process uses device memory under cupool now\b.*\.\n$")
+
+    def terminal(self, *words, rows=24, columns=80):
+        """The command on a terminal of that size: the process, and both ends' side of it that reads and types."""
+        ours, its = os.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        environment = {**os.environ, "CUPOOL_NEIGHBOURS_DIR": str(self.scratch), **sanitizer.options()}
+        watcher = subprocess.Popen([COMMAND, *words], stdin=its, stdout=its, env=environment)
+        modes = termios.tcgetattr(its)
+        self.addCleanup(os.close, its)
+        screen = os.fdopen(ours, "r+b", buffering=0)
+        self.addCleanup(screen.close)
+        self.addCleanup(watcher.wait)
+        self.addCleanup(watcher.kill)
+        return watcher, screen, its, modes
+
+    def next_screen(self, screen, holds):
+        """The lines of the next whole screen that holds such a text."""
+        seen = b""
+        while True:
+            seen += screen.read(4096)
+            for text in seen.split(b"\033[H\033[J")[:-1]:
+                if holds.encode() in text:
+                    return text.decode().replace("\r\n", "\n").splitlines()
+
+    def test_top_on_a_terminal_obeys_keys_and_leaves_the_terminal_as_it_was(self):
+        small, large = self.start(MIB), self.start(5 * MIB)
+        watcher, screen, its, modes = self.terminal("top")
+        lines = self.next_screen(screen, "sorted by reserved; ")
+        self.assertIn("q quits", lines[0])
+        self.assertEqual(str(large.pid), lines[3].split()[0])
+        self.assertFalse(termios.tcgetattr(its)[3] & termios.ICANON)
+        screen.write(b"?p")
+        lines = self.next_screen(screen, "sorted by pid; ")
+        self.assertEqual([str(pid) for pid in sorted((small.pid, large.pid))], [line.split()[0] for line in lines[3:5]])
+        screen.write(b"q")
+        self.assertEqual(0, watcher.wait())
+        self.assertEqual(modes, termios.tcgetattr(its))
+
+    def test_a_signal_that_ends_top_leaves_the_terminal_as_it_was(self):
+        self.start(MIB)
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            watcher, screen, its, modes = self.terminal("top")
+            self.next_screen(screen, "sorted by reserved; ")
+            watcher.send_signal(one)
+            self.assertEqual(-one, watcher.wait())
+            self.assertEqual(modes, termios.tcgetattr(its))
+
+    def test_top_fits_eighty_columns_and_the_height_of_the_terminal(self):
+        name = self.scratch / ("a_program_with_a_very_long_name_" * 4)[:100]
+        name.symlink_to(NEIGHBOUR)
+        children = [self.start(2 ** 47 - 1, program=name) for _ in range(20)]
+        others = [self.start(1, user=12345, group=12345)] if os.geteuid() == 0 and not os.chmod(self.scratch, 0o777) else []
+        for columns, rows in ((80, 100), (80, 24), (100, 100)):
+            watcher, screen, _, _ = self.terminal("top", rows=rows, columns=columns)
+            lines = self.next_screen(screen, "sorted by reserved; ")
+            self.assertLess(len(lines), rows)
+            for line in lines:
+                self.assertLessEqual(len(line), columns, line)
+            if rows == 24:
+                self.assertRegex(lines[-1], r"^\d+ more lines: cupool top --once shows all$")
+            else:
+                self.assertEqual(len(children) + len(others) + 7, len(lines), lines)
+            screen.write(b"q")
+            watcher.wait()
 
     def test_top_on_a_terminal_goes_on_showing_who_comes(self):
         first = self.start(MIB)

@@ -239,7 +239,7 @@ class CommandsTest(harness.TestCase):
         done = self.cupool("merge", *files)
         lines = done.out.splitlines()
         self.assertEqual(0, done.code)
-        self.assertEqual(["rank", "0", "1", "2", "all"], [line.split()[0] for line in lines])
+        self.assertEqual(["rank", "0", "1", "2", "all"], [line.split()[0] for line in lines[1:]])
         self.assertEqual("6", lines[-1].split()[3])
         merged = json.loads(self.cupool("merge", "--json", *files).out)
         self.assertEqual((3, 6), (merged["processes"], merged["allocations"]))
@@ -283,7 +283,7 @@ class CommandsTest(harness.TestCase):
             self.assertEqual(1, done.code, (kind, done.err))
             self.assertIn("bad?[2J.json is not a report", done.err, kind)
             self.assertEqual(1, done.err.count("\n"), kind)
-            self.assertIn("1 processes", done.out)
+            self.assertIn("1 process ", done.out)
         self.assertEqual(1, self.cupool("merge", "/dev/zero").code)
 
     def test_merge_reads_a_pipe_and_waits_for_none_that_nobody_writes_to(self):
@@ -318,7 +318,32 @@ class CommandsTest(harness.TestCase):
         good.write_text(good.read_text().replace('"script"', '"a\\u001b[31m\\nforged"'))
         out = self.cupool("merge", good).out
         self.assertIn("a?[31m?forged", out)
-        self.assertEqual(3, out.count("\n"))
+        self.assertEqual(4, out.count("\n"))
+
+    def test_merge_fits_eighty_columns_whatever_the_names_and_figures_are(self):
+        (good,) = self.reports(1)
+        report = json.loads(good.read_text())
+        names = {"rank": "1048575", "host": "node-0123.rack-45.cluster.example.org", "program": "a_solver_with_a_long_name" * 4,
+                 "pid": 4194303, "mode": "fences"}
+        figures = {name: 2 ** 63 for name in report if isinstance(report[name], int) and name != "pid"}
+        for change in (names, {**names, **figures}, {**names, "program": "größtes-programm-für-länder" * 3}):
+            good.write_text(json.dumps({**report, **change}))
+            lines = self.at_terminal(80, "merge", good).splitlines()
+            self.assertEqual(4, len(lines), lines)
+            for line in lines:
+                self.assertLessEqual(len(line), 80, line)
+            self.assertIn("fences", lines[2])
+        self.assertIn("a_solver_with_a_long_name" * 4, self.cupool("merge", good).out.replace("größtes-programm-für-länder" * 3, "a_solver_with_a_long_name" * 4))
+
+    def test_merge_tells_the_hosts_memory_from_the_devices(self):
+        env = {"CUPOOL_STATS": "json", "CUPOOL_STATS_FILE": str(self.scratch / "%p.json"), "CUPOOL_LIMIT": "100M", "CUPOOL_SPILL": "200M"}
+        harness.with_cupool([lab.PROGRAM, *lab.fill(13, 10 * lab.MIB)], env=env, driver="sim")
+        (file,) = self.scratch.iterdir()
+        titles, names, one, total = self.cupool("merge", file).out.splitlines()
+        self.assertEqual(["peak"] * 3 + ["driver"], titles.split())
+        self.assertEqual(["13", "0.0%", "100M", "100M", "30.0M"], one.split()[3:8])
+        self.assertEqual(30 * lab.MIB, json.loads(self.cupool("merge", "--json", file).out)["peak_host_reserved_bytes"])
+        self.assertNotIn("30.0M", self.cupool("merge", *self.reports(1)[1:]).out)
 
     def test_an_answer_that_could_not_be_written_is_an_error(self):
         if not os.path.exists("/dev/full"):
@@ -339,6 +364,24 @@ class CommandsTest(harness.TestCase):
             self.assertEqual(["CUPOOL_LIMIT"], re.findall(r"(?m)^CUPOOL_\w+", self.cupool("options", name).out))
         self.assertIn("CUPOOL_LIMIT", [o["name"] for o in json.loads(self.cupool("options", "--json").out)])
         self.assertEqual(2, self.cupool("options", "--odd").code)
+
+    def test_an_option_is_explained_with_its_value_its_source_and_its_syntax(self):
+        plain = " ".join(self.cupool("options", "limit").out.split())
+        self.assertTrue(plain.startswith("CUPOOL_LIMIT=unlimited the default; the environment does not set it "
+                                         "syntax: a size: 512, 64K, 1.5GiB, 20% (of the device's memory) or unlimited"), plain)
+        given = " ".join(self.cupool("options", "chunk", "decay_ms", "log", "zero", env={"CUPOOL_CHUNK": "64MiB", "CUPOOL_DECAY_MS": "7"}).out.split())
+        for said in ("CUPOOL_CHUNK=64M from the environment; the default is 32M", "; from 2M to 16G", "CUPOOL_DECAY_MS=7 from the environment",
+                     "syntax: a whole number from 0 to 86400000", "CUPOOL_LOG=normal the default", "syntax: one of quiet|normal|verbose",
+                     "CUPOOL_ZERO=no the default", "syntax: yes or no"):
+            self.assertIn(said, given)
+        refused = " ".join(self.cupool("options", "limit", env={"CUPOOL_LIMIT": "junk", "CUPOOL_CHUNK": "bad"}).out.split())
+        self.assertIn("CUPOOL_LIMIT=unlimited the default; the environment's value is refused CUPOOL_LIMIT=junk is not a size; using "
+                      "unlimited instead syntax:", refused)
+        self.assertNotIn("CUPOOL_CHUNK", refused)
+        told = {o["name"]: o for o in json.loads(self.cupool("options", "--json", env={"CUPOOL_LIMIT": "1G", "CUPOOL_CHUNK": "bad"}).out)}
+        self.assertEqual(("1G", "environment"), (told["CUPOOL_LIMIT"]["value"], told["CUPOOL_LIMIT"]["source"]))
+        self.assertEqual(("32M", "default"), (told["CUPOOL_CHUNK"]["value"], told["CUPOOL_CHUNK"]["source"]))
+        self.assertEqual("default", told["CUPOOL_LOG"]["source"])
 
     def test_options_for_experts_come_last_under_their_own_heading(self):
         experts = {o["name"]: o["expert"] for o in json.loads(self.cupool("options", "--json").out)}

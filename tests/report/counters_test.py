@@ -206,6 +206,14 @@ class CountersTest(harness.TestCase):
         self.assertGreater(c["driver_allocate_ns"], 0)
         self.assertEqual(c["peak_reserved_bytes"] - 20 * MIB, c["idle_at_peak_bytes"])
 
+    def test_a_free_that_waits_is_not_counted_as_a_wait_avoided(self):
+        exact, no_events = {"streams": "exact", "many_budget": 0}, {"driver_env": {"CUPOOL_SIM_DRIVER_VERSION": "12040"}}
+        for settings in (exact, {**exact, "split": "no"}, {"max_cached": 0}, {"max_cached": 0, "split": "no"}, {"split": "no", **no_events}):
+            with self.subTest(settings=settings):
+                steps = [step for i in range(20) for step in (f"m:b{i}:1", f"f:b{i}")]
+                c = play(*fill(20, 30 * MIB), *steps, **settings).counters
+                self.assertEqual((20, 0), (c["frees"], c["waits_avoided"]))
+
 
 if __name__ == "__main__":
     harness.main()

@@ -51,9 +51,18 @@ class MetricsTest(harness.TestCase):
         self.assertEqual((1, 2), (values["cupool_reused_total"], values["cupool_first_uses_total"]))
         self.assertAlmostEqual(values["cupool_reused_total"] / 3, values["cupool_reused_ratio"], places=5)
         self.assertEqual(1, values["cupool_waits_avoided_total"])
+        self.assertEqual(0, values["cupool_host_bytes"])
+        self.assertNotIn("cupool_limit_bytes", values)
         labels = [dict(labels) for _, labels in parse((self.scratch / "m.prom").read_text())][0]
         self.assertEqual({"pid", "program", "device", "uuid"}, set(labels))
         self.assertEqual(("script", "0"), (labels["program"], labels["device"]))
+
+    def test_metrics_tell_the_hosts_memory_from_the_devices_and_name_the_limit(self):
+        self.play(*lab.fill(13, 10 * lab.MIB), CUPOOL_LIMIT="100M", CUPOOL_SPILL="200M")
+        values = self.values()
+        self.assertEqual((100 * lab.MIB, 100 * lab.MIB, 30 * lab.MIB),
+                         tuple(values[f"cupool_{name}_bytes"] for name in ("live", "limit", "host")))
+        self.assertEqual(100 * lab.MIB, values["cupool_peak_reserved_bytes"])
 
     def test_the_metrics_file_can_be_read_by_a_collector_of_another_user(self):
         self.play("a:x:1000")

@@ -4,6 +4,7 @@ import harness
 from lab import MIB, drain, fill, play
 
 LIMIT = {"limit": "100M", "spill": "200M"}
+SMALL = {"CUPOOL_SIM_MEMORY": str(64 * MIB)}
 
 
 class SpillTest(harness.TestCase):
@@ -47,7 +48,32 @@ class SpillTest(harness.TestCase):
 
     def test_the_summary_says_how_much_spilled(self):
         played = play(*fill(12, 10 * MIB), stats="summary", stats_file="", **LIMIT)
-        self.assertIn("cupool: 2 allocations of 20 MiB in all went to host memory because the device was full", played.err)
+        self.assertIn("cupool: 2 allocations of 20 MiB in all went to host memory (CUPOOL_SPILL), at most 20 MiB at once, because "
+                      "CUPOOL_LIMIT was reached\n", played.err)
+        self.assertIn("peak live 100 MiB, peak reserved 100 MiB on 1 device, 0 B of it idle\n", played.err)
+        full = play(*fill(7, 10 * MIB), "f:b6", f"a:x:{10 * MIB}", stats="summary", stats_file="", spill="200M", driver_env=SMALL)
+        self.assertIn("cupool: 2 allocations of 20 MiB in all went to host memory (CUPOOL_SPILL), at most 10 MiB at once, because the "
+                      "device was full\n", full.err)
+
+    def test_what_spilled_is_host_memory_in_every_figure(self):
+        for settings in ({}, {"segments": "mapped"}, {"split": "no"}):
+            with self.subTest(settings=settings):
+                played = play(*fill(20, 8 * MIB), "p:live_bytes", "p:host_live_bytes", *drain(20), "p:host_live_bytes", spill="1G", stats_exact="yes", decay_ms=0, driver_env=SMALL, **settings)
+                device = played.counters["devices"][0]
+                for name in ("live", "asked", "cached", "reserved"):
+                    self.assertLessEqual(device[f"peak_{name}_bytes"], 64 * MIB, name)
+                self.assertEqual((64 * MIB, 64 * MIB), (device["peak_live_bytes"], device["peak_reserved_bytes"]))
+                self.assertEqual([64 * MIB], played.printed("live_bytes"))
+                self.assertEqual([96 * MIB, 0], played.printed("host_live_bytes"))
+                self.assertEqual(device["host_reserved_bytes"], played.device["host_chunk_bytes"])
+                self.assertEqual(96 * MIB, device["peak_host_reserved_bytes"])
+                # What happened is counted, wherever it was.
+                self.assertEqual((20, 20, 20 * 8 * MIB), (device["allocations"], device["frees"], device["bytes_asked"]))
+                self.assertEqual((12, 0), (device["spilled_allocations"], device["spilled_for_limit"]))
+                self.assertEqual(20, sum(device["sizes"].values()))
+        played = play(*fill(20, 8 * MIB), *drain(20), "T:0", "p:peak_host_reserved_bytes", "r", "p:peak_host_reserved_bytes", spill="1G",
+                      driver_env=SMALL)
+        self.assertEqual([96 * MIB, 0], played.printed("peak_host_reserved_bytes"))
 
     def test_a_small_block_may_spill_too(self):
         played = play(*fill(10, 10 * MIB), "a:x:1000", "m:x:1", "s", "c:x", limit="100M", spill="2M")

@@ -108,15 +108,10 @@ class SummaryTest(harness.TestCase):
         self.assertRegex(self.summary(*steps).err, "[1-5] device-wide waits? avoided")
         self.assertNotIn("avoided", self.summary(*steps, free="sync").err)
 
-    def test_time_is_said_to_be_saved_only_where_enough_calls_of_like_size_were_timed(self):
-        few = [step for i in range(300) for step in ("a:x:4000000", "f:x")]
-        self.assertEqual(0, self.summary(*few).report["saved_ns"])
-        self.assertNotIn("saved", self.summary(*few).err)
-        # Forty allocations of the driver, each of the program's own size, and two thousand that reuse them.
-        many = [*fill(40, 4000000), *drain(40)] * 20
-        self.assertGreater(self.summary(*many, split="no").report["saved_ns"], 0)
-        other = [*fill(40, 4000000), *drain(40), *[step for i in range(300) for step in ("a:x:100", "f:x")]]
-        self.assertEqual(0, self.summary(*other, split="no").report["saved_ns"])
+    def test_no_time_is_said_to_be_saved_because_nobody_can_know_it(self):
+        done = self.summary(*([*fill(40, 4000000), *drain(40)] * 20), split="no")
+        self.assertNotIn("saved", done.err)
+        self.assertFalse([name for name in done.report if "saved" in name])
 
     def test_a_program_without_the_pool_reports_what_it_did(self):
         self.assertRegex(self.summary(*fill(3, 1000), backend="off").err, r"^cupool: script\[\d+\]: 3 allocations by the driver itself; off\n$")

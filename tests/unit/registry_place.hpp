@@ -43,7 +43,7 @@ inline constexpr DeviceId kSecond = {{9, 8, 7}};
 inline constexpr uint64_t kLong = 10'000'000'000;
 
 inline Figures figures(uint64_t cached, const DeviceId& device = kFirst, int ordinal = 0) {
-  return {device, ordinal, 10, cached, 10 + cached, 99, 7, 3, 5};
+  return {device, ordinal, 10, cached, 10 + cached, 99, 7, 3, 5, 4, 1000, 500};
 }
 
 inline std::vector<Entry> entries(Registry& registry) {

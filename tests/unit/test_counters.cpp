@@ -160,21 +160,3 @@ TEST_CASE("a loop in one thread publishes to the device in its first iteration o
   holdings.take_back(100, 512);
   CHECK(device.read().peak_live_bytes == 512);
 }
-
-TEST_CASE("saved time counts only sizes of which enough calls were timed") {
-  Device device;
-  ThreadTally holdings(device);
-  device.enlist(holdings);
-  for (int i = 0; i < 1000; ++i) holdings.give(4096, 4096);
-  for (int i = 0; i < 15; ++i) device.allocated_in(4096, 1000);
-  CHECK(device.read().saved_ns == 0);
-  device.allocated_in(4096, 1'000'000'000);
-  // The slowest is left out.
-  CHECK(device.read().saved_ns == 1'000'000);
-  for (int i = 0; i < 500; ++i) holdings.give(1 << 20, 1 << 20);
-  CHECK(device.read().saved_ns == 1'000'000);
-  // Of a free only what it takes when it waits for nothing.
-  for (int i = 0; i < 1000; ++i) holdings.take_back(4096, 4096);
-  for (int i = 0; i < 16; ++i) device.released_in(4096, i == 3 ? 200 : 5'000'000);
-  CHECK(device.read().saved_ns == 1'000'000 + 1000 * 200 * 2 / 3);
-}

@@ -95,3 +95,13 @@ TEST_CASE("a message for the first time only is printed once") {
   CHECK(once.first());
   CHECK_FALSE(once.first());
 }
+
+TEST_CASE("a detail says which process speaks, a warning does not need to") {
+  const RestoreLevel restore;
+  log::set_level(log::Level::kVerbose);
+  log::set_speaker([](std::span<char> out) { return format_into(out, "solver[{}]: ", 7); });
+  CHECK(written_by([] { log::detail("x"); }) == "cupool: solver[7]: x\n");
+  CHECK(written_by([] { log::line("x"); }) == "cupool: x\n");
+  log::set_speaker(nullptr);
+  CHECK(written_by([] { log::detail("x"); }) == "cupool: x\n");
+}

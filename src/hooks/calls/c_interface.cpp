@@ -50,7 +50,10 @@ size_t cupool_stats_json(char* text, size_t size) {
 void cupool_write_stats(void) { report::dump(); }
 
 void cupool_reset_peaks(void) {
-  for (int i = 0; i < stats::kMostDevices; ++i) stats::device(i).reset_peaks();
+  for (int i = 0; i < stats::kMostDevices; ++i) {
+    stats::device(i).reset_peaks();
+    stats::spilled(i).reset_peaks();
+  }
   if (memory.native() != nullptr) memory.native()->reset_peaks();
 }
 

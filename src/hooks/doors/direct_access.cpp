@@ -8,6 +8,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "config/options.hpp"
 #include "hooks/state/serving.hpp"
 
 namespace cupool::hooks {
@@ -58,7 +59,6 @@ int look_at(dl_phdr_info* info, size_t, void* found) {
 void use_completed_only(const char* reason) {
   static constinit std::atomic<bool> done{false};
   if (done.exchange(true, std::memory_order_relaxed)) return;
-  log::detail("{}: memory is reused only when its work is over", reason);
   memory.order().expect_direct_access(reason);
 }
 
@@ -71,6 +71,8 @@ void look_for_direct_access() {
   use_completed_only(found->reason);
   // Network libraries may register memory in ways that know only the driver's own allocations.
   memory.pools().stop_mapping();
+  if (config::options().segments == config::Segments::kMapped)
+    log::detail("segments are the driver's own allocations, for {}", found->reason);
 }
 
 void note_direct_access() { use_completed_only("memory was made ready for direct access by another device"); }

@@ -15,6 +15,7 @@
 #include "base/log.hpp"
 #include "config/options.hpp"
 #include "hooks/observe/observer.hpp"
+#include "report/facts.hpp"
 
 namespace cupool::hooks::observe {
 
@@ -124,29 +125,31 @@ void failed(const Failed& what) {
   if (!what.is_bad_pointer) return;
   History::Life life;
   const bool known = history().find(what.address, &life);
+  const report::WhoText who = report::who();
   const auto address = static_cast<unsigned long long>(what.address);
   const auto inside = static_cast<unsigned long long>(what.address - life.start);
   const auto bytes = static_cast<unsigned long long>(life.bytes);
   const auto start = static_cast<unsigned long long>(life.start);
   if (!known) {
-    log::line("free of {:#x}, which was never allocated, or not through this library; freed here:", address);
+    log::line("{}: free of {:#x}, which was never allocated, or not through this library; freed here:", who,
+              address);
   } else if (inside != 0) {
     log::line(
-        "free of {:#x}, an interior pointer: it is {} bytes inside a block of {} bytes at {:#x}{}; freed "
+        "{}: free of {:#x}, an interior pointer: it is {} bytes inside a block of {} bytes at {:#x}{}; freed "
         "here:",
-        address, inside, bytes, start, life.freed ? " that was freed before" : "");
+        who, address, inside, bytes, start, life.freed ? " that was freed before" : "");
   } else {
-    log::line("double free of {:#x}, a block of {} bytes; freed again here:", address, bytes);
+    log::line("{}: double free of {:#x}, a block of {} bytes; freed again here:", who, address, bytes);
   }
   void* frames[kDeepestStack];
-  print_call_stack(frames, call_stack(frames, kDeepestStack));
+  print_call_stack(who, frames, call_stack(frames, kDeepestStack));
   if (known && life.freed) {
-    log::line("  freed before here:");
-    print_call_stack(life.returned.frames.data(), life.returned.count);
+    log::line("{}:   freed before here:", who);
+    print_call_stack(who, life.returned.frames.data(), life.returned.count);
   }
   if (known) {
-    log::line("  allocated here:");
-    print_call_stack(life.allocated.frames.data(), life.allocated.count);
+    log::line("{}:   allocated here:", who);
+    print_call_stack(who, life.allocated.frames.data(), life.allocated.count);
   }
 }
 

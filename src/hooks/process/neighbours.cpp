@@ -54,6 +54,7 @@ constinit uint32_t heard = 0;     // the bell at that time
 struct Known {
   bool is_known;
   DeviceId id;
+  uint64_t capacity;
 };
 constinit Known known[stats::kMostDevices] = {};
 constinit Figures shown[Registry::kMostDevices] = {};
@@ -93,13 +94,25 @@ bool find_id(int device, DeviceId* out) {
   return true;
 }
 
+uint64_t capacity_of(int device) {
+  const OwnCall guard;
+  CUdevice handle = 0;
+  size_t bytes = 0;
+  const bool is_told = cuda::real.cuDeviceGet(&handle, device) == CUDA_SUCCESS &&
+                       cuda::real.cuDeviceTotalMem_v2(&bytes, handle) == CUDA_SUCCESS;
+  return is_told ? bytes : 0;
+}
+
 // Calls f(number, id) for the devices in use, whose ids never change.
 template <typename F>
 void for_each_device(F&& f) {
   for (int device = 0; device < stats::kMostDevices; ++device) {
     Known& one = known[device];
     if (!stats::device(device).is_used()) continue;
-    if (!one.is_known) one.is_known = find_id(device, &one.id);
+    if (!one.is_known && find_id(device, &one.id)) {
+      one.capacity = capacity_of(device);
+      one.is_known = true;
+    }
     if (one.is_known) f(device, one.id);
   }
 }
@@ -239,7 +252,8 @@ void answer_neighbours(const Ask* asks, size_t count, bool (*goes_on)()) {
 }
 
 void note_devices() {
-  for_each_device([](int device, const DeviceId& id) { report::note_device(device, id); });
+  for_each_device(
+      [](int device, const DeviceId& id) { report::note_device(device, id, known[device].capacity); });
 }
 
 void show_to_neighbours(const Figures* now, size_t count, bool anew) {

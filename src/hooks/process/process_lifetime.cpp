@@ -108,6 +108,10 @@ void start() {
   report::note_mode();
   process.store(getpid(), std::memory_order_relaxed);
   life.store(Life::kServing, std::memory_order_release);
+  const report::Mode mode = current_mode();
+  log::detail("this process uses CUDA: mode {}{}{}", mode.name,
+              mode.reason == nullptr || *mode.reason == '\0' ? "" : ", ",
+              mode.reason == nullptr ? "" : mode.reason);
 }
 
 // The only code that runs in a process without CUDA. Later the program may have closed descriptor 2 and

@@ -45,7 +45,11 @@ _cupool() {
       mapfile -t COMPREPLY < <(compgen -W "--json --help" -- "$word"; compgen -f -X '!*.json' -- "$word")
       ;;
     top)
-      mapfile -t COMPREPLY < <(compgen -W "--once --json --openmetrics --help" -- "$word")
+      if [ "${COMP_WORDS[COMP_CWORD - 1]}" = --sort ]; then
+        mapfile -t COMPREPLY < <(compgen -W "reserved live cached peak waits pid user name device" -- "$word")
+        return
+      fi
+      mapfile -t COMPREPLY < <(compgen -W "--once --json --openmetrics --sort --help" -- "$word")
       ;;
     trim)
       mapfile -t COMPREPLY < <(compgen -W "all --help $(cupool top --once 2> /dev/null | sed -n 's/^ *\([0-9][0-9]*\) .*/\1/p')" -- "$word")
