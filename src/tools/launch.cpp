@@ -23,7 +23,7 @@ namespace {
 constexpr char kLibrary[] = "libcupool.so";
 // The installed library folder; the usual names after it are for a relocated prefix.
 constexpr char kInstalled[] = "../" CUPOOL_LIBDIR;
-constexpr const char* kFolders[] = {".", kInstalled, "../lib", "../lib64"};
+constexpr const char* kFolders[] = {".", kInstalled, "../lib", "../lib64", "../lib/" CUPOOL_TRIPLET};
 
 std::string own_folder() {
   char path[PATH_MAX];

@@ -34,6 +34,13 @@ class ElfTest(harness.TestCase):
         self.assertIn("cuMemAlloc_v2", promised)
         self.assertEqual([], elf.faults(harness.LIBRARY, promised))
 
+    def test_the_library_and_the_command_need_no_library_but_the_c_library(self):
+        self.need_no_sanitizer("a sanitized binary needs its runtime")
+        for name in ("libcupool.so", "cupool"):
+            needed = elf.needed(harness.BUILD / name)
+            self.assertIn("libc.so.6", needed)
+            self.assertEqual([], [one for one in needed if not elf.MAY_NEED.match(one)], name)
+
     def test_the_library_and_the_command_load_on_every_glibc_since_2_28(self):
         self.need_no_sanitizer("a sanitizer's runtime needs the glibc that it was built for")
         for name in ("libcupool.so", "cupool", "sim/libcuda.so.1", "tests/victims/churn"):

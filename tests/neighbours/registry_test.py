@@ -78,7 +78,7 @@ class RegistryTest(harness.TestCase):
         self.assertEqual("GPU-5c010200-0000-0000-0000-000000000000 80.0G 6.0M 0.0% 6.0M 2 processes".split(), device.split())
 
     def test_top_sorts_by_what_it_is_told(self):
-        large, small = self.start(5 * MIB), self.start(MIB)
+        small, large = self.start(MIB), self.start(5 * MIB)
         by_pid = sorted((large.pid, small.pid))
         for column, expected in (("reserved", [large.pid, small.pid]), ("cached", [large.pid, small.pid]), ("pid", by_pid)):
             done = self.cupool("top", "--json", "--sort", column)

@@ -1,0 +1,10 @@
+# Read by cpack for each kind of package: which of the installed parts go into it (cmake/package.cmake).
+list(GET CPACK_INSTALL_CMAKE_PROJECTS 0 cupool_build)
+if(CPACK_GENERATOR STREQUAL "DEB")
+  set(cupool_kind deb)
+elseif(CPACK_GENERATOR STREQUAL "RPM")
+  set(cupool_kind rpm)
+else()
+  set(cupool_kind plain)
+endif()
+set(CPACK_INSTALL_CMAKE_PROJECTS "${cupool_build};cupool;common;/;${cupool_build};cupool;${cupool_kind};/")
