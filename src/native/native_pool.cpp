@@ -92,6 +92,8 @@ Status NativePool::allocate(driver::Context context, uint64_t bytes, Address* ou
   }
   if (status != kSuccess) {
     pool->live.fetch_sub(bytes, std::memory_order_relaxed);
+    log::detail("device {}: the native pool, or a limit on it, refused {} (error {})", pool->device,
+                print_bytes(bytes), status);
     return status;
   }
   stats::device(pool->device).count(DeviceCounter::native_allocations);

@@ -15,7 +15,16 @@ Status Upstream::allocate(uint64_t bytes, driver::Address* out, bool* is_asked) 
     if (is_asked != nullptr) *is_asked = true;
     return source_.allocate(bytes, out);
   };
-  return is_counted() ? take(bytes, ask) : ask();
+  if (is_counted()) return take(bytes, ask);
+  const Status status = ask();
+  tell_uncounted(status == kSuccess ? "taken from" : "refused by", bytes);
+  return status;
+}
+
+// Managed memory; what spills is told by its source.
+void Upstream::tell_uncounted(const char* what, uint64_t bytes) const {
+  if (log::is_verbose() && source_.is_host_visible())
+    log::detail("device {}: {} of managed memory {} the driver", device_, print_bytes(bytes), what);
 }
 
 void Upstream::note_taken(uint64_t bytes, Status status, uint64_t took_ns) {
@@ -53,8 +62,10 @@ bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t b
   };
   if (!is_counted()) {
     const bool is_taken = free();
-    if (is_taken) Limit::note_return();
-    return is_taken;
+    if (!is_taken) return false;
+    Limit::note_return();
+    tell_uncounted("given back to", bytes);
+    return true;
   }
   return give(bytes, free);
 }

@@ -58,6 +58,7 @@ class Upstream {
 
  private:
   void tell_limit(uint64_t bytes) const;
+  void tell_uncounted(const char* what, uint64_t bytes) const;
   void return_to_account(uint64_t bytes);
   void note_taken(uint64_t bytes, driver::Status status, uint64_t took_ns);
   void note_given(uint64_t bytes, uint64_t took_ns);

@@ -28,6 +28,13 @@ class VerboseTest(harness.TestCase):
         self.assertGreater(len(refused), 0, full.err)
         self.assertEqual(full.counters["driver_refusals"], len(refused), full.err)
 
+    def test_managed_memory_and_the_native_pool_have_their_lines(self):
+        played = play(f"g:x:{4 * MIB}", "f:x", "T:0", log="verbose")
+        for said in ("taken from", "given back to"):
+            self.assertRegex(played.err, rf"(?m)^cupool: script\[\d+\]: device 0: 4 MiB of managed memory {said} the driver$")
+        played = play(*fill(2, 60 * MIB), log="verbose", limit="100M", backend="native", oom_reports=0)
+        self.assertRegex(played.err, r"(?m)^cupool: script\[\d+\]: device 0: the native pool, or a limit on it, refused 60 MiB \(error 2\)$")
+
     def test_host_memory_that_is_taken_and_given_back_is_a_line(self):
         played = play(*fill(7, 10 * MIB), *drain(7), "T:0", log="verbose", spill="1G", driver_env={"CUPOOL_SIM_MEMORY": str(64 * MIB)})
         for said in (r"device 0: 10 MiB of host memory taken for blocks that spill; 10 MiB in all", r"device 0: 10 MiB of host memory given back; 0 B in all"):
