@@ -77,15 +77,21 @@ bool InFlight::wait_for_releases_of(driver::Context context) {
 }
 
 bool InFlight::wait_for_releases(int device, driver::Context context, uint64_t others_ns) {
-  uint64_t newest = 0;
-  {
-    Guard hold(lock_);
-    newest = calls_;
-  }
+  const uint64_t newest = begun();
   bool any = false;
   for (; has_releases(device, context, newest); any = true) sched_yield();
+  return wait_for_releases_until(device, others_ns, newest) || any;
+}
+
+uint64_t InFlight::begun() {
+  Guard hold(lock_);
+  return calls_;
+}
+
+bool InFlight::wait_for_releases_until(int device, uint64_t most_ns, uint64_t newest) {
+  bool any = false;
   const uint64_t begin = now_ns();
-  for (; has_releases(device, nullptr, newest) && now_ns() - begin < others_ns; any = true) sched_yield();
+  for (; has_releases(device, nullptr, newest) && now_ns() - begin < most_ns; any = true) sched_yield();
   return any;
 }
 

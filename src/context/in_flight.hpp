@@ -62,6 +62,10 @@ class InFlight {
   // The same, and then for so long at most for those that release memory of the device in other contexts:
   // such a release waits for work, which may wait for the caller.
   bool wait_for_releases(int device, driver::Context context, uint64_t others_ns);
+  // For so long at most, in whatever context.
+  bool wait_for_releases(int device, uint64_t most_ns) {
+    return wait_for_releases_until(device, most_ns, begun());
+  }
   // Whether the lock becomes free within a moment: not if a signal handler interrupted its holder on this
   // thread.
   bool can_be_asked();
@@ -71,6 +75,8 @@ class InFlight {
   bool is_off_locked(driver::Context context) const CUPOOL_REQUIRES(lock_);
   bool has_calls(driver::Context context);
   bool has_releases(int device, driver::Context context, uint64_t newest);
+  uint64_t begun();
+  bool wait_for_releases_until(int device, uint64_t most_ns, uint64_t newest);
 
   Lock lock_{Rank::kInFlight};
   Call* first_ CUPOOL_GUARDED_BY(lock_) = nullptr;

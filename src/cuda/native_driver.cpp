@@ -123,6 +123,12 @@ Status CudaNativeDriver::record_on(driver::Stream stream, driver::Event event) {
   return real.cuEventRecord(native(event), native(stream));
 }
 
+Status CudaNativeDriver::synchronize_event(driver::Event event) {
+  const OwnCall guard;
+  const RelaxedCapture relaxed;
+  return real.cuEventSynchronize(native(event));
+}
+
 driver::MemoryPool CudaNativeDriver::pool_of(driver::Address address) {
   const OwnCall guard;
   CUmemoryPool pool = nullptr;

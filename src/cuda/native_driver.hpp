@@ -18,6 +18,7 @@ class CudaNativeDriver final : public driver::NativeDriver {
                              driver::Address* out) override;
   driver::Status free_on(driver::Stream stream, driver::Address start) override;
   driver::Status record_on(driver::Stream stream, driver::Event event) override;
+  driver::Status synchronize_event(driver::Event event) override;
   driver::MemoryPool pool_of(driver::Address address) override;
   driver::Status trim(driver::MemoryPool pool, uint64_t keep) override;
   driver::Status usage(driver::MemoryPool pool, driver::NativeUsage* out) override;

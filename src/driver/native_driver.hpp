@@ -43,6 +43,8 @@ class NativeDriver {
   virtual Status allocate_on(MemoryPool pool, Stream stream, size_t bytes, Address* out) = 0;
   virtual Status free_on(Stream stream, Address start) = 0;
   virtual Status record_on(Stream stream, Event event) = 0;
+  // Of an event that is done: from then on the pool knows that the frees before it are.
+  virtual Status synchronize_event(Event event) = 0;
 
   // The pool that an address belongs to, or null.
   virtual MemoryPool pool_of(Address address) = 0;

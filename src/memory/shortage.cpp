@@ -152,6 +152,10 @@ bool ShortageLadder::release_for_call(int device, Effort effort, driver::Context
   return true;
 }
 
+bool ShortageLadder::wait_for_releases(int device) {
+  return in_flight_.wait_for_releases(device, allocator::kMostForOtherContexts) || catch_up_on_returns();
+}
+
 bool ShortageLadder::release_here(int device, driver::Context context, uint64_t bytes, Effort effort) {
   const bool is_released = may_have(device, bytes) && idle_.release_everything(device, effort, context) != 0;
   return is_released || (effort == Effort::kAll &&

@@ -32,6 +32,10 @@ class ShortageLadder {
   // again.
   bool release_for_call(int device, allocator::Effort effort, driver::Context context, uint64_t bytes = 0);
 
+  // The same during a capture, which a wait for work would end: waits a moment for threads that release
+  // already, such as the background thread.
+  bool wait_for_releases(int device);
+
   // How other processes are asked for idle memory of a device; true: some came back.
   void set_neighbours(bool (*ask)(int device, uint64_t bytes)) {
     ask_neighbours_.store(ask, std::memory_order_release);

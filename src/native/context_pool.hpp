@@ -27,8 +27,9 @@ struct ContextPool {
   driver::Stream frees = nullptr;
   driver::Event allocated = nullptr;
   driver::Event freed = nullptr;
-  driver::Event drained = nullptr;  // behind all frees, for a thread of another context that waits for them
-  uint64_t max_bytes = 0;           // CUPOOL_NATIVE_MAX; 0: none
+  driver::Event drained = nullptr;  // behind all frees, for the thread of another context that waits for them
+  std::atomic<bool> is_awaited{false};  // by such a thread
+  uint64_t max_bytes = 0;               // CUPOOL_NATIVE_MAX; 0: none
   uint64_t limit = kUnlimited;
   bool free_waits = false;
   stats::ThreadTally* tally = nullptr;

@@ -200,13 +200,19 @@ void NativePool::wait_for_frees(ContextPool& pool, driver::Context asking) {
     native_.synchronize_stream(pool.frees);
     return;
   }
-  if (native_.record_on(pool.frees, pool.drained) != kSuccess) return;
+  // One thread at a time: another one's record of the event would be waited for without end.
+  if (pool.is_awaited.exchange(true, std::memory_order_acquire)) return;
   const PreserveErrno preserve;
   const uint64_t before = now_ns();
-  while (driver_.query(pool.drained) == driver::kNotReady && !order_.is_capturing() &&
+  Status status = native_.record_on(pool.frees, pool.drained);
+  if (status == kSuccess) status = driver_.query(pool.drained);
+  while (status == driver::kNotReady && !order_.is_capturing() &&
          now_ns() - before < allocator::kMostForOtherContexts) {
     sleep_for(20'000);
+    status = driver_.query(pool.drained);
   }
+  if (status == kSuccess) native_.synchronize_event(pool.drained);
+  pool.is_awaited.store(false, std::memory_order_release);
 }
 
 uint64_t NativePool::trim(uint64_t keep, int device, driver::Context asking) {

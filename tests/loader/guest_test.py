@@ -4,6 +4,7 @@ Each program runs bare and under cupool, and prints the same and ends the same w
 
 import json
 import os
+import pathlib
 import platform
 import socket
 import subprocess
@@ -178,6 +179,8 @@ class GuestTest(harness.TestCase):
         self.assertEqual((0, "ends well\n"), self.end(child)[:2])
 
     def test_an_exporter_that_forbids_system_calls_is_not_killed_by_an_importer(self):
+        if "\nSeccomp:\t0\n" not in pathlib.Path("/proc/self/status").read_text(encoding="utf-8"):
+            self.skipTest("a filter of this container hides the program's own (docs/system-calls.md)")
         for call in ("accept4", "fcntl", "getsockopt"):
             # Without the other threads nobody tells the one that lends.
             child = self.start("filtered-exported", call, is_shown=False, CUPOOL_SEGMENTS="mapped", CUPOOL_NEIGHBOURS="no",

@@ -101,8 +101,8 @@ class RegistryTest(harness.TestCase):
         ours, its = os.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         environment = {**os.environ, "CUPOOL_NEIGHBOURS_DIR": str(self.scratch), **sanitizer.options()}
-        watcher = subprocess.Popen([COMMAND, *words], stdin=its, stdout=its, env=environment)
         modes = termios.tcgetattr(its)
+        watcher = subprocess.Popen([COMMAND, *words], stdin=its, stdout=its, env=environment)
         self.addCleanup(os.close, its)
         screen = os.fdopen(ours, "r+b", buffering=0)
         self.addCleanup(screen.close)

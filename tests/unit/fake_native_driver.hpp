@@ -53,6 +53,7 @@ class FakeNativeDriver final : public driver::NativeDriver {
     return blocks.erase(start) != 0 ? driver::kSuccess : driver::kInvalidValue;
   }
   driver::Status record_on(driver::Stream, driver::Event) override { return driver::kSuccess; }
+  driver::Status synchronize_event(driver::Event) override { return driver::kSuccess; }
   driver::MemoryPool pool_of(driver::Address address) override {
     const auto found = blocks.find(address);
     return found == blocks.end() ? nullptr : found->second;

@@ -18,17 +18,16 @@ int device_of(driver::Context context) {
 
 bool make_room(allocator::Effort effort, int where, driver::Context context, uint64_t bytes) {
   if (where == cuda::kNotRepeated || !is_serving()) return false;
-  if (memory.order().is_capturing()) {
-    // Waiting for all work would end the capture.
-    if (effort == allocator::Effort::kAll) return false;
-    const cuda::RelaxedCapture allowed;
-    const order::CaptureGate::Relaxed relaxed;
-    return make_room(effort, where, context, bytes);
-  }
   int device = where;
   // Memory of other devices does not help, and releasing it would wait for their work.
   if (where == cuda::kHere) device = device_of(context);
   if (where == cuda::kAnywhere) device = memory::kEveryDevice;
+  if (!memory.order().is_capturing())
+    return memory.shortage().release_for_call(device, effort, context, bytes);
+  // Waiting for all work would end the capture.
+  if (effort == allocator::Effort::kAll) return memory.shortage().wait_for_releases(device);
+  const cuda::RelaxedCapture allowed;
+  const order::CaptureGate::Relaxed relaxed;
   return memory.shortage().release_for_call(device, effort, context, bytes);
 }
 
