@@ -45,6 +45,14 @@ CUPOOL_API size_t cupool_stats_json(char* text, size_t size);
 /* Writes the report now, where and as the options say. */
 CUPOOL_API void cupool_write_stats(void);
 
+/* Writes now what a trace has kept in memory (CUPOOL_TRACE_KEEP); without one it does nothing. */
+CUPOOL_API void cupool_write_trace(void);
+
+/* A phase of the program, for a trace (CUPOOL_TRACE): a name of up to 63 bytes for what this thread does
+   until the phase ends. Phases may lie within each other. Without a trace these do nothing. */
+CUPOOL_API void cupool_phase_begin(const char* name);
+CUPOOL_API void cupool_phase_end(void);
+
 /* Every peak starts again from what is now. */
 CUPOOL_API void cupool_reset_peaks(void);
 

@@ -37,6 +37,7 @@ struct BlockInfo {
   driver::Context context;
   bool mapped = false;        // of chunks, which the driver does not know as an allocation of cuMemAlloc's
   bool free_pending = false;  // a stream has yet to free it
+  uint64_t given = 0;         // bytes of the block, with the slack
 };
 
 // The allocator does not serve this context now (it is ending, has failed, or host memory is short): the

@@ -123,6 +123,11 @@ void resolve_contradictions(Options& options, const Reader& reader) {
   }
   check_pattern("CUPOOL_STATS_FILE", options.stats_file, reader);
   check_pattern("CUPOOL_METRICS_FILE", options.metrics_file, reader);
+  check_pattern("CUPOOL_TRACE", options.trace, reader);
+  if (options.trace_keep.bytes != 0 && *options.trace == '\0') {
+    reader.say("CUPOOL_TRACE_KEEP={} has no effect without CUPOOL_TRACE, which names the file",
+               print(options.trace_keep));
+  }
 }
 
 // Whether `text` fits `pattern`; on a mismatch the last star takes one character more.

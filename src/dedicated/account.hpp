@@ -11,6 +11,7 @@
 #include "driver/source.hpp"
 #include "order/timelines.hpp"
 #include "stats/device.hpp"
+#include "stats/service.hpp"
 #include "upstream/upstream.hpp"
 
 namespace cupool::dedicated {
@@ -40,10 +41,22 @@ struct Account final : Holdings {
 
   // Counts a live block that was handed out, was freed, or is gone with its context.
   void count_given(const Block& block, stats::DeviceCounter how) const {
+    note_service(how);
     if (tally == nullptr) return;
     tally->add(how);
     if (how == stats::DeviceCounter::misses) tally->add(stats::DeviceCounter::first_uses);
     tally->give(block.asked, block.bytes);
+  }
+  void note_service(stats::DeviceCounter how) const {
+    using enum stats::DeviceCounter;
+    using Service = stats::Service;
+    const driver::Source& source = upstream.source();
+    stats::last_service = {how == misses            ? Service::How::kMiss
+                           : how == hits_after_wait ? Service::How::kAfterWait
+                                                    : Service::How::kRange,
+                           source.is_host_visible() ? Service::By::kManaged
+                           : source.is_on_device()  ? Service::By::kWhole
+                                                    : Service::By::kSpilled};
   }
   void count_freed(const Block& block) const;
   void count_dropped(const Block& block) const {

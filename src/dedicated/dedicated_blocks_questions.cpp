@@ -6,6 +6,7 @@
 #include "dedicated/dedicated_blocks.hpp"
 #include "report/shortage.hpp"
 #include "stats/counters.hpp"
+#include "trace/dealings.hpp"
 
 namespace cupool::dedicated {
 
@@ -49,7 +50,7 @@ bool DedicatedBlocks::find(Address address, BlockInfo* out) {
   if (found == nullptr) return false;
   const bool mapped = source_.is_mapped();
   const auto& [start, block] = *found;
-  *out = {start, block.asked, !mapped, start, 0, block.owner->context, mapped};
+  *out = {start, block.asked, !mapped, start, 0, block.owner->context, mapped, false, block.bytes};
   return true;
 }
 
@@ -129,6 +130,7 @@ void DedicatedBlocks::note_failure(driver::Context context, uint64_t bytes) {
   const Account& account = *found;
   const int device = account.device;
   stats::device(device).count(DeviceCounter::out_of_memory);
+  trace::tell_out_of_memory(device, bytes);
   // A request larger than the device is not reported as a shortage; managed memory may exceed it.
   const uint64_t most = is_host_visible() ? stats::kMostBytes : account.device_bytes;
   if (bytes > most || !report::shortage_is_due()) return;

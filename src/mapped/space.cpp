@@ -6,6 +6,7 @@
 
 #include "base/bytes.hpp"
 #include "base/pages.hpp"
+#include "trace/dealings.hpp"
 
 namespace cupool::mapped {
 
@@ -140,6 +141,7 @@ Status Space::fill_chunk(Address at, uint64_t bytes) {
     return status;
   }
   stats::device(upstream_.device()).count(DeviceCounter::chunks_mapped);
+  trace::tell_segment(trace::Dealing::kMapped, upstream_.device(), at, bytes);
   Guard hold(lock_);
   addresses_.mark(at, bytes, {chunk, static_cast<uint32_t>(bytes / kMappingStep), 0});
   return kSuccess;
@@ -172,9 +174,10 @@ bool Space::take_away(Address start, uint64_t bytes) {
   if (has_vacated())
     for_each_chunk({start, bytes}, [&](Address, const Page& page) { unmap_vacated_of(page.chunk); });
   if (mapping_->unmap(start, bytes) != kSuccess) return false;
-  for_each_chunk({start, bytes}, [&](Address, const Page& page) {
+  for_each_chunk({start, bytes}, [&](Address at, const Page& page) {
     mapping_->release(page.chunk);
     stats::device(upstream_.device()).count(DeviceCounter::chunks_unmapped);
+    trace::tell_segment(trace::Dealing::kUnmapped, upstream_.device(), at, page.pages * driver::kMappingStep);
   });
   return true;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mapped/space.hpp"
+#include "trace/dealings.hpp"
 
 namespace cupool::mapped {
 
@@ -61,7 +62,9 @@ void Space::end_move(const Run& run, bool is_made) {
         continue;
       place.is_vacated = true;
       if (!is_made) drop_locked(place);
-      if (is_made) stats::device(upstream_.device()).count(DeviceCounter::chunks_moved);
+      if (!is_made) continue;
+      stats::device(upstream_.device()).count(DeviceCounter::chunks_moved);
+      trace::tell_segment(trace::Dealing::kMoved, upstream_.device(), place.at, place.bytes);
     }
     if (is_made) addresses_.mark(part.start, part.bytes, Addresses::kClaimedPage);
   }

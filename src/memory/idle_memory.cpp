@@ -5,6 +5,7 @@
 
 #include "base/clock.hpp"
 #include "config/options.hpp"
+#include "trace/dealings.hpp"
 
 namespace cupool::memory {
 
@@ -16,6 +17,7 @@ constexpr uint64_t kIdleManaged = 64 << 20;
 }  // namespace
 
 uint64_t IdleMemory::release_everything(int device, Effort effort, driver::Context asking) {
+  const trace::Because because(trace::Why::kShortage);
   uint64_t released = 0;
   allocators_.for_each([&](Allocator& one) { released += one.release_everything(device, effort, asking); });
   return released;
@@ -28,6 +30,7 @@ uint64_t IdleMemory::releasable_bytes(int device) {
 }
 
 uint64_t IdleMemory::trim(uint64_t keep) {
+  const trace::Because because(trace::Why::kTrim);
   uint64_t released = 0;
   allocators_.for_each([&](Allocator& one) { released += one.trim(keep); });
   return released;
@@ -49,16 +52,19 @@ void IdleMemory::decay() {
   const uint64_t now = now_ns() / 1'000'000;
   uint64_t last = decayed_at_.load(std::memory_order_relaxed);
   if (now - last < period / 4 || !decayed_at_.compare_exchange_strong(last, now)) return;
+  const trace::Because because(trace::Why::kDecay);
   release({.for_ms = period, .enough = kLittle});
 }
 
 void IdleMemory::decay_quiet(bool (*goes_on)()) {
+  const trace::Because because(trace::Why::kDecay);
   order_.for_each([](order::Timeline& timeline) { timeline.look_if_quiet(); });
   release(
       {.for_ms = config::options().decay_ms, .only_quiet = true, .on_own_thread = true, .goes_on = goes_on});
 }
 
 uint64_t IdleMemory::release_for_others(int device, uint64_t bytes, bool (*goes_on)()) {
+  const trace::Because because(trace::Why::kNeighbour);
   order_.for_each([](order::Timeline& timeline) {
     if (!timeline.is_idle()) timeline.expect_completion();
   });

@@ -4,6 +4,7 @@
 #include "context/context_ending.hpp"
 #include "memory/hot_path.hpp"
 #include "stats/counters.hpp"
+#include "stats/service.hpp"
 #include "upstream/limit.hpp"
 
 namespace cupool::memory {
@@ -56,6 +57,7 @@ Status Memory::finish_allocation(Allocator& first, driver::Source& source, drive
 
 Status Memory::allocate_from_driver(driver::Source& source, uint64_t bytes, Address* out) {
   const Status status = source.allocate(bytes, out);
+  stats::last_service = {stats::Service::How::kDriver, stats::Service::By::kDriver};
   if (status == kSuccess && !source.is_host_visible()) stats::count(stats::Counter::forwarded_allocations);
   return status;
 }

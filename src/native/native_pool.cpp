@@ -9,6 +9,8 @@
 #include "base/log.hpp"
 #include "base/preserve_errno.hpp"
 #include "report/shortage.hpp"
+#include "stats/service.hpp"
+#include "trace/dealings.hpp"
 #include "upstream/limit.hpp"
 #include "upstream/retry.hpp"
 
@@ -97,6 +99,7 @@ Status NativePool::allocate(driver::Context context, uint64_t bytes, Address* ou
     return status;
   }
   stats::device(pool->device).count(DeviceCounter::native_allocations);
+  stats::last_service = {stats::Service::How::kDriver, stats::Service::By::kNative};
   ledger_.enter_block(*pool, *out, bytes);
   return kSuccess;
 }
@@ -107,6 +110,7 @@ void NativePool::note_failure(driver::Context context, uint64_t bytes) {
   if (found == nullptr) return;
   const ContextPool& pool = *found;
   stats::device(pool.device).count(DeviceCounter::out_of_memory);
+  trace::tell_out_of_memory(pool.device, bytes);
   report::Shortage shortage;
   size_t free = 0;
   size_t total = 0;

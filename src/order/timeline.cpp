@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "report/ledger.hpp"
 #include "stats/counters.hpp"
+#include "trace/dealings.hpp"
 
 namespace cupool::order {
 
@@ -29,6 +30,17 @@ constexpr timespec kPollInterval{0, 20'000};
 constexpr uint32_t kFewWaits = 16;
 
 constinit thread_local char thread_token = 0;
+
+void count_context_wait() {
+  stats::count(stats::Event::context_waits);
+  trace::tell_order(trace::Ordering::kContextWait);
+}
+
+void count_pool_wait(uint64_t ns) {
+  stats::count(stats::Event::pool_waits);
+  stats::count(stats::Event::pool_wait_ns, ns);
+  trace::tell_pool_wait(ns);
+}
 
 }  // namespace
 
@@ -126,6 +138,7 @@ bool Timeline::seal_locked(Kind kind) {
     return false;
   }
   stats::count(stats::Event::seals);
+  trace::tell_order(trace::Ordering::kSeal);
   Seal& seal = seals_.newest();
   seal.event = event;
   seal.in_free = kind == Kind::kInFree || !kSealInFree;
@@ -326,7 +339,10 @@ Timeline::Made Timeline::make_wait(Lane lane, driver::Stream stream, driver::Con
     if (const GraphLaunches::QuietMoment moment(place); moment.is_quiet() || is_last) {
       status = driver_.wait_on(stream, event);
       is_made = moment.has_lasted() || is_last;
-      if (status == kSuccess && is_made) stats::count(stats::Event::stream_waits);
+      if (status == kSuccess && is_made) {
+        stats::count(stats::Event::stream_waits);
+        trace::tell_order(trace::Ordering::kStreamWait, reinterpret_cast<uint64_t>(stream));
+      }
     }
     if (is_made || status != kSuccess) break;
     if (beside == Beside::kNothing && !driver_.may_be_capturing() && !gate_.is_capturing())
@@ -335,7 +351,7 @@ Timeline::Made Timeline::make_wait(Lane lane, driver::Stream stream, driver::Con
       status = driver_.order_after(context, event);
       gate_.leave(context);
       is_made = true;
-      if (status == kSuccess) stats::count(stats::Event::context_waits);
+      if (status == kSuccess) count_context_wait();
     } else {
       Lock::wait_a_little(turn);
     }
@@ -445,7 +461,7 @@ bool Timeline::order(Epoch epoch) {
   gate_.leave(here);
   Guard hold(lock_);
   if (!end_device_wait_locked(wait) || status != kSuccess) return false;
-  stats::count(stats::Event::context_waits);
+  count_context_wait();
   // Where only completed blocks are handed out, the order alone makes none available.
   if (reuse() != Reuse::kCompleted)
     set_ordered_locked(std::max(wait.epoch, ordered_.load(std::memory_order_relaxed)));
@@ -498,8 +514,7 @@ bool Timeline::wait_for(Epoch epoch, Kind kind, uint64_t most_ns) {
     if (may_wait && !over) syscall(SYS_nanosleep, &kPollInterval, nullptr);
   }
   errno = saved_errno;
-  stats::count(stats::Event::pool_waits);
-  stats::count(stats::Event::pool_wait_ns, now_ns() - before);
+  count_pool_wait(now_ns() - before);
   return over;
 }
 
@@ -545,8 +560,7 @@ bool Timeline::wait_for_all() {
   const uint64_t before = now_ns();
   const driver::Status status = driver_.synchronize(here);
   if (status != kSuccess) refusal_.store(status, std::memory_order_relaxed);
-  stats::count(stats::Event::pool_waits);
-  stats::count(stats::Event::pool_wait_ns, now_ns() - before);
+  count_pool_wait(now_ns() - before);
   end_wait(epoch, status == kSuccess);
   gate_.leave(here);
   return status == kSuccess;

@@ -6,6 +6,7 @@
 #include "pool/page_map.hpp"
 #include "report/shortage.hpp"
 #include "stats/device.hpp"
+#include "trace/dealings.hpp"
 
 namespace cupool::pool {
 
@@ -38,7 +39,8 @@ bool Inventory::find_in_ranges(Address address, BlockInfo* out) {
           segment.number,
           tenancy_.context(),
           segment.mapped,
-          is_leaving};
+          is_leaving,
+          record.bytes_of_blocks()};
   // The next copy to this place is to find the block without a lock.
   if (tag != 0 && &record == range && range->start < (address & ~(kPageBytes - 1)))
     page_map.remember(address, range);
@@ -54,6 +56,7 @@ bool Inventory::may_take(uint64_t bytes) {
 
 void Inventory::note_failure(uint64_t bytes) {
   tenancy_.stats().count(stats::DeviceCounter::out_of_memory);
+  trace::tell_out_of_memory(tenancy_.device(), bytes);
   // A request larger than the device is not reported as a shortage.
   if (bytes <= tenancy_.device_bytes() && report::shortage_is_due()) report_shortage(bytes);
 }

@@ -6,6 +6,7 @@
 #include "base/clock.hpp"
 #include "order/idle_moment.hpp"
 #include "stats/device.hpp"
+#include "trace/dealings.hpp"
 
 namespace cupool::pool {
 
@@ -138,6 +139,7 @@ bool Pool::trim_to_limit() {
   if (ranges().bytes().free() <= most || order().is_capturing()) return false;
   segments_.look_what_is_done();
   const bool may_wait = ranges().has_driver_segments();
+  const trace::Because because(trace::Why::kLimit);
   return release_free_segments(most) != 0 && may_wait;
 }
 

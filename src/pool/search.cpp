@@ -32,6 +32,7 @@ bool Search::run() {
   pool_.give_reached(kFewAsked);
   cache_.shelves().use_fine(pool_.blocks().fine().in_use());
   if (!(wants_slab_ ? find_small() : find_large())) return false;
+  stats::last_service = {static_cast<stats::Service::How>(how_), stats::Service::By::kPool};
   using enum stats::DeviceCounter;
   if (how_ == How::kSlab) cache_.tally().add(slab_hits);
   if (how_ == How::kRange) cache_.tally().add(range_hits);

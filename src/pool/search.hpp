@@ -8,6 +8,7 @@
 #include "pool/ranges.hpp"
 #include "pool/segment_source.hpp"
 #include "pool/thread_cache.hpp"
+#include "stats/service.hpp"
 
 namespace cupool::pool {
 
@@ -24,7 +25,9 @@ class Search {
 
  private:
   // How it was found, for statistics.
+  // As stats::Service has them.
   enum class How { kThread, kSlab, kRange, kAfterWait, kMiss };
+  static_assert(static_cast<int>(How::kMiss) == static_cast<int>(stats::Service::How::kMiss));
 
   bool find_small();
   bool find_large();

@@ -7,6 +7,7 @@
 #include "pool/pool.hpp"
 #include "pool/search.hpp"
 #include "stats/device.hpp"
+#include "trace/dealings.hpp"
 #include "upstream/retry.hpp"
 
 namespace cupool::pool {
@@ -69,6 +70,7 @@ Range* Search::grow() {
   if (range != nullptr && needed != 0) pool_.growth().note_needed(needed);
   if (request_.status != kOutOfMemory) return range;
   pool_.tenancy().stats().count(stats::DeviceCounter::out_of_memory_retries);
+  const trace::Because because(trace::Why::kShortage);
   const uint64_t exact = round_up(bytes_, kPageBytes);
   range = add_smaller_segment(wanted, exact);
   if (range != nullptr) return range;

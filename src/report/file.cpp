@@ -288,4 +288,39 @@ const char* write_file(const char* path, Written& last, char* buffer, size_t roo
   return nullptr;
 }
 
+const char* make_file(const char* path, NewFile* made) {
+  constexpr unsigned kMostTurns = 1000;
+  if (strlen(path) >= PATH_MAX) return reason(ENAMETOOLONG);
+  const Directory directory(path);
+  if (!directory.is_open()) return reason(errno);
+  static constinit const Written kNone{};
+  char name[NAME_MAX + 1] = "";
+  int file = -1;
+  if (strlen(directory.name()) + 32 > sizeof name) return reason(ENAMETOOLONG);
+  for (unsigned turn = 0; file < 0 && turn < kMostTurns; ++turn) {
+    if (turn == 0) format_into(name, "{}", directory.name());
+    if (turn != 0) name_with_process(directory.name(), turn, name, sizeof name);
+    struct stat there;
+    if (directory.look(name, &there)) {
+      if (const char* const why = refusal(there)) return why;
+      if (is_anothers(there, kNone)) continue;
+      directory.remove(name);
+    }
+    file = directory.make(name, 0600);
+    if (file < 0 && errno != EEXIST) return reason(errno);
+  }
+  struct stat about = {};
+  const bool is_made = file >= 0 && fstat(file, &about) == 0;
+  if (file >= 0) close(file);
+  if (!is_made) return reason(errno);
+  made->device = about.st_dev;
+  made->inode = about.st_ino;
+  char here[PATH_MAX] = "";
+  if (path[0] != '/' && getcwd(here, sizeof here) == nullptr) return reason(errno);
+  const auto folder = static_cast<size_t>(directory.name() - path);
+  const size_t size =
+      format_into(made->path, "{}{}{}{}", here, *here != '\0' ? "/" : "", first(path, folder), name);
+  return size + 1 < sizeof made->path ? nullptr : reason(ENAMETOOLONG);
+}
+
 }  // namespace cupool::report

@@ -4,6 +4,7 @@
 // relative to the directory that was opened first. Async-signal-safe.
 #pragma once
 
+#include <limits.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -33,5 +34,15 @@ struct Written {
 using Write = void (*)(Writer& out, const void* argument);
 const char* write_file(const char* path, Written& last, char* buffer, size_t room, Write write,
                        const void* argument);
+
+// A file that is written to while the program runs. Made empty, for its user alone, never through a link; one
+// that another process has made since this one was started is left alone: then the pid goes into the name.
+// Null, or why there is none. Not async-signal-safe.
+struct NewFile {
+  char path[PATH_MAX] = "";  // from the root on
+  uint64_t device = 0;
+  uint64_t inode = 0;
+};
+const char* make_file(const char* path, NewFile* made);
 
 }  // namespace cupool::report

@@ -27,6 +27,7 @@
 #include "report/forms.hpp"
 #include "report/ledger.hpp"
 #include "report/metrics.hpp"
+#include "trace/recorder.hpp"
 
 namespace cupool::report {
 namespace {
@@ -47,6 +48,7 @@ constinit Desk end_desk{};
 constinit Desk dump_desk{};
 constinit Written last_report{};
 constinit Written last_metrics{.mode = 0644};
+constinit Written last_trace{};
 constinit log::Once told_metrics;
 constinit std::atomic<bool> ending{false};
 constinit std::atomic<int> owner{
@@ -199,6 +201,40 @@ void write_metrics(Desk& desk, const Metrics& metrics) {
   errno = saved_errno;
 }
 
+// What a trace has kept in memory.
+void write_trace_pieces(Writer& out, const void*) {
+  trace::visit_kept(
+      [](const void* data, size_t bytes, void* to) {
+        static_cast<Writer*>(to)->text({static_cast<const char*>(data), bytes});
+      },
+      &out);
+}
+
+void write_kept_trace_at_desk(void* argument) {
+  Desk& desk = *static_cast<Desk*>(argument);
+  char path[PATH_MAX];
+  expand(config::options().trace, facts(), path, sizeof path);
+  const char* const why =
+      write_file(path, last_trace, desk.buffer, sizeof desk.buffer, write_trace_pieces, nullptr);
+  if (why != nullptr) log::line("cannot write the trace {}: {}", path, why);
+}
+
+// pre: this thread sits at the desk.
+void write_kept_trace(Desk& desk) {
+  const int saved_errno = errno;
+  if (trace::is_kept()) cupool_call_on_stack(desk.stack.top(), write_kept_trace_at_desk, &desk);
+  errno = saved_errno;
+}
+
+// pre: this thread sits at the desk.
+void finish_trace(Desk& desk) {
+  const int saved_errno = errno;
+  if (trace::is_on())
+    cupool_call_on_stack(
+        desk.stack.top(), [](void*) { trace::finish(); }, nullptr);
+  errno = saved_errno;
+}
+
 bool is_ours() { return owner.load(std::memory_order_relaxed) == getpid(); }
 
 void on_deadly_signal(int signal_number) {
@@ -237,10 +273,11 @@ void handle_deadly_signals(const config::Options& options) {
   // Process 1 of a container does not die of these signals by default, so re-raising has no effect: it would
   // use up its final report and live on. There, each signal dumps a report instead.
   const bool survives = getpid() == kInit;
-  if (survives && !wants_full_report(options)) return;
+  const bool is_asked = wants_full_report(options) || *options.trace != '\0';
+  if (survives && !is_asked) return;
   for (const int deadly : {SIGTERM, SIGINT, SIGHUP})
     handle(deadly, survives ? on_dump_signal : on_deadly_signal);
-  if (wants_full_report(options)) handle(SIGABRT, on_deadly_signal);
+  if (is_asked) handle(SIGABRT, on_deadly_signal);
 }
 
 }  // namespace
@@ -257,15 +294,15 @@ void begin(const Probe& probe) {
   if (options.stats_exact) stats::set_peak_bound(0);
   if (options.stats_signal == config::StatsSignal::kUsr1) handle(SIGUSR1, on_dump_signal);
   if (options.stats_signal == config::StatsSignal::kUsr2) handle(SIGUSR2, on_dump_signal);
-  if (options.stats == StatsForm::kOff && *options.metrics_file == '\0') return;
+  if (options.stats == StatsForm::kOff && *options.metrics_file == '\0' && *options.trace == '\0') return;
   at_quick_exit(on_quick_exit);
   handle_deadly_signals(options);
 }
 
 void finish(Ending how) {
   const config::Options& options = config::options();
-  const bool is_asked =
-      (options.stats != StatsForm::kOff && wants_full_report(options)) || *options.metrics_file != '\0';
+  const bool is_asked = (options.stats != StatsForm::kOff && wants_full_report(options)) ||
+                        *options.metrics_file != '\0' || trace::is_on();
   if (is_ours()) note_end();
   // A summary that nobody asked for is no reason to make calls that a filter may forbid.
   if (!is_ours() || (knows_new_filter() && !is_asked)) return;
@@ -276,6 +313,7 @@ void finish(Ending how) {
     const Reading reading = how == Ending::kOrderly ? Reading::kPatient : Reading::kNoLock;
     write(end_desk, {config::options().stats, reading});
     write_metrics(end_desk, {reading, nullptr, 0});
+    finish_trace(end_desk);
   }
   stand_up(end_desk);
 }
@@ -293,7 +331,16 @@ void dump() {
                       : *file != '\0' ? form_for_file(file)
                                       : StatsForm::kText,
                       Reading::kNoLock});
+    write_kept_trace(dump_desk);
   }
+  stand_up(dump_desk);
+}
+
+void dump_trace() {
+  if (!trace::is_kept() || !is_ours()) return;
+  const Undisturbed undisturbed;
+  if (!sit_down(dump_desk)) return;
+  if (!ending.load(std::memory_order_seq_cst)) write_kept_trace(dump_desk);
   stand_up(dump_desk);
 }
 

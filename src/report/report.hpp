@@ -22,6 +22,9 @@ void finish(Ending ending);
 // Writes a full report now. Safe in a signal handler.
 void dump();
 
+// Writes what a trace has kept in memory (CUPOOL_TRACE_KEEP) to its file. Safe in a signal handler.
+void dump_trace();
+
 // Writes these figures to CUPOOL_METRICS_FILE, if there is one. The report at exit does so too. Not in a
 // signal handler. Calls no driver: the thread may have another table of descriptors than the program.
 void write_metrics_now(const neighbours::Figures* figures, size_t count);

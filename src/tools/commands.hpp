@@ -19,5 +19,6 @@ int compare(const Arguments& arguments);
 int merge(const Arguments& arguments);
 int top(const Arguments& arguments);
 int trim(const Arguments& arguments);
+int trace(const Arguments& arguments);
 
 }  // namespace cupool::tools

@@ -3,6 +3,7 @@
 
 #include "base/bytes.hpp"
 #include "base/log.hpp"
+#include "trace/dealings.hpp"
 
 namespace cupool::upstream {
 
@@ -15,7 +16,7 @@ Status Upstream::allocate(uint64_t bytes, driver::Address* out, bool* is_asked) 
     if (is_asked != nullptr) *is_asked = true;
     return source_.allocate(bytes, out);
   };
-  if (is_counted()) return take(bytes, ask);
+  if (is_counted()) return take(bytes, ask, out);
   const Status status = ask();
   tell_uncounted(status == kSuccess ? "taken from" : "refused by", bytes);
   return status;
@@ -27,10 +28,11 @@ void Upstream::tell_uncounted(const char* what, uint64_t bytes) const {
     log::detail("device {}: {} of managed memory {} the driver", device_, print_bytes(bytes), what);
 }
 
-void Upstream::note_taken(uint64_t bytes, Status status, uint64_t took_ns) {
+void Upstream::note_taken(uint64_t bytes, Status status, uint64_t took_ns, const driver::Address* where) {
   if (status != kSuccess) {
     Limit::refused(device_, bytes);
     stats_.count(DeviceCounter::driver_refusals);
+    trace::tell_segment(trace::Dealing::kRefused, device_, 0, bytes, took_ns);
     if (log::is_verbose())
       log::detail("device {}: the driver refused {} (its error {}); {} reserved", device_, print_bytes(bytes),
                   status, print_bytes(Limit::booked(device_)));
@@ -40,6 +42,7 @@ void Upstream::note_taken(uint64_t bytes, Status status, uint64_t took_ns) {
   stats_.reserve(bytes);
   stats_.count(DeviceCounter::segments_allocated);
   stats_.count(DeviceCounter::driver_allocate_ns, took_ns);
+  trace::tell_segment(trace::Dealing::kTaken, device_, where != nullptr ? *where : 0, bytes, took_ns);
   if (log::is_verbose())
     log::detail("device {}: took {} from the driver in {:.3f} ms; {} reserved", device_, print_bytes(bytes),
                 static_cast<double>(took_ns) * 1e-6, print_bytes(Limit::booked(device_)));
@@ -67,19 +70,21 @@ bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t b
     tell_uncounted("given back to", bytes);
     return true;
   }
-  return give(bytes, free);
+  return give(bytes, free, start);
 }
 
 bool Upstream::release_done(order::Timeline& order, driver::Address start, uint64_t bytes) {
   const driver::Stream stream = is_counted() ? order.spare_stream() : nullptr;
   if (stream == nullptr) return false;
-  return give(bytes, [&] { return source_.release_on(order.context(), stream, start) == kSuccess; });
+  return give(
+      bytes, [&] { return source_.release_on(order.context(), stream, start) == kSuccess; }, start);
 }
 
-void Upstream::note_given(uint64_t bytes, uint64_t took_ns) {
+void Upstream::note_given(uint64_t bytes, uint64_t took_ns, driver::Address where) {
   return_to_account(bytes);
   stats_.count(DeviceCounter::segments_released);
   stats_.count(DeviceCounter::driver_release_ns, took_ns);
+  trace::tell_segment(trace::Dealing::kGiven, device_, where, bytes, took_ns);
   if (log::is_verbose())
     log::detail("device {}: gave {} back to the driver in {:.3f} ms; {} reserved", device_,
                 print_bytes(bytes), static_cast<double>(took_ns) * 1e-6, print_bytes(Limit::booked(device_)));

@@ -26,22 +26,23 @@ class Upstream {
   bool release_done(order::Timeline& order, driver::Address start, uint64_t bytes);
   // The same account around other ways to ask for memory (`ask`, a status) and to give it back (`give`,
   // whether the driver took it). pre: is_counted().
+  // `where`: the memory's address, once it is there; null: it is told apart.
   template <typename Ask>
-  driver::Status take(uint64_t bytes, Ask&& ask) {
+  driver::Status take(uint64_t bytes, Ask&& ask, const driver::Address* where = nullptr) {
     if (!Limit::book(device_, bytes, limit_)) {
       tell_limit(bytes);
       return driver::kOutOfMemory;
     }
     const uint64_t before = now_ns();
     const driver::Status status = ask();
-    note_taken(bytes, status, now_ns() - before);
+    note_taken(bytes, status, now_ns() - before, where);
     return status;
   }
   template <typename Give>
-  bool give(uint64_t bytes, Give&& give) {
+  bool give(uint64_t bytes, Give&& give, driver::Address where = 0) {
     const uint64_t before = now_ns();
     if (!give()) return false;
-    note_given(bytes, now_ns() - before);
+    note_given(bytes, now_ns() - before, where);
     return true;
   }
   // Returns memory that was just allocated but cannot be used.
@@ -60,8 +61,8 @@ class Upstream {
   void tell_limit(uint64_t bytes) const;
   void tell_uncounted(const char* what, uint64_t bytes) const;
   void return_to_account(uint64_t bytes);
-  void note_taken(uint64_t bytes, driver::Status status, uint64_t took_ns);
-  void note_given(uint64_t bytes, uint64_t took_ns);
+  void note_taken(uint64_t bytes, driver::Status status, uint64_t took_ns, const driver::Address* where);
+  void note_given(uint64_t bytes, uint64_t took_ns, driver::Address where);
 
   driver::Source& source_;
   const int device_;

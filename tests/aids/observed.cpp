@@ -86,8 +86,8 @@ void others(CUstream stream, CUfunction kernel) {
   STEP("forwarded", cuStreamCreate, &another, 0);
   STEP("forwarded", cuStreamDestroy, another);
   STEP("forwarded", cuMemGetInfo, &free, &total);
-  STEP("forwarded", cuMemHostAlloc, &host, kBytes, 0);
-  STEP("nothing", cuMemFreeHost, host);  // not hooked
+  STEP("allocated", cuMemHostAlloc, &host, kBytes, 0);
+  STEP("freed", cuMemFreeHost, host);
   STEP("nothing", cuCtxGetCurrent, &context);
   STEP("forwarded", cuCtxSetCurrent, context);
   unsigned long long ns = 0;

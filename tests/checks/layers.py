@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 # From the top down. Folders of one row stand side by side and do not know each other.
-LAYERS = [["hooks"], ["cuda", "share"], ["memory"], ["pool", "dedicated", "native"], ["mapped"], ["upstream", "allocator"], ["order"], ["context", "report"], ["driver", "neighbours"], ["config", "stats"], ["base"]]
+LAYERS = [["hooks"], ["cuda", "share"], ["memory"], ["pool", "dedicated", "native"], ["mapped"], ["upstream", "allocator"], ["order"], ["context", "report"], ["driver", "neighbours"], ["config", "stats", "trace"], ["base"]]
 
 # The layers within a folder, in the same way: every file of it lies in one of them.
 INSIDE = {"hooks": [["calls"], ["process"], ["submit"], ["observe"], ["doors", "sharing"], ["state"]]}
@@ -22,7 +22,7 @@ LEVEL = levels(LAYERS)
 LEVEL_INSIDE = {name: levels(rows) for name, rows in INSIDE.items()}
 
 # Beside the layers: what each may include besides itself.
-BESIDE = {"tools": {"report", "neighbours", "config", "stats", "base"}, "sim": {"base"}, "glibc": {"base"}}
+BESIDE = {"tools": {"report", "neighbours", "config", "stats", "trace", "base"}, "sim": {"base"}, "glibc": {"base"}}
 
 MAY_INCLUDE_CUDA = {"cuda", "hooks", "sim"}
 # It sets how fmt is compiled, which must be the same everywhere.

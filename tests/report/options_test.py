@@ -265,6 +265,24 @@ class OptionsTest(harness.TestCase):
             play(f"a:x:{48 * MIB}", "f:x", f"a:y:{8 * MIB}", counts_file=place, watch_device=watch)
             self.assertEqual(watch == "yes", (48 * MIB).to_bytes(8, "little") in place.read_bytes()[:4096])
 
+    def test_option_trace_records_the_program(self):
+        path = self.scratch / "here.trace"
+        harness.with_cupool([lab.PROGRAM, "a:x:1"], env={"CUPOOL_TRACE": str(path)}, driver="sim")
+        self.assertEqual(b"CUCT", path.read_bytes()[:4])
+
+    def test_option_trace_max_ends_a_trace(self):
+        path = self.scratch / "here.trace"
+        done = harness.with_cupool([lab.PROGRAM, "t:1:512:500000"], env={"CUPOOL_TRACE": str(path), "CUPOOL_TRACE_MAX": "1M"}, driver="sim")
+        self.assertEqual(0, done.code)
+        self.assertIn("it has the size of CUPOOL_TRACE_MAX", done.err)
+        self.assertLessEqual(path.stat().st_size, 1 << 20)
+
+    def test_option_trace_keep_writes_no_file_until_it_is_asked_for(self):
+        path = self.scratch / "here.trace"
+        done = harness.with_cupool([lab.PROGRAM, "a:x:1"], env={"CUPOOL_TRACE": str(path), "CUPOOL_TRACE_KEEP": "1M"}, driver="sim")
+        self.assertEqual((0, False), (done.code, path.exists()))
+        self.assertIn("has no effect without CUPOOL_TRACE", play("a:x:1", trace_keep="1M").err)
+
     def test_option_neighbours_dir_is_where_the_command_looks(self):
         done = harness.run([harness.BUILD / "cupool", "top"], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")
         self.assertIn(f"in {self.scratch}: there is none", done.err)

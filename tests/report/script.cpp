@@ -12,12 +12,13 @@
 //   T:BYTES       cupool_trim to so many bytes           M:BYTES  cupool_set_max_cached
 //   D             the context is destroyed, if the driver lets us
 //   S:NAME        set SYNC_MEMOPS on a block              i:NAME  get an IPC handle of a block
-//   L:PATH        load a library
+//   L:PATH        load a library                         u:BYTES  no file may become larger
 //   x:HOW         end by exit, _exit, quick, abort, term, int, hup; or usr2, and go on
 // A step that fails prints its argument and the driver's error, and the next one follows.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -192,6 +193,10 @@ CUresult take(const Step& step) {
   }
   if (verb == "k") fork_child();
   if (verb == "L" && dlopen(step.at(1).c_str(), RTLD_NOW) == nullptr) return CUDA_ERROR_FILE_NOT_FOUND;
+  if (verb == "u") {
+    const rlimit most{step.number(1), step.number(1)};
+    setrlimit(RLIMIT_FSIZE, &most);
+  }
   if (verb == "x") end(step.at(1));
   return CUDA_SUCCESS;
 }

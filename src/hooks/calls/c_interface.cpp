@@ -10,6 +10,7 @@
 #include "hooks/submit/submit.hpp"
 #include "report/facts.hpp"
 #include "report/report.hpp"
+#include "trace/recorder.hpp"
 
 namespace cupool::hooks {
 
@@ -48,6 +49,17 @@ size_t cupool_stats_json(char* text, size_t size) {
 }
 
 void cupool_write_stats(void) { report::dump(); }
+
+void cupool_write_trace(void) { report::dump_trace(); }
+
+void cupool_phase_begin(const char* name) {
+  if (trace::is_on() && name != nullptr)
+    trace::record(trace::told::Phase{trace::Edge::kBegin, trace::Text(name)});
+}
+
+void cupool_phase_end(void) {
+  if (trace::is_on()) trace::record(trace::told::Phase{trace::Edge::kEnd, {}});
+}
 
 void cupool_reset_peaks(void) {
   for (int i = 0; i < stats::kMostDevices; ++i) {

@@ -43,7 +43,8 @@ CUresult instantiate_and_upload(DefaultStream zero, const Entry& entry, CUgraphE
   const CUstream stream = named(params->hUploadStream, zero);
   const auto make = [&] { return submit_graph(stream, [&] { return entry(exec, graph, params); }); };
   const auto room = [&](allocator::Effort effort) { return make_room_for(stream, entry.room(), effort); };
-  return tell_forwarded(entry.call(), call_with_room(make(), room, make));
+  const uint64_t begin = begin_observed(SlowReason::kCallsObserved);
+  return tell_forwarded(entry.call(), call_with_room(make(), room, make), begin);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "hooks/state/capturing_streams.hpp"
 #include "hooks/state/entry_points.hpp"
 #include "hooks/submit/forward.hpp"
+#include "trace/recorder.hpp"
 
 namespace cupool::hooks {
 
@@ -83,7 +84,10 @@ template <typename Call>
 CUresult gets(CUcontext* context, Call&& call) {
   const CUresult result = call();
   forget_current_context();
-  if (result == CUDA_SUCCESS && !Reentry::inside()) context_made();
+  if (result == CUDA_SUCCESS && !Reentry::inside()) {
+    context_made();
+    if (trace::is_on()) note_device_memory();
+  }
   if (result == CUDA_SUCCESS && context != nullptr && is_serving()) {
     live.add(*context);
     memory.order().join(ours(*context));
@@ -113,7 +117,9 @@ CUresult forward_end(const cuda::Entry<CUresult (*)(Params...)>& entry, Args... 
 
 // Called before the driver call that ends the context; returns what end_with() needs afterwards.
 // Where the pool does not serve, what other processes share still ends with the context.
+constinit thread_local uint64_t ending_since = 0;
 uint64_t drop(CUcontext context) {
+  ending_since = begin_observed(SlowReason::kMemoryObserved);
   if (!may_have_blocks() || context == nullptr) return 0;
   uint64_t ending = 0;
   if (is_serving()) {
@@ -128,6 +134,8 @@ uint64_t drop(CUcontext context) {
 // `gone` false: the driver refused. Threads that cached the context ask the driver again first.
 void end_with(CUcontext context, uint64_t ending, bool gone) {
   forget_current_contexts();
+  if (gone && context != nullptr && ending_since != 0) [[unlikely]]
+    observer.context_ended({ours(context), ending_since});
   if (!may_have_blocks() || context == nullptr) return;
   pool::Pools::Lost lost;
   if (is_serving()) lost = memory.closed(ours(context), ending, gone);

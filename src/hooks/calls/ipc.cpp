@@ -144,31 +144,54 @@ CUresult open(const Imports::Opener& opener, CUdeviceptr* pointer, const CUipcMe
   return forward(Event::ipc_imports, opener, pointer, handle, flags);
 }
 
+CUresult open_and_tell(const Imports::Opener& opener, CUdeviceptr* pointer, const CUipcMemHandle& handle,
+                       unsigned flags) {
+  const uint64_t begin = begin_observed(SlowReason::kMemoryObserved);
+  const CUresult result = open(opener, pointer, handle, flags);
+  if (begin != 0 && result == CUDA_SUCCESS) [[unlikely]] {
+    FoundBlock block;
+    // (Of the driver's own handles the size is not asked for.)
+    const uint64_t bytes = look_up(*pointer, &block) == Whose::kBlock ? block.bytes : 0;
+    tell_other_taken(opener.call(), observe::Memory::kImported, *pointer, bytes, result, begin);
+  }
+  return result;
+}
+
 }  // namespace
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   FoundBlock block;
   const Whose whose = look_up_lasting(pointer, &block);
-  if (whose == Whose::kBlock && !block.imported && handle != nullptr)
-    return export_block(handle, pointer, block);
+  if (whose == Whose::kBlock && !block.imported && handle != nullptr) {
+    const CUresult result = export_block(handle, pointer, block);
+    if (result == CUDA_SUCCESS && is_slow_for(SlowReason::kMemoryObserved)) [[unlikely]]
+      observer.shared({cuda::Call::cuIpcGetMemHandle, true, block.start, block.bytes});
+    return result;
+  }
   const CUdeviceptr asked = whose == Whose::kNotLive ? kUnknownAddress : pointer;
   return forward(Event::ipc_exports, real.cuIpcGetMemHandle, handle, asked);
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
-  return open(real.cuIpcOpenMemHandle, pointer, handle, flags);
+  return open_and_tell(real.cuIpcOpenMemHandle, pointer, handle, flags);
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
-  return open(real.cuIpcOpenMemHandle_v2, pointer, handle, flags);
+  return open_and_tell(real.cuIpcOpenMemHandle_v2, pointer, handle, flags);
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
   CUresult result = CUDA_SUCCESS;
-  if (!Reentry::inside() && imports.close(pointer, &result)) return result;
+  const uint64_t begin = begin_observed(SlowReason::kMemoryObserved);
+  const auto tell = [&](CUresult answer) {
+    if (begin != 0 && answer == CUDA_SUCCESS) [[unlikely]]
+      tell_other_given(cuda::Call::cuIpcCloseMemHandle, observe::Memory::kImported, pointer, answer, begin);
+    return answer;
+  };
+  if (!Reentry::inside() && imports.close(pointer, &result)) return tell(result);
   FoundBlock block;
   const bool is_known = look_up(pointer, &block) == Whose::kDrivers;
-  return forward(real.cuIpcCloseMemHandle, is_known ? pointer : kUnknownAddress);
+  return tell(call_guarded(real.cuIpcCloseMemHandle, is_known ? pointer : kUnknownAddress));
 }
 
 }  // namespace cupool::hooks

@@ -90,17 +90,18 @@ CUresult attach(CUstream named_stream, const Entry& entry, CUstream stream, CUde
 }  // namespace
 
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
+  AllocationReport report(cuda::Call::cuMemAllocManaged, nullptr, observe::Memory::kManaged);
   driver::Source* const source = source_of(flags);
   if (pointer != nullptr && bytes != 0 && source != nullptr && serves_allocation() &&
       config::options().managed && !memory.order().is_capturing()) {
     if (const driver::Context context = current_context()) {
       const CUresult result = allocate(pointer, bytes, *source, context);
       if (result == CUDA_SUCCESS) stats::count(Counter::managed_allocations);
-      return tell_allocated(cuda::Call::cuMemAllocManaged, Server::kPool, pointer, bytes, result);
+      return report.answer(Server::kPool, pointer, bytes, result);
     }
   }
-  return tell_allocated(cuda::Call::cuMemAllocManaged, Server::kDriver, pointer, bytes,
-                        pass_on(Counter::managed_allocations, real.cuMemAllocManaged, pointer, bytes, flags));
+  return report.answer(Server::kDriver, pointer, bytes,
+                       pass_on(Counter::managed_allocations, real.cuMemAllocManaged, pointer, bytes, flags));
 }
 
 CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUdevice device) {

@@ -5,6 +5,7 @@
 
 #include "cuda/relaxed_capture.hpp"
 #include "hooks/doors/loads.hpp"
+#include "hooks/observe/other_memory.hpp"
 #include "hooks/observe/tell.hpp"
 #include "hooks/process/background_thread.hpp"
 #include "hooks/state/entry_points.hpp"
@@ -42,8 +43,20 @@ CUresult ordered(CUstream stream, Counter counter, const Entry& entry, Args... a
 
 template <typename Entry, typename... Args>
 CUresult allocate_on(CUstream stream, const Entry& entry, CUdeviceptr* pointer, size_t bytes, Args... args) {
+  AllocationReport report(entry.call(), stream, observe::Memory::kStream);
   const CUresult result = ordered(stream, Counter::async_allocations, entry, pointer, bytes, args...);
-  return tell_allocated(entry.call(), Server::kDriver, pointer, bytes, result, stream);
+  return report.answer(Server::kDriver, pointer, bytes, result);
+}
+
+template <typename Entry, typename Array, typename Descriptor, typename... Args>
+CUresult create_array(const Entry& entry, Array* array, const Descriptor* descriptor, Args... args) {
+  const uint64_t begin = begin_observed(SlowReason::kMemoryObserved);
+  const CUresult result = pass_on(Counter::array_allocations, entry, array, descriptor, args...);
+  if (begin != 0) [[unlikely]]
+    tell_other_taken(entry.call(), observe::Memory::kArray,
+                     result == CUDA_SUCCESS ? reinterpret_cast<uint64_t>(*array) : 0,
+                     bytes_of_array(descriptor), result, begin);
+  return result;
 }
 
 // A free while a stream captures. A probe allocation finds out whether this thread may free: the driver
@@ -241,10 +254,11 @@ CUresult free_elsewhere(CUdeviceptr pointer, FreeReport* report) {
 
 // Slow path: everything the inlined path does not handle.
 [[gnu::noinline]] CUresult allocate_slowly(CUdeviceptr* pointer, size_t bytes) {
+  AllocationReport report(cuda::Call::cuMemAlloc_v2);
   Server server;
   const CUresult result = allocate(pointer, bytes, &server);
   count_failure(result, Counter::failed_allocations);
-  return tell_allocated(cuda::Call::cuMemAlloc_v2, server, pointer, bytes, result);
+  return report.answer(server, pointer, bytes, result);
 }
 
 // A free inside a host function. The driver must not see an address of ours: it may be the start of a
@@ -324,6 +338,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
   // Every device known to us has this pitch: the width rounded up to 512. The driver handles unusual
   // arguments.
   constexpr size_t kPitchStep = 512;
+  AllocationReport report(cuda::Call::cuMemAllocPitch_v2);
   const bool plain = pointer != nullptr && pitch != nullptr && width != 0 && height != 0 &&
                      (element == 4 || element == 8 || element == 16) && width < size_t{1} << 40 &&
                      height < size_t{1} << 20;
@@ -332,14 +347,14 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
                                     width, height, element);
     if (result == CUDA_SUCCESS && !Reentry::inside()) stats::count(Counter::forwarded_allocations);
     const size_t bytes = result == CUDA_SUCCESS ? *pitch * height : width * height;
-    return tell_allocated(cuda::Call::cuMemAllocPitch_v2, Server::kDriver, pointer, bytes, result);
+    return report.answer(Server::kDriver, pointer, bytes, result);
   }
   const size_t row = (width + kPitchStep - 1) & ~(kPitchStep - 1);
   Server server;
   const CUresult result = allocate(pointer, row * height, &server);
   *pitch = result == CUDA_SUCCESS ? row : 0;
   if (result == CUDA_SUCCESS) stats::count(Counter::pitched_allocations);
-  return tell_allocated(cuda::Call::cuMemAllocPitch_v2, server, pointer, row * height, result);
+  return report.answer(server, pointer, row * height, result);
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -381,20 +396,26 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                      const CUmemAllocationProp* properties, unsigned long long flags) {
-  return forward(Counter::mapped_allocations, real.cuMemCreate, handle, bytes, properties, flags);
+  const uint64_t begin = begin_observed(SlowReason::kMemoryObserved);
+  const CUresult result =
+      pass_on(Counter::mapped_allocations, real.cuMemCreate, handle, bytes, properties, flags);
+  if (begin != 0) [[unlikely]]
+    tell_other_taken(cuda::Call::cuMemCreate, observe::Memory::kPhysical,
+                     result == CUDA_SUCCESS ? *handle : 0, bytes, result, begin);
+  return result;
 }
 
 CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* descriptor) {
-  return forward(Counter::array_allocations, real.cuArrayCreate_v2, array, descriptor);
+  return create_array(real.cuArrayCreate_v2, array, descriptor);
 }
 
 CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
-  return forward(Counter::array_allocations, real.cuArray3DCreate_v2, array, descriptor);
+  return create_array(real.cuArray3DCreate_v2, array, descriptor);
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor,
                                 unsigned levels) {
-  return forward(Counter::array_allocations, real.cuMipmappedArrayCreate, array, descriptor, levels);
+  return create_array(real.cuMipmappedArrayCreate, array, descriptor, levels);
 }
 
 }  // namespace cupool::hooks

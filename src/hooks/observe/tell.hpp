@@ -2,6 +2,7 @@
 // it. With no listener on, each is a test of one word. Owns nothing, holds no lock.
 #pragma once
 
+#include "base/clock.hpp"
 #include "cuda/cuda_api.hpp"
 #include "hooks/observe/observer.hpp"
 #include "hooks/state/serving.hpp"
@@ -10,8 +11,12 @@ namespace cupool::hooks {
 
 inline uint64_t number_of(CUstream stream) { return reinterpret_cast<uint64_t>(stream); }
 
-// `stream` went through named(); null: several. `begin`: when the call began, if the host may have waited.
-[[gnu::cold]] void tell_submission(cuda::Call call, CUstream stream, CUresult result, uint64_t begin);
+// When a call begins, if a listener wants to know how long it takes; else 0.
+inline uint64_t begin_observed(SlowReason reason) { return is_slow_for(reason) ? now_ns() : 0; }
+
+// `stream` went through named(); null: several. `begin`: when the call began; 0: not known.
+[[gnu::cold]] void tell_submission(cuda::Call call, CUstream stream, CUresult result, uint64_t begin,
+                                   bool is_plain = false);
 inline CUresult tell_submitted(cuda::Call call, CUstream stream, CUresult result) {
   if (is_slow_for(SlowReason::kWorkObserved)) [[unlikely]]
     tell_submission(call, stream, result, 0);
@@ -19,22 +24,48 @@ inline CUresult tell_submitted(cuda::Call call, CUstream stream, CUresult result
 }
 
 // A call that has no event of its own.
-[[gnu::cold]] CUresult tell_forward(cuda::Call call, CUresult result);
-inline CUresult tell_forwarded(cuda::Call call, CUresult result) {
+[[gnu::cold]] CUresult tell_forward(cuda::Call call, CUresult result, uint64_t begin);
+inline CUresult tell_forwarded(cuda::Call call, CUresult result, uint64_t begin = 0) {
   if (is_slow_for(SlowReason::kCallsObserved)) [[unlikely]]
-    return tell_forward(call, result);
+    return tell_forward(call, result, begin);
   return result;
 }
 
-// An allocation, or its failure. `stream` of a stream-ordered one went through named(); else null.
-[[gnu::cold]] void tell_allocated_now(cuda::Call call, observe::Server server, const CUdeviceptr* pointer,
-                                      size_t bytes, CUresult result, CUstream stream);
-inline CUresult tell_allocated(cuda::Call call, observe::Server server, const CUdeviceptr* pointer,
-                               size_t bytes, CUresult result, CUstream stream = nullptr) {
-  if (is_slow_for(SlowReason::kMemoryObserved)) [[unlikely]]
-    tell_allocated_now(call, server, pointer, bytes, result, stream);
-  return result;
-}
+// One allocation by the program, or its failure. `stream` of a stream-ordered one went through named(); else
+// null.
+class AllocationReport {
+ public:
+  explicit AllocationReport(cuda::Call call, CUstream stream = nullptr,
+                            observe::Memory memory = observe::Memory::kDevice)
+      : call_(call), stream_(stream), memory_(memory) {
+    if (is_slow_for(SlowReason::kMemoryObserved)) [[unlikely]]
+      begin();
+  }
+  AllocationReport(const AllocationReport&) = delete;
+  AllocationReport& operator=(const AllocationReport&) = delete;
+
+  // Tells it, and returns the result. `pointer` is read only after success.
+  CUresult answer(observe::Server server, const CUdeviceptr* pointer, size_t bytes, CUresult result) {
+    if (begin_ != 0) [[unlikely]]
+      tell(server, pointer, bytes, result);
+    return result;
+  }
+
+ private:
+  [[gnu::cold]] void begin();
+  [[gnu::cold]] void tell(observe::Server server, const CUdeviceptr* pointer, size_t bytes, CUresult result);
+
+  const cuda::Call call_;
+  const CUstream stream_;
+  const observe::Memory memory_;
+  uint64_t begin_ = 0;
+};
+
+// Memory of the driver's that is given or taken by a call with no other event.
+[[gnu::cold]] void tell_other_taken(cuda::Call call, observe::Memory memory, uint64_t handle, uint64_t bytes,
+                                    CUresult result, uint64_t begin);
+[[gnu::cold]] void tell_other_given(cuda::Call call, observe::Memory memory, uint64_t handle, CUresult result,
+                                    uint64_t begin);
 
 // One free by the program, or its failure.
 class FreeReport {
@@ -74,6 +105,7 @@ class FreeReport {
   bool is_bad_pointer_ = false;
   const CUdeviceptr pointer_;
   const CUstream stream_;
+  uint64_t began_ = 0;
   uint64_t bytes_ = 0;
   driver::Context context_ = nullptr;
 };

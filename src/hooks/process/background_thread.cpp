@@ -18,6 +18,7 @@
 #include "hooks/sharing/lending.hpp"
 #include "hooks/state/serving.hpp"
 #include "report/figures.hpp"
+#include "trace/recorder.hpp"
 
 namespace cupool::hooks {
 
@@ -63,7 +64,7 @@ CUPOOL_AFTER_FORK(forget_background_thread_after_fork, &forget_background_thread
 
 bool is_wanted() {
   const config::Options& options = config::options();
-  return options.decay_ms != 0 || options.neighbours || *options.metrics_file != '\0';
+  return options.decay_ms != 0 || options.neighbours || *options.metrics_file != '\0' || trace::is_on();
 }
 
 bool is_to_rest() {

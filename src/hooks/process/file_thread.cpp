@@ -15,6 +15,7 @@
 #include "hooks/process/neighbours.hpp"
 #include "hooks/process/round.hpp"
 #include "report/report.hpp"
+#include "trace/recorder.hpp"
 
 namespace cupool::hooks {
 namespace {
@@ -25,7 +26,11 @@ constexpr uint64_t kBetweenMetrics = 10 * kSecond;
 constexpr uint64_t kNearTheEnd = kSecond / 50;
 
 constinit std::atomic<bool> is_to_end{false};
-CUPOOL_AFTER_FORK(file_thread_after_fork, [] { is_to_end.store(false, std::memory_order_relaxed); });
+constinit std::atomic<bool> is_to_gather{false};
+CUPOOL_AFTER_FORK(file_thread_after_fork, [] {
+  is_to_end.store(false, std::memory_order_relaxed);
+  is_to_gather.store(false, std::memory_order_relaxed);
+});
 
 class Files {
  public:
@@ -41,11 +46,7 @@ class Files {
     ThreadEnds how = ThreadEnds::kPlainly;
     while (!is_over(&how)) {
       play();
-      const uint64_t how_long = has_main_ended() ? kNearTheEnd : background_period();
-      if (has_files_) filters_.arm();
-      wait_for_neighbours(has_files_, how_long);
-      // First of all that is done after a sleep: anything else may be what a filter forbids.
-      if (filters_.has_new()) end_under_filter();
+      sleep(has_main_ended() ? kNearTheEnd : background_period());
     }
     handover_.end(how);
     return ThreadEnds::kPlainly;
@@ -57,9 +58,35 @@ class Files {
     end_own_thread_now();
   }
 
+  // Until the next round is due or a neighbour asks. While there is a trace, its events are gathered
+  // meanwhile.
+  void sleep(uint64_t how_long) {
+    const uint64_t end = now_ns() + how_long;
+    for (uint64_t now = now_ns(); now < end; now = now_ns()) {
+      const bool traces = trace::is_on();
+      const uint64_t part = traces ? std::min(end - now, trace::kBetweenGatherings) : end - now;
+      if (has_files_) filters_.arm();
+      wait_for_neighbours(has_files_, part);
+      // First of all that is done after a sleep: anything else may be what a filter forbids.
+      if (filters_.has_new()) end_under_filter();
+      if (!traces) return;
+      const bool is_asked = is_to_gather.exchange(false, std::memory_order_acq_rel);
+      const bool is_early = now_ns() - now < part;
+      gather();
+      if (is_early && !is_asked) return;
+    }
+  }
+
+  void gather() {
+    trace::gather_now(has_files_ ? &trace_file_ : nullptr);
+    // The other thread has the program's stderr.
+    if (log::has_kept_lines()) handover_.play();
+  }
+
   bool is_over(ThreadEnds* how) {
     const bool is_end = is_background_stopped() || is_to_end.load(std::memory_order_acquire);
     if (!is_end && !are_only_own_threads_left()) return false;
+    if (trace::is_on()) gather();
     if (has_files_) leave_neighbours();
     if (!is_end) *how = ThreadEnds::kLast;
     return true;
@@ -90,11 +117,17 @@ class Files {
   FilterWatch filters_;
   bool has_files_ = false;
   uint64_t measured_ = 0;
+  int trace_file_ = -1;
 };
 
 }  // namespace
 
 ThreadEnds work_on_files(void* data) { return Files(*static_cast<Handover*>(data)).work(); }
+
+void wake_file_thread_to_gather() {
+  is_to_gather.store(true, std::memory_order_release);
+  end_wait_for_neighbours();
+}
 
 void end_file_thread() {
   is_to_end.store(true, std::memory_order_release);

@@ -22,6 +22,7 @@
 #include "hooks/doors/linked_names.hpp"
 #include "hooks/observe/observer.hpp"
 #include "hooks/process/background_thread.hpp"
+#include "hooks/process/file_thread.hpp"
 #include "hooks/process/neighbours.hpp"
 #include "hooks/sharing/lending.hpp"
 #include "hooks/state/current.hpp"
@@ -29,6 +30,7 @@
 #include "report/ledger.hpp"
 #include "report/report.hpp"
 #include "stats/counters.hpp"
+#include "trace/recorder.hpp"
 
 namespace cupool::hooks {
 namespace {
@@ -96,6 +98,7 @@ void start() {
     memory.order().expect_untracked_work("CUPOOL_STREAMS=fences");
   if (options.streams == config::Streams::kExact) memory.order().use_completed_only("CUPOOL_STREAMS=exact");
   observer.start();
+  if (trace::is_on()) trace::set_waker(wake_file_thread_to_gather);
   start_mapping(options.segments == config::Segments::kMapped, options.spill);
   look_for_direct_access();
   look_for_unknown_names();

@@ -44,12 +44,14 @@ CUresult pass_on(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, A
 // The same, and tells the observer: the call has no event of its own.
 template <typename What, typename... Params, typename... Args>
 CUresult forward(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
-  return tell_forwarded(entry.call(), pass_on(what, entry, args...));
+  const uint64_t begin = begin_observed(SlowReason::kCallsObserved);
+  return tell_forwarded(entry.call(), pass_on(what, entry, args...), begin);
 }
 // The same for calls that have no counter.
 template <typename... Params, typename... Args>
 CUresult forward(const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
-  return tell_forwarded(entry.call(), call_guarded(entry, args...));
+  const uint64_t begin = begin_observed(SlowReason::kCallsObserved);
+  return tell_forwarded(entry.call(), call_guarded(entry, args...), begin);
 }
 
 // A call in which the host waits for a stream, or, with null, for an event or a context.

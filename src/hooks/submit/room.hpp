@@ -17,6 +17,7 @@
 #include "allocator/allocator.hpp"
 #include "cuda/real.hpp"
 #include "driver/driver.hpp"
+#include "hooks/observe/other_memory.hpp"
 #include "hooks/observe/tell.hpp"
 
 namespace cupool::hooks {
@@ -157,16 +158,26 @@ bool lacks_memory(CUresult result, const CUlaunchConfig* config, CUfunction func
                                           config->blockDimZ, config->sharedMemBytes);
 }
 
-// The hook of a row that is hooked for this alone. It sets no re-entry guard: what the call leads to is
-// handled as if there were no hook.
+// The hook of a row that is hooked for this alone, or to be told. It sets no re-entry guard: what the call
+// leads to is handled as if there were no hook.
 template <typename Self, typename Function>
 struct RoomHook;
 
 template <typename Self, typename... Args>
 struct RoomHook<Self, CUresult (*)(Args...)> {
-  static CUresult call(Args... args) { return tell_forwarded(Self::kCall, call_and_repeat(args...)); }
+  static CUresult call(Args... args) {
+    if (is_slow_for_any(SlowReason::kCallsObserved, SlowReason::kMemoryObserved)) [[unlikely]]
+      return call_observed(args...);
+    return call_and_repeat(args...);
+  }
 
  private:
+  [[gnu::cold, gnu::noinline]] static CUresult call_observed(Args... args) {
+    const uint64_t begin = now_ns();
+    const CUresult result = call_and_repeat(args...);
+    if (!tell_other_memory<Self::kCall>(result, begin, args...)) tell_forwarded(Self::kCall, result, begin);
+    return result;
+  }
   static CUresult call_and_repeat(Args... args) {
     using Options = std::conditional_t<(detail::JitOptions::place_of_options<Args...>() < sizeof...(Args)),
                                        detail::JitOptions, detail::NoJitOptions>;

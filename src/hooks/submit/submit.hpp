@@ -214,9 +214,9 @@ struct SubmitHook<kind, place, Self, CUresult (*)(Args...)> {
   }
   // (In a plain copy the host may wait.)
   [[gnu::cold, gnu::noinline]] static CUresult call_observed(Args... args) {
-    const uint64_t begin = kIsPlain ? now_ns() : 0;
+    const uint64_t begin = now_ns();
     const CUresult result = call_and_repeat(args...);
-    tell_submission(Self::kCall, stream_of(args...), result, begin);
+    tell_submission(Self::kCall, stream_of(args...), result, begin, kIsPlain);
     return result;
   }
   [[gnu::noinline]] static CUresult call_and_repeat(Args... args) {

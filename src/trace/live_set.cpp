@@ -1,0 +1,110 @@
+// See live_set.hpp.
+#include "trace/live_set.hpp"
+
+#include "base/pages.hpp"
+
+namespace cupool::trace {
+namespace {
+
+constexpr size_t kFirstPlaces = 4096;
+
+size_t slot_of(uint64_t address, uint8_t space) {
+  return ((address >> 4) + space) * 0x9E3779B97F4A7C15u >> 16;
+}
+
+}  // namespace
+
+LiveSet::Item* LiveSet::find(uint64_t address, uint8_t kind) {
+  if (places_ == 0) return nullptr;
+  const uint8_t space = space_of(kind);
+  for (size_t i = slot_of(address, space);; ++i) {
+    Item& item = items_[i & (places_ - 1)];
+    if (item.address == 0 || (item.address == address && space_of(item.kind) == space)) return &item;
+  }
+}
+
+// Rehashes into a table that has room for four times what is to be kept.
+bool LiveSet::grow() {
+  const auto is_kept = [&](const Item& item) {
+    return item.address != 0 && (item.is_live || item.time >= oldest_);
+  };
+  size_t kept = 0;
+  for (size_t i = 0; i < places_; ++i) kept += is_kept(items_[i]) ? 1 : 0;
+  size_t places = kFirstPlaces;
+  while (places < 4 * kept) places *= 2;
+  Item* const old = items_;
+  const size_t old_places = places_;
+  auto* const fresh = static_cast<Item*>(map_pages(places * sizeof(Item)));
+  if (fresh == nullptr) {
+    clear();
+    failed_ = true;
+    return false;
+  }
+  items_ = fresh;
+  places_ = places;
+  used_ = kept;
+  for (size_t i = 0; i < old_places; ++i) {
+    if (is_kept(old[i])) *find(old[i].address, old[i].kind) = old[i];
+  }
+  if (old != nullptr) unmap_pages(old, old_places * sizeof(Item));
+  return true;
+}
+
+LiveSet::Item* LiveSet::find_or_add(uint64_t address, uint8_t kind) {
+  if (failed_ || address == 0) return nullptr;
+  if (used_ >= places_ / 2 && !grow()) return nullptr;
+  Item* const item = find(address, kind);
+  if (item->address == 0) {
+    item->address = address;
+    item->kind = kind;
+    ++used_;
+  }
+  return item;
+}
+
+void LiveSet::allocated(uint64_t time, uint32_t thread, const told::Allocated& what) {
+  Item* const item = find_or_add(what.address, static_cast<uint8_t>(what.kind));
+  if (item == nullptr || item->time > time) return;
+  live_ += item->is_live ? 0 : 1;
+  *item = {what.address,
+           time,
+           what.asked,
+           what.more,
+           what.context,
+           thread,
+           static_cast<uint32_t>(what.stack),
+           static_cast<uint16_t>(what.call),
+           static_cast<uint8_t>(what.kind),
+           static_cast<uint8_t>(what.device),
+           true};
+}
+
+void LiveSet::freed(uint64_t time, const told::Freed& what) {
+  Item* const item = find_or_add(what.address, static_cast<uint8_t>(what.kind));
+  // At the same moment the free came first: it was of the life before.
+  if (item == nullptr || item->time > time) return;
+  live_ -= item->is_live ? 1 : 0;
+  item->is_live = false;
+  item->time = time;
+}
+
+void LiveSet::context_ended(uint64_t time, uint64_t context) {
+  for (size_t i = 0; i < places_; ++i) {
+    Item& item = items_[i];
+    if (item.address == 0 || !item.is_live || item.context != context || item.time > time ||
+        !ends_with_context(item.kind))
+      continue;
+    item.is_live = false;
+    item.time = time;
+    --live_;
+  }
+}
+
+void LiveSet::clear() {
+  if (items_ != nullptr) unmap_pages(items_, places_ * sizeof(Item));
+  items_ = nullptr;
+  places_ = used_ = live_ = 0;
+  failed_ = false;
+}
+
+}  // namespace cupool::trace

@@ -1,0 +1,81 @@
+// See place.hpp. Only system calls that are safe in a signal handler.
+#include "trace/place.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/output.hpp"
+
+namespace cupool::trace {
+namespace {
+
+const char* reason(int error) {
+  switch (error) {
+    case ENOSPC:
+      return "no space is left on the device";
+    case EDQUOT:
+      return "the disk quota is used up";
+    case EFBIG:
+      return "the limit on the size of files is reached";
+    case EIO:
+      return "the device reports an error";
+    case EAGAIN:
+      return "nobody reads what is written there";
+    case EMFILE:
+    case ENFILE:
+      return "too many files are open";
+    case EACCES:
+    case EPERM:
+      return "no permission";
+    default:
+      return "the system refuses";
+  }
+}
+constexpr char kGone[] = "the file was removed or replaced";
+
+}  // namespace
+
+void Place::begin(const char* path, uint64_t device, uint64_t inode) {
+  strncpy(path_, path, sizeof path_ - 1);
+  device_ = device;
+  inode_ = inode;
+  size_ = 0;
+}
+
+const char* Place::open_file(int* descriptor) const {
+  struct stat about;
+  if (*descriptor < 0) {
+    *descriptor = open(path_, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+    if (*descriptor < 0) return errno == ENOENT || errno == ELOOP || errno == ENOTDIR ? kGone : reason(errno);
+  }
+  if (fstat(*descriptor, &about) != 0) return reason(errno);
+  const bool is_same = about.st_dev == device_ && about.st_ino == inode_ && about.st_nlink != 0;
+  return is_same ? nullptr : kGone;
+}
+
+const char* Place::append(const void* data, size_t bytes, int* kept) {
+  int own = -1;
+  int* const descriptor = kept != nullptr ? kept : &own;
+  const char* why = open_file(descriptor);
+  if (why == nullptr) {
+    const int error = write_fully(*descriptor, static_cast<const char*>(data), bytes);
+    if (error != 0) {
+      // What stands there of a block is no block. (If this fails, too, readers find its end.)
+      if (ftruncate(*descriptor, static_cast<off_t>(size_)) != 0) errno = 0;
+      why = reason(error);
+    } else {
+      size_ += bytes;
+    }
+  }
+  if (*descriptor >= 0 && (kept == nullptr || why != nullptr)) {
+    close(*descriptor);
+    *descriptor = -1;
+  }
+  return why;
+}
+
+}  // namespace cupool::trace

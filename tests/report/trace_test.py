@@ -1,0 +1,182 @@
+"""Traces (CUPOOL_TRACE) of programs on the simulated driver, read back by the command."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+
+import harness
+import lab
+
+COMMAND = harness.BUILD / "cupool"
+CENSUS = harness.BUILD / "tests" / "report" / "census"
+OBSERVED = harness.BUILD / "tests" / "aids" / "observed"
+
+
+class TraceTest(harness.TestCase):
+    def play(self, *steps, path=None, program=lab.PROGRAM, **env):
+        """Runs the steps with a trace."""
+        path = path or self.scratch / "t"
+        return harness.with_cupool([program, *steps], env={"CUPOOL_TRACE": str(path), **env}, driver="sim")
+
+    def read(self, path=None, *flags, code=0):
+        """What the command says of a trace."""
+        done = harness.run([COMMAND, "trace", *flags, path or self.scratch / "t"], driver="sim")
+        self.assertEqual(code, done.code, done.err)
+        return done
+
+    def dump(self, path=None):
+        """Every event as (name, fields)."""
+        found = []
+        for line in self.read(path, "--dump").out.splitlines():
+            _, _, name, *fields = line.split(" ", 3)
+            found.append((name, dict(re.findall(r"(\w+)=(\"[^\"]*\"|[^=]*?)(?= \w+=|$)", fields[0] if fields else ""))))
+        return found
+
+    def names(self, path=None):
+        return [name for name, _ in self.dump(path)]
+
+    def test_a_trace_tells_what_the_program_did_in_its_order(self):
+        self.assertEqual((0, ""), self.said("a:x:1000", "a:y:5000000", "m:x:1", "s", "f:x", "w", "a:z:1000"))
+        events = [(name, fields) for name, fields in self.dump() if name in ("allocated", "freed", "failed", "waited")]
+        self.assertEqual(["allocated", "allocated", "freed", "failed", "allocated"], [n for n, _ in events if n != "waited"])
+        first, again = events[0][1], events[-1][1]
+        self.assertEqual(("1000", "pool", "miss", "cuMemAlloc_v2", "0"), tuple(first[k] for k in ("asked", "kind", "sort", "call", "device")))
+        self.assertEqual(first["address"], again["address"])
+        self.assertEqual("kept", again["sort"])
+        self.assertIn(("waited", "cuCtxSynchronize"), [(n, f.get("call")) for n, f in events])
+
+    def said(self, *steps, **env):
+        done = self.play(*steps, **env)
+        return done.code, done.err
+
+    def test_the_live_memory_of_a_trace_is_what_the_counters_say(self):
+        for seed in range(3):
+            rng = random.Random(seed)
+            steps, held = [], []
+            for i in range(6000):
+                if held and rng.random() < 0.45:
+                    steps.append(rng.choice(["f", "f", "F"]) + ":" + held.pop(rng.randrange(len(held))))
+                else:
+                    held.append(f"b{i}")
+                    steps.append(f"{rng.choice('aaaag')}:b{i}:{rng.choice([300, 5000, 70000, 900000]) + rng.randrange(200)}")
+                if rng.random() < 0.02:
+                    steps.append("s")
+            settings = [{}, {"CUPOOL_SEGMENTS": "mapped"}, {"CUPOOL_SPLIT": "no"}][seed]
+            self.assertEqual(0, self.play(*steps, **settings).code)
+            said = self.read().out
+            agreed = re.search(r"the counters agree at (\d+) of (\d+) moments", said)
+            self.assertIsNotNone(agreed, said)
+            self.assertEqual(agreed[1], agreed[2])
+            self.assertGreaterEqual(int(agreed[2]), 2)
+
+    def test_a_trace_holds_memory_of_every_kind(self):
+        self.assertEqual(0, self.play(program=CENSUS).code)
+        events = self.dump()
+        self.play(program=OBSERVED, path=self.scratch / "o")
+        events += self.dump(self.scratch / "o")
+        kinds = {fields["kind"] for name, fields in events if name == "allocated"}
+        self.assertLessEqual({"pool", "managed", "stream", "physical", "array", "pinned"}, kinds)
+        gone = {fields["kind"] for name, fields in events if name == "freed"}
+        self.assertLessEqual({"pool", "physical", "pinned"}, gone)
+        self.assertIn("segment", {name for name, _ in events})
+        self.assertIn("driver", {name for name, _ in events})
+
+    def test_a_trace_is_whole_however_the_program_ends(self):
+        lab.needs_signals(self)
+        for how in ("exit", "_exit", "quick", "abort", "term", "int", "hup"):
+            self.play("a:x:1000", "a:y:1000", "f:x", f"x:{how}")
+            names = self.names()
+            self.assertEqual(["allocated", "allocated", "freed"], [n for n in names if n in ("allocated", "freed")], how)
+            self.assertEqual("ended", names[-1], how)
+
+    def test_a_trace_of_a_killed_program_can_be_read(self):
+        lab.needs_signals(self)
+        rng = random.Random(os.getpid())
+        for turn in range(12):
+            path = self.scratch / f"killed{turn}"
+            env = {**os.environ, "LD_PRELOAD": harness.preloaded(harness.LIBRARY), "LD_LIBRARY_PATH": str(harness.BUILD / "sim"),
+                   "CUPOOL_TRACE": str(path), "CUPOOL_NEIGHBOURS": "no", "CUPOOL_STATS": "off"}
+            env.pop("CUPOOL_SIM_REPORT", None)
+            with subprocess.Popen([lab.PROGRAM, "a:x:1000", "t:3:512:100000000"], env=env) as program:
+                # A pause only lets the program come to a moment of its own.
+                time.sleep(0.05 + rng.random() / 3)
+                program.send_signal(signal.SIGKILL)
+            if path.exists() and path.stat().st_size > 0:
+                self.assertIn("events in", self.read(path).out)
+
+    def test_a_trace_that_cannot_be_written_ends_in_a_line_and_the_program_goes_on(self):
+        steps = "a:x:1000 t:1:512:200000 f:x p:frees"
+        plain = self.play(*steps.split())
+        limited = self.play("a:w:1000", "u:65536", *steps.split(), path=self.scratch / "l")
+        self.assertEqual((plain.code, plain.out), (limited.code, limited.out))
+        self.assertEqual(1, limited.err.count("the limit on the size of files is reached"), limited.err)
+        self.assertIn("events in", self.read(self.scratch / "l").out)
+        nowhere = self.play(*steps.split(), path=self.scratch / "none" / "t")
+        self.assertEqual((plain.code, plain.out), (nowhere.code, nowhere.out))
+        self.assertEqual(1, nowhere.err.count("cannot write the trace"), nowhere.err)
+
+    def test_a_full_disk_ends_the_trace_in_a_line(self):
+        full = self.scratch / "full"
+        full.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", full], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no file system can be mounted here")
+        try:
+            done = self.play("a:x:1000", "t:1:512:200000", "f:x", path=full / "t")
+            self.assertEqual(0, done.code)
+            self.assertEqual(1, done.err.count("no space is left on the device"), done.err)
+            self.assertIn("events in", self.read(full / "t").out)
+        finally:
+            subprocess.run(["umount", full], check=False)
+
+    def test_a_fork_child_leaves_the_trace_of_its_parent_alone(self):
+        self.assertEqual((0, ""), self.said("a:x:1000", "k", "a:y:1000", "f:x"))
+        self.assertEqual(1, self.names().count("ended"))
+        self.assertEqual(2, self.names().count("allocated"))
+        self.assertEqual(["t"], [path.name for path in self.scratch.iterdir()])
+
+    def test_a_trace_is_named_by_a_pattern_and_replaces_no_link(self):
+        self.play("a:x:1000", path=self.scratch / "%e-%p.trace")
+        self.assertRegex(next(self.scratch.iterdir()).name, r"^script-[0-9]+\.trace$")
+        target = self.scratch / "target"
+        target.write_text("mine")
+        (self.scratch / "link").symlink_to(target)
+        done = self.play("a:x:1000", path=self.scratch / "link")
+        self.assertIn("it is a symbolic link", done.err)
+        self.assertEqual("mine", target.read_text())
+
+    def test_the_memory_of_a_context_ends_with_it_in_a_trace(self):
+        self.assertEqual(0, self.play("C", "a:x:1000", "g:m:1000", "D").code)
+        said = self.read().out
+        self.assertRegex(said, r"device 0, pool: 0 B in 0 blocks at the end")
+        self.assertIn("1 context_ended", said)
+
+    def test_phases_and_the_growth_of_the_pool_are_in_a_trace(self):
+        self.assertEqual(0, self.play("a:x:1000", "f:x", "s", "T:0").code)
+        segments = [fields for name, fields in self.dump() if name == "segment"]
+        self.assertEqual([("taken", "demand"), ("given back", "trim")], [(f["what"], f["why"]) for f in segments])
+
+    def test_a_trace_that_is_kept_is_written_on_a_signal(self):
+        lab.needs_signals(self)
+        self.assertEqual(0, self.play("a:x:1000", "t:1:512:50000", "x:usr2", "a:y:2000", CUPOOL_TRACE_KEEP="1M",
+                                      CUPOOL_STATS_SIGNAL="usr2").code)
+        names = self.dump()
+        self.assertLess((self.scratch / "t").stat().st_size, 1 << 21)
+        self.assertNotIn("2000", [fields.get("asked") for name, fields in names if name == "allocated"])
+        self.assertRegex(self.read().out, r"device 0, pool: 1 KiB in 1 blocks at the end")
+
+    def test_a_trace_that_is_kept_is_written_when_memory_runs_out(self):
+        self.play("a:x:1000", f"a:y:{1 << 45}", f"a:z:{30 << 30}", *[f"a:z{i}:{3 << 30}" for i in range(40)], CUPOOL_TRACE_KEEP="1M",
+                  CUPOOL_OOM_REPORTS="0")
+        self.assertIn("out_of_memory", self.names())
+
+    def test_no_trace_is_no_trace_in_a_sentence(self):
+        (self.scratch / "t").write_bytes(b"x" * 1000)
+        self.assertIn("it is no trace of cupool", self.read(code=1).err)
+        self.assertIn("cannot open", self.read(self.scratch / "missing", code=1).err)
+
+
+if __name__ == "__main__":
+    harness.main()
