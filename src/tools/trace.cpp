@@ -1,4 +1,6 @@
 // `cupool trace`: what a trace holds, as a summary or line by line.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -147,6 +149,12 @@ int trace(const Arguments& arguments) {
     return kMisuse;
   }
   const std::string& path = arguments.operands[0];
+  // (A pipe would be waited for until somebody writes to it.)
+  struct stat about;
+  if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
+    say(stderr, "cupool: cannot read {}: it is not a file\n", path);
+    return 1;
+  }
   const std::unique_ptr<std::FILE, Close> file(fopen(path.c_str(), "re"));
   if (file == nullptr) {
     say(stderr, "cupool: cannot open {}: {}\n", path, strerror(errno));

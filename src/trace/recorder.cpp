@@ -465,6 +465,7 @@ void make_room(Ring& ring, size_t words) {
   constexpr int kMostTurns = 200;
   constexpr uint64_t kMostPatience = 1'000'000'000;
   if (ring.is_given_up) return;
+  const PreserveErrno preserve;
   const auto wake = wake_gatherer.load(std::memory_order_relaxed);
   if (wake != nullptr) wake();
   for (int turn = 0; wake != nullptr && turn < kMostTurns && !ring.has_room(words); ++turn)
@@ -511,6 +512,7 @@ void detail::record(Event event, uint64_t time, const uint64_t* words, size_t co
     ring->lose();
   }
   if (ring->is_half_full()) [[unlikely]] {
+    const PreserveErrno preserve;
     if (const auto wake = wake_gatherer.load(std::memory_order_relaxed)) wake();
   }
   std::atomic_signal_fence(std::memory_order_acq_rel);

@@ -23,6 +23,10 @@ class DocumentsTest(harness.TestCase):
         made = harness.run([COMMAND, "options", "--markdown"], driver="sim").out
         self.assertEqual(made, (DOCS / "options.md").read_text(), "run cupool options --markdown > docs/options.md")
 
+    def test_the_page_of_the_trace_format_has_the_table_of_events(self):
+        made = harness.run([COMMAND, "trace", "--markdown"], driver="sim").out
+        self.assertEqual(made, (DOCS / "trace-format.md").read_text().split("## Events\n\n")[1], "run scripts/make-docs")
+
     def test_the_page_of_counters_lists_every_counter_with_its_sentence(self):
         page = (DOCS / "counters.md").read_text()
         listed = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))

@@ -175,6 +175,8 @@ class TraceTest(harness.TestCase):
     def test_no_trace_is_no_trace_in_a_sentence(self):
         (self.scratch / "t").write_bytes(b"x" * 1000)
         self.assertIn("it is no trace of cupool", self.read(code=1).err)
+        os.mkfifo(self.scratch / "pipe")
+        self.assertIn("it is not a file", self.read(self.scratch / "pipe", code=1).err)
         self.assertIn("cannot open", self.read(self.scratch / "missing", code=1).err)
 
 
