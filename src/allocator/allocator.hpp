@@ -66,6 +66,9 @@ inline constexpr Effort kEfforts[] = {Effort::kDone, Effort::kFrees, Effort::kAl
 // over, all it waited for was over too. Nobody can tell the two apart, so the wait ends before a program
 // notices, and long after most kernels.
 inline constexpr uint64_t kMostForOtherContexts = 250'000'000;  // nanoseconds
+// Who asks for memory when a thread without a context does, as to make one: to it every context is another
+// one. (Null, instead of who asks: whoever it is may wait for all of them.)
+inline const driver::Context kOutside = reinterpret_cast<driver::Context>(uintptr_t{1});
 
 // What ends with a context, context/resident.hpp says.
 class Allocator : public context::Resident {

@@ -22,6 +22,9 @@ bool make_room(allocator::Effort effort, int where, driver::Context context, uin
   // Memory of other devices does not help, and releasing it would wait for their work.
   if (where == cuda::kHere) device = device_of(context);
   if (where == cuda::kAnywhere) device = memory::kEveryDevice;
+  // A thread waits for the work of its own context alone, so somebody must have asked.
+  if (context == nullptr) context = current_context();
+  if (context == nullptr) context = allocator::kOutside;
   if (!memory.order().is_capturing())
     return memory.shortage().release_for_call(device, effort, context, bytes);
   // Waiting for all work would end the capture.
