@@ -1,7 +1,9 @@
 // See sources.hpp.
 #include "cuda/sources.hpp"
 
+#include "base/clock.hpp"
 #include "base/own_call.hpp"
+#include "base/preserve_errno.hpp"
 #include "cuda/mapping.hpp"
 #include "cuda/real.hpp"
 #include "cuda/relaxed_capture.hpp"
@@ -40,14 +42,32 @@ Status DeviceMemory::release_in(driver::Context context, driver::Address start) 
   });
 }
 
+namespace {
+
+// Whether a stream comes to its end, within a quarter of a second.
+bool ends_soon(CUstream stream) {
+  constexpr uint64_t kMostNs = 250'000'000;
+  constexpr uint64_t kPauseNs = 20'000;
+  const PreserveErrno preserve;
+  const uint64_t before = now_ns();
+  while (real.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+    if (now_ns() - before > kMostNs) return false;
+    sleep_for(kPauseNs);
+  }
+  return true;
+}
+
+}  // namespace
+
 // The free is done when the stream comes to it, which is at once, but the memory is the device's again only
-// after a wait for the stream.
+// after a wait for the stream. All work of the context may have been made to wait in this very moment
+// (order/), for work that waits for the thread that asks: so the wait is brief.
 Status DeviceMemory::release_on(driver::Context context, driver::Stream stream, driver::Address start) {
   const auto native = reinterpret_cast<CUstream>(stream);
   return within(context, [&] {
     const RelaxedCapture relaxed;
     const CUresult result = real.cuMemFreeAsync(start, native);
-    if (result == CUDA_SUCCESS) real.cuStreamSynchronize(native);
+    if (result == CUDA_SUCCESS && ends_soon(native)) real.cuStreamSynchronize(native);
     return result;
   });
 }

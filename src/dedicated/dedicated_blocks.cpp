@@ -156,7 +156,6 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
     account.count_freed(block);
     table_.note_free(block, account.order.open());
     block.idle_since = now_ms();
-    Releases::note_free(account.order, block.stamp);
     // A cached block needs a record; when host memory is short, cache only blocks that cannot be released
     // now.
     const bool is_wanted =
@@ -192,6 +191,7 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
     order.seal_for_completion();
   } else if (!order.is_idle()) {
     waits_for_work ? order.wait_in_free() : order.seal_in_free(true);
+    Releases::note_free(order, order.sealed());
   }
   if (leaves) {
     const InFlight::Call releasing(in_flight_, context, InFlight::Kind::kRelease, account.device);

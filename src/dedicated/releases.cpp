@@ -176,9 +176,12 @@ void Releases::look(const Scope& scope, allocator::Effort effort, driver::Contex
     order::Timeline* const order = call.is_open() ? order_.find(context) : nullptr;
     // A free that gives nothing back may wait for this very call.
     if (order == nullptr || idle_bytes({.context = context}) == 0) continue;
-    order->advance();
+    const bool is_own = asking == nullptr || asking == context;
+    is_own ? order->advance() : order->advance_from_outside();
+    // What is done goes by it.
+    is_own ? order->make_spare_stream() : order->make_spare_stream_from_outside();
     if (effort == allocator::Effort::kDone) continue;
-    if (asking == nullptr || asking == context) {
+    if (is_own) {
       order->wait_for_frees();
     } else {
       order->wait_for_frees_elsewhere(last_free_.order == order ? last_free_.epoch : 0, others_ns);

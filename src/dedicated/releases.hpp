@@ -50,7 +50,8 @@ class Releases {
 
   uint64_t idle_bytes(const Scope& scope) CUPOOL_EXCLUDES(table_.lock());
   uint64_t most_idle(int device, uint64_t wanted) CUPOOL_EXCLUDES(table_.lock());
-  // The calling thread has freed memory of this timeline: what it waits for, other threads need not.
+  // The calling thread has freed memory of this timeline, when the epochs up to this one had a seal: what it
+  // waits for, other threads need not.
   static void note_free(const order::Timeline& order, Epoch epoch) { last_free_ = {&order, epoch}; }
 
  private:

@@ -225,6 +225,10 @@ void Timeline::poll_locked() {
 
 void Timeline::advance() {
   order_owed();
+  advance_from_outside();
+}
+
+void Timeline::advance_from_outside() {
   if (driver_.may_be_capturing() || !lock_.try_lock()) return;
   poll_locked();
   lock_.unlock();

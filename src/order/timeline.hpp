@@ -72,6 +72,10 @@ class Timeline {
     if (is_idle() || !kFence) return kAnyStamp;
     return reuse() == Reuse::kLean ? sealed_.load(std::memory_order_acquire) : ordered();
   }
+  // The newest epoch with a seal that a free made.
+  Epoch sealed() const { return sealed_.load(std::memory_order_acquire); }
+  // Whether work of the context that is submitted now waits for work of an old life.
+  bool is_held_up() const { return ordered() > done(); }
   Epoch limit(Reach reach) const { return reach == Reach::kCheap ? cheap() : reachable(); }
   // Whether work is pending in several lanes, so that cheap() and reachable() differ.
   bool is_spread() const { return !is_idle() && !one_lane_.load(std::memory_order_acquire); }
@@ -139,13 +143,20 @@ class Timeline {
   // does not end meanwhile.
   void keep_events();
   bool has_context_events() const { return driver_.has_context_events(); }
-  // A stream that no work goes to, for memory that goes back; null: the driver makes none.
+  // A stream that no work goes to, for memory that goes back; null: none was made.
   driver::Stream spare_stream();
+  // Makes it, if there is none; false: the driver makes none. pre: the thread's own context, or an idle one.
+  bool make_spare_stream();
+  // The same for a thread of another context, which must not wait for a launch here: false, too, while a
+  // submission is under way.
+  bool make_spare_stream_from_outside();
 
   // ---- Slow path of an allocation.
 
   // Polls which seals are done. Gives up at once if another thread holds the lock.
   void advance();
+  // The same for a thread of another context: makes no call of the driver that may stand.
+  void advance_from_outside();
   // The same if more blocks may be handed out then. In one lane, sealed blocks are handed out anyway, and the
   // others not before all work is done.
   void advance_for_reuse() {

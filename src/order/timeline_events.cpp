@@ -1,29 +1,42 @@
 // What a timeline makes of the driver ahead of its use: events for seals, and a stream that no work goes to.
 // Neither is made with the timeline's lock held, because the driver makes none while a launch stands in a
 // full queue; the lock is taken to look and to store.
+#include "order/submission_gate.hpp"
 #include "order/timeline.hpp"
 
 namespace cupool::order {
 
 using driver::kSuccess;
 
+driver::Stream Timeline::spare_stream() {
+  Guard hold(lock_);
+  return spare_;
+}
+
 // Made when memory is short for the first time: a device has few queues, and every stream takes a place in
 // one. A driver that cannot is not asked again; one that has no memory for a stream is. Without the lock: the
 // driver may let the caller wait for a launch of another thread's, which may wait for a third. Of two streams
 // made at once one stays unused.
-driver::Stream Timeline::spare_stream() {
+bool Timeline::make_spare_stream() {
   const driver::Context here = context();
   {
     Guard hold(lock_);
-    if (has_no_spare_ || spare_ != nullptr || here == nullptr) return spare_;
+    if (has_no_spare_ || spare_ != nullptr || here == nullptr) return spare_ != nullptr;
   }
   driver::Stream made = nullptr;
   const driver::Status status = driver_.create_stream(here, &made);
   Guard hold(lock_);
-  if (context() != here) return nullptr;
+  if (context() != here) return false;
   if (status == kSuccess && spare_ == nullptr) spare_ = made;
   has_no_spare_ = status != kSuccess && status != driver::kOutOfMemory;
-  return spare_;
+  return spare_ != nullptr;
+}
+
+// With the gate closed no launch stands, and none comes to stand while the driver makes the stream.
+bool Timeline::make_spare_stream_from_outside() {
+  if (spare_stream() != nullptr) return true;
+  const SubmissionGate::Closing closing;
+  return closing.is_closed() && make_spare_stream();
 }
 
 // Without the lock, like the spare stream: the driver makes no event while a launch stands in a full queue.

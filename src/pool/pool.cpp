@@ -48,7 +48,7 @@ bool Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   } else if (is_due) {
     order().seal_in_free(segments_.is_short() || bytes > order::Timeline::kLittle);
   }
-  cache.frees().note(cache.order().open());
+  cache.frees().note(cache.order().sealed());
   return is_full || (is_due && is_wait);
 }
 
@@ -78,10 +78,10 @@ uint64_t Pool::release_free_segments(uint64_t keep) {
   return released;
 }
 
-uint64_t Pool::release_done() {
+uint64_t Pool::release_done(Segments::From from) {
   frees_.give_reached();
   const uint64_t tainted = segments_.release_tainted(false);
-  const uint64_t released = tainted + segments_.release_done();
+  const uint64_t released = tainted + segments_.release_done(from);
   if (released != 0) tenancy_.stats().count(stats::DeviceCounter::trims);
   growth_.note_released(released);
   return released;
@@ -96,7 +96,7 @@ uint64_t Pool::release_everything(allocator::Effort effort) {
   order().advance();
   // A free that gives nothing back may wait for this very call. Where only the driver's free can give
   // segments back, it waits by itself.
-  const bool can_go = segments_.can_go_when_done();
+  const bool can_go = segments_.can_go_when_done(Segments::From::kInside);
   const auto may_gain = [&] {
     return can_go && (segments_.has_vacated() || ranges().has_unfinished(order().done()));
   };
@@ -114,13 +114,14 @@ uint64_t Pool::release_for_other_context(allocator::Effort effort, order::Epoch 
   using allocator::Effort;
   if (context() == nullptr || order().is_capturing()) return 0;
   caches_.empty_all();
-  order().advance();
-  const bool can_go = segments_.can_go_when_done();
+  order().advance_from_outside();
+  const auto outside = Segments::From::kOutside;
+  const bool can_go = segments_.can_go_when_done(outside);
   const bool may_gain = can_go ? segments_.has_vacated() || ranges().has_unfinished(order().done())
                                : !order().is_idle() && ranges().bytes().free() != 0;
   if (effort == Effort::kFrees && may_gain)
     order().wait_for_frees_elsewhere(own, allocator::kMostForOtherContexts);
-  uint64_t released = can_go ? release_done() : 0;
+  uint64_t released = can_go ? release_done(outside) : 0;
   released += release_idle({});
   const order::IdleMoment moment(order());
   if (moment.has_come()) released += segments_.release_tainted(true);

@@ -82,7 +82,7 @@ class Pool {
   bool trim_to_limit();
   // Releases all free memory on which no work is pending, and waits for none. What the driver takes back only
   // after a wait stays.
-  uint64_t release_done();
+  uint64_t release_done(Segments::From from = Segments::From::kInside);
   // Makes all the room it can with such an effort: empties thread caches, releases tainted and free segments.
   uint64_t release_everything(allocator::Effort effort = allocator::Effort::kAll);
   // The same for a request of another context: waits (kFrees) for frees up to epoch

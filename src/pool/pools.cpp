@@ -232,7 +232,7 @@ namespace {
 
 order::Epoch freed_in_by_this_thread(const Pool& pool) {
   for (const ThreadCache* cache = this_thread.all; cache != nullptr; cache = cache->next_of_thread) {
-    if (cache->pool() == &pool) return cache->frees().epoch();
+    if (cache->pool() == &pool) return cache->frees().sealed();
   }
   return 0;
 }

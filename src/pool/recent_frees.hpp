@@ -18,12 +18,14 @@ class RecentFrees {
     unsealed_.bytes += bytes;
     return ++unsealed_.frees >= most_frees || unsealed_.bytes >= most_bytes;
   }
-  void note(order::Epoch open) {
+  // The end of a free; `sealed` is the newest epoch that has a seal by now.
+  void note(order::Epoch sealed) {
     work_at_free_ = Reentry::work();
-    epoch_ = open;
+    sealed_ = sealed;
   }
-  // The epoch of its last free while work was pending.
-  order::Epoch epoch() const { return epoch_; }
+  // The newest epoch that its last free while work was pending has waited for under the driver: a seal that
+  // came later also covers work that is newer than the free.
+  order::Epoch sealed() const { return sealed_; }
   // Whether this thread has submitted no work since its last free.
   bool is_last_act() const { return work_at_free_ == Reentry::work(); }
 
@@ -36,7 +38,7 @@ class RecentFrees {
   };
   Unsealed unsealed_;
   uint64_t work_at_free_ = ~uint64_t{0};
-  order::Epoch epoch_ = 0;
+  order::Epoch sealed_ = 0;
 };
 
 }  // namespace cupool::pool

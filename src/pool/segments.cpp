@@ -26,9 +26,14 @@ Range* Segments::add(uint64_t bytes, uint64_t taken, SegmentRequest* request) {
   return driver_.add(bytes, taken, request);
 }
 
-bool Segments::can_go_when_done() {
-  return records_.ranges.has_mapped_segments() ||
-         (releasable_bytes() != 0 && tenancy_.order().spare_stream() != nullptr);
+// Asked for only if anything could go: a stream for that is made with the first.
+bool Segments::has_stream(From from) {
+  order::Timeline& order = tenancy_.order();
+  return from == From::kInside ? order.make_spare_stream() : order.make_spare_stream_from_outside();
+}
+
+bool Segments::can_go_when_done(From from) {
+  return records_.ranges.has_mapped_segments() || (releasable_bytes() != 0 && has_stream(from));
 }
 
 void Segments::look_what_is_done() {
@@ -40,10 +45,9 @@ uint64_t Segments::release_free(uint64_t keep) {
   return released + driver_.release_free(keep);
 }
 
-// The driver's are asked for only if anything could go: a stream for that is made with the first.
-uint64_t Segments::release_done() {
+uint64_t Segments::release_done(From from) {
   const uint64_t released = mapped_.release_done();
-  const bool may_go = records_.ranges.has_driver_segments() && releasable_bytes() != 0;
+  const bool may_go = records_.ranges.has_driver_segments() && releasable_bytes() != 0 && has_stream(from);
   return may_go ? released + driver_.release_done() : released;
 }
 

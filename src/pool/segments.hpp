@@ -39,15 +39,18 @@ class Segments {
   void stop_mapping() { mapped_.stop(); }
   // Whether memory that has moved is still mapped where it was, too: the device does not have it back.
   bool has_vacated() const { return mapped_.has_vacated(); }
+  // Who asks for memory back: a thread in this context, or in another one, which must not wait for a launch
+  // here.
+  enum class From { kInside, kOutside };
   // Whether what is free can go back, or elsewhere, without the driver's free, which waits by itself: if it
   // is done.
-  bool can_go_when_done();
+  bool can_go_when_done(From from);
   // Before memory is asked to go back: looks what is done, where only that may go.
   void look_what_is_done();
 
   // Give free memory back, as far as they say; return the bytes.
   uint64_t release_free(uint64_t keep);
-  uint64_t release_done();
+  uint64_t release_done(From from);
   uint64_t release_idle(const allocator::Idle& which, uint64_t now_ms);
   // `may_wait`: segments of the driver's, too, whose free waits for work.
   uint64_t release_tainted(bool may_wait);
@@ -78,6 +81,8 @@ class Segments {
     return segment.mapped ? static_cast<SegmentSource&>(mapped_) : driver_;
   }
   bool is_nearly_full();
+  // For what is done, to go back by.
+  bool has_stream(From from);
 
   Tenancy& tenancy_;
   FreeBlocks& blocks_;

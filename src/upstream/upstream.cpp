@@ -75,7 +75,8 @@ bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t b
 
 bool Upstream::release_done(order::Timeline& order, driver::Address start, uint64_t bytes) {
   const driver::Stream stream = is_counted() ? order.spare_stream() : nullptr;
-  if (stream == nullptr) return false;
+  // (A free in stream order would wait as all work does, and that work may wait for this thread.)
+  if (stream == nullptr || order.is_held_up()) return false;
   return give(
       bytes, [&] { return source_.release_on(order.context(), stream, start) == kSuccess; }, start);
 }

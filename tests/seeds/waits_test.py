@@ -101,7 +101,8 @@ class Waits(harness.TestCase):
         self.assert_ends("two-contexts-full")
 
     def test_a_refusal_in_one_context_stands_in_no_wait_for_another(self):
-        self.assert_ends("two-contexts-refused")
+        self.assert_ends("two-contexts-refused", "two-contexts-refused-captured", "two-contexts-refused-handle",
+                         "two-contexts-refused-outside", "two-contexts-refused-reuse")
 
     def test_destroying_a_busy_stream_waits_for_nothing(self):
         self.assert_ends("destroy", "destroy-reused")
@@ -141,7 +142,8 @@ class Waits(harness.TestCase):
 
     def test_a_launch_that_stands_in_a_full_queue_holds_up_no_other_context(self):
         # These take their time, which seeds hardly change.
-        self.assert_ends("full-queue-contexts", "full-queue-contexts-allocate", "full-queue-contexts-capture", most_seeds=1)
+        self.assert_ends("full-queue-contexts", "full-queue-contexts-allocate", "full-queue-contexts-capture",
+                         "full-queue-contexts-refused", most_seeds=1)
 
     def test_a_launch_that_stands_in_a_full_queue_holds_up_no_device_with_peer_access(self):
         self.assert_ends("full-queue-peers", "full-queue-peers-allocate", "full-queue-peers-capture", most_seeds=1)

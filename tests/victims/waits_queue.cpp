@@ -180,6 +180,34 @@ int beside_other_context(Places places, const std::function<void(const Device&)>
   return pair.finish();
 }
 
+// The queue's context has memory that was freed. A thread of another one takes what the device has, is
+// refused more, and only then releases the queue.
+int other_context_is_refused() {
+  const Pair pair(Places::kContexts);
+  const Device &a = pair[0], &b = pair[1];
+  const Word word;
+  a.enter();
+  const CUstream s1 = a.stream();
+  const CUdeviceptr scratch = a.alloc(kMiB), p = a.alloc(kScarce);
+  a.use(p, kMiB, 79, s1);
+  a.free(p);
+  b.enter();
+  const size_t part = sixteenth();
+  {
+    a.enter();
+    const FullQueue full(a, word, scratch, s1);
+    b.enter();
+    for (const size_t bytes : {part, kBytes}) {
+      CUdeviceptr q = 0;
+      CUresult result = CUDA_SUCCESS;
+      while (result == CUDA_SUCCESS) result = cuMemAlloc(&q, bytes);
+      if (result != CUDA_ERROR_OUT_OF_MEMORY) MUST(result);
+    }
+    word.set(kWord);
+  }
+  return pair.finish();
+}
+
 // The first memory of a context that has none, and of one that has.
 void allocate(const Device& d) {
   d.alloc(kBytes);
@@ -211,6 +239,7 @@ Cases queue_cases() {
           {"full-queue-freed-on-stream", frees_in_order},
           {"full-queue-contexts", [] { return other_context_releases(Places::kContexts); }},
           {"full-queue-peers", [] { return other_context_releases(Places::kPeers); }},
+          {"full-queue-contexts-refused", other_context_is_refused},
           {"full-queue-contexts-allocate", [] { return beside_other_context(Places::kContexts, allocate); }},
           {"full-queue-peers-allocate", [] { return beside_other_context(Places::kPeers, allocate); }},
           {"full-queue-contexts-capture", [] { return beside_other_context(Places::kContexts, capture); }},

@@ -2,6 +2,7 @@
 // each run is the same one.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "waits.hpp"
@@ -149,9 +150,45 @@ int two_contexts_full() {
   return b.finish() + a.finish() != 0 ? 1 : 0;
 }
 
+bool is_had(CUresult result) {
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) MUST(result);
+  return result == CUDA_SUCCESS;
+}
+
+void ask_plainly(const Device& d, size_t bytes) {
+  CUdeviceptr p = 0;
+  if (is_had(cuMemAlloc(&p, bytes))) d.free(p);
+}
+
+void ask_in_a_capture(const Device& d, size_t bytes) {
+  const CUstream stream = d.stream();
+  CUgraph graph = nullptr;
+  CUdeviceptr p = 0;
+  MUST(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  const bool had = is_had(cuMemAlloc(&p, bytes));
+  MUST(cuStreamEndCapture(stream, &graph));
+  MUST(cuGraphDestroy(graph));
+  if (had) d.free(p);
+}
+
+// The call names a device and no context.
+void ask_for_a_handle(const Device& d, size_t bytes) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemGenericAllocationHandle handle = 0;
+  if (is_had(cuMemCreate(&handle, bytes, &properties, 0))) MUST(cuMemRelease(handle));
+  d.enter();
+}
+
+void ask_without_a_context(const Device& d, size_t bytes) {
+  MUST(cuCtxSetCurrent(nullptr));
+  ask_for_a_handle(d, bytes);
+}
+
 // Most of the device is freed in one context behind a kernel that waits for the host. The thread that it
 // waits for first asks for more than is left in another context, and takes a refusal for an answer.
-int two_contexts_refused() {
+int two_contexts_refused(const std::function<void(const Device&, size_t)>& ask) {
   MUST(cuInit(0));
   const Device a;
   const Word word;
@@ -170,12 +207,42 @@ int two_contexts_refused() {
   submitted.wait();
   a.enter();
   // Before or after the free.
-  for (int i = 0; i < 4; ++i) {
-    CUdeviceptr p = 0;
-    const CUresult result = cuMemAlloc(&p, 8 * part);
-    if (result != CUDA_ERROR_OUT_OF_MEMORY) MUST(result);
-    if (result == CUDA_SUCCESS) a.free(p);
-  }
+  for (int i = 0; i < 4; ++i) ask(a, 8 * part);
+  word.set(1);
+  other.join();
+  return b.finish() + a.finish() != 0 ? 1 : 0;
+}
+
+// In one context memory lies free; more is freed behind a kernel that waits for the host, taken again and
+// used. The thread that the kernel waits for first asks in another context for what it can have only with the
+// former.
+int two_contexts_refused_beside_reuse() {
+  MUST(cuInit(0));
+  const Device a;
+  const Word word;
+  const Device b(0, true);
+  const CUstream s2 = b.stream();
+  const size_t part = sixteenth();
+  const CUdeviceptr free = b.alloc(2 * part), most = b.alloc(8 * part);
+  b.fill(free, kMiB, 54, s2);
+  b.free(free);
+  Semaphore submitted;
+  std::atomic<bool> is_reused{false};
+  std::thread other([&] {
+    b.enter();
+    b.await(word.address(), 1, s2);
+    b.fill(most, kMiB, 55, s2);
+    submitted.post();
+    b.free(most);
+    b.use(b.alloc(8 * part), kMiB, 56, s2);
+    is_reused = true;
+  });
+  submitted.wait();
+  // Under the driver it stands in the free.
+  constexpr int kPatience = 10'000;
+  for (int i = 0; i < kPatience && !is_reused; ++i) std::this_thread::yield();
+  a.enter();
+  ask_plainly(a, 7 * part);
   word.set(1);
   other.join();
   return b.finish() + a.finish() != 0 ? 1 : 0;
@@ -251,7 +318,11 @@ Cases thread_cases() {
           {"threads-free-kernel", [] { return free_waits(true); }},
           {"two-contexts", two_contexts},
           {"two-contexts-full", two_contexts_full},
-          {"two-contexts-refused", two_contexts_refused},
+          {"two-contexts-refused", [] { return two_contexts_refused(ask_plainly); }},
+          {"two-contexts-refused-captured", [] { return two_contexts_refused(ask_in_a_capture); }},
+          {"two-contexts-refused-handle", [] { return two_contexts_refused(ask_for_a_handle); }},
+          {"two-contexts-refused-outside", [] { return two_contexts_refused(ask_without_a_context); }},
+          {"two-contexts-refused-reuse", two_contexts_refused_beside_reuse},
           {"two-contexts-word", two_contexts_word},
           {"two-devices", [] { return two_devices(Places::kDevices); }},
           {"two-devices-peers", [] { return two_devices(Places::kPeers); }}};
