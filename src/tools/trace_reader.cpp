@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/say.hpp"
+#include "tools/trace_bytes.hpp"
 #include "trace/encoder.hpp"
 #include "trace/live_set.hpp"
 
@@ -19,44 +20,6 @@ namespace {
 constexpr size_t kMostNames = 4096;
 constexpr size_t kMostEvents = 256;
 constexpr size_t kMostPending = 1 << 20;
-
-// Reads what lies between two places and nothing else; after a fault it gives zeros.
-class Bytes {
- public:
-  Bytes(const uint8_t* begin, size_t size) : at_(begin), end_(begin + size) {}
-  uint64_t number() {
-    uint64_t value = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-      if (at_ == end_) break;
-      const uint8_t byte = *at_++;
-      // (The tenth byte has one bit.)
-      if (shift == 63 && byte > 1) break;
-      value |= static_cast<uint64_t>(byte & 0x7F) << shift;
-      if ((byte & 0x80) == 0) return value;
-    }
-    is_good_ = false;
-    at_ = end_;
-    return 0;
-  }
-  std::string text(size_t most) {
-    const uint64_t size = number();
-    if (size > most || size > static_cast<size_t>(end_ - at_)) {
-      is_good_ = false;
-      at_ = end_;
-      return {};
-    }
-    std::string out(reinterpret_cast<const char*>(at_), size);
-    at_ += size;
-    return out;
-  }
-  bool is_good() const { return is_good_; }
-  bool is_over() const { return at_ == end_; }
-
- private:
-  const uint8_t* at_;
-  const uint8_t* end_;
-  bool is_good_ = true;
-};
 
 std::string word(const std::vector<std::string>& words, uint64_t number) {
   return number < words.size() ? words[number] : make_text("#{}", number);
@@ -125,7 +88,7 @@ bool TraceReader::begin() {
 }
 
 bool TraceReader::parse_about() {
-  Bytes in(content_.data(), content_.size());
+  TraceBytes in(content_.data(), content_.size());
   const auto damaged = [&] { return fail("its head does not say what a head says"); };
   about_.version = in.number();
   if (about_.version > trace::kFormatVersion)
@@ -170,7 +133,7 @@ bool TraceReader::parse_about() {
 }
 
 bool TraceReader::decode(const BlockHead& head) {
-  Bytes in(content_.data(), content_.size());
+  TraceBytes in(content_.data(), content_.size());
   uint64_t time = head.time;
   std::array<uint64_t, 3> shared{};
   for (uint32_t i = 0; i < head.count; ++i) {
@@ -251,6 +214,14 @@ bool TraceReader::read(const std::function<void(const Happened&)>& see) {
     if (kind == BlockKind::kLive && (head.flags & trace::kFirstPart) != 0) ++live_sets_;
     // From the beginning of a trace on nothing is news in a live set. One that was kept in memory begins with
     // a live set.
+    const bool is_good =
+        kind == BlockKind::kStacks    ? stacks_.read_stacks(content_.data(), head.bytes, head.count)
+        : kind == BlockKind::kModules ? stacks_.read_modules(content_.data(), head.bytes, head.count)
+                                      : true;
+    if (!is_good) {
+      emit(kAll, see);
+      return fail(make_text("the block that ends at byte {} does not hold what its head says", offset_));
+    }
     const bool is_first_live = kind == BlockKind::kLive && events_ == 0 && !seen_live;
     if (kind != BlockKind::kEvents && !is_first_live) continue;
     seen_live = is_first_live && (head.flags & trace::kLastPart) != 0;

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/trace_stacks.hpp"
 #include "trace/events.hpp"
 #include "trace/format.hpp"
 
@@ -61,6 +62,8 @@ class TraceReader {
   // Calls see(event) for each, in the order of time. False: the file is damaged, and error() says where; what
   // came before was seen.
   bool read(const std::function<void(const Happened&)>& see);
+  // Those of the events that were seen so far.
+  const TraceStacks& stacks() const { return stacks_; }
 
   const std::string& error() const { return error_; }
   // The last block is not all there: the program was killed while it was written.
@@ -82,6 +85,7 @@ class TraceReader {
   std::FILE* file_;
   std::string error_;
   TraceAbout about_;
+  TraceStacks stacks_;
   std::vector<uint8_t> content_;
   std::vector<Happened> pending_;
   size_t left_ = 0;  // of them after the last ones were given out

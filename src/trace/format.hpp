@@ -21,8 +21,8 @@ enum class BlockKind : uint16_t {
   kEvents = 2,   // events of one thread
   kLive = 3,     // a part of a live set: what the program held at `time`
   kIndex = 4,    // where blocks lie that came since the last index
-  kStacks = 5,   // reserved: call stacks, each once
-  kModules = 6,  // reserved: which library lay where
+  kStacks = 5,   // call stacks, each once (records.hpp)
+  kModules = 6,  // which library lay where (records.hpp)
 };
 
 struct BlockHead {
@@ -35,7 +35,7 @@ struct BlockHead {
   uint64_t time = 0;      // where the times of its events begin: nanoseconds of CLOCK_MONOTONIC
   uint64_t round = 0;     // when it was gathered: all events that began before an earlier round are in it
   uint32_t thread = 0;    // the kernel's number of the thread
-  uint32_t count = 0;     // of its events
+  uint32_t count = 0;     // of its events or records
 };
 static_assert(sizeof(BlockHead) == 48);
 

@@ -18,42 +18,19 @@
 #include "trace/encoder.hpp"
 #include "trace/live_set.hpp"
 #include "trace/recorder.hpp"
+#include "trace_file.hpp"
 
 namespace {
 
 namespace trace = cupool::trace;
 namespace told = cupool::trace::told;
+using cupool::test::about;
+using cupool::test::bytes_of;
+using cupool::test::Scratch;
+using cupool::test::settings_for;
 using cupool::tools::Happened;
 using cupool::tools::TraceLive;
 using cupool::tools::TraceReader;
-
-struct Scratch {
-  Scratch() {
-    char name[] = "/tmp/cupool-trace-XXXXXX";
-    if (mkdtemp(name) == nullptr) abort();
-    folder = name;
-  }
-  ~Scratch() { std::filesystem::remove_all(folder); }
-  std::string file(const char* name) const { return folder + "/" + name; }
-  std::string folder;
-};
-
-constexpr const char* kCalls[] = {"cuMemAlloc_v2", "cuMemFree_v2", "cuCtxSynchronize"};
-trace::About about() {
-  return {42, "a program", "a host", "3", "0.0.1", [](size_t i) { return kCalls[i]; }, 3};
-}
-
-// Creates the file, as the library does before it begins.
-trace::Settings settings_for(const std::string& path) {
-  std::ofstream(path).close();
-  struct stat made = {};
-  stat(path.c_str(), &made);
-  trace::Settings settings;
-  settings.path = path.c_str();
-  settings.device = made.st_dev;
-  settings.inode = made.st_ino;
-  return settings;
-}
 
 struct Read {
   bool begins = false;
@@ -81,11 +58,6 @@ Read read_bytes(const std::string& bytes) {
   fclose(file);
   return out;
 }
-std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 told::Allocated block(uint64_t address, uint64_t asked) {
   told::Allocated what{};
   what.address = address;
