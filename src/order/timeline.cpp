@@ -48,8 +48,7 @@ Lane Timeline::in_use_locked() const {
   return has_untracked_work_ ? Lane::kMany : unite(noted_.load(std::memory_order_relaxed), seals_.lanes());
 }
 
-// Recomputes the words that the hot path of an allocation reads, whenever something they depend on has
-// changed.
+// Recomputes the words that the hot path of an allocation reads, whenever what they depend on has changed.
 void Timeline::refresh_locked() {
   const Lane in_use = in_use_locked();
   one_lane_.store(in_use != Lane::kMany && reuse() == Reuse::kLean, std::memory_order_release);
