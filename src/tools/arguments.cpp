@@ -49,6 +49,19 @@ bool Arguments::has(std::string_view flag) const {
   return std::any_of(flags.begin(), flags.end(), [&](const auto& one) { return one.first == flag; });
 }
 
+std::vector<std::string> Arguments::values(std::string_view flag) const {
+  std::vector<std::string> out;
+  for (const auto& [name, value] : flags) {
+    if (name == flag) out.push_back(value);
+  }
+  return out;
+}
+
+std::string Arguments::value(std::string_view flag) const {
+  const std::vector<std::string> all = values(flag);
+  return all.empty() ? "" : all.back();
+}
+
 std::optional<Arguments> parse(const Verb& verb, std::vector<std::string> words, int* code) {
   Arguments out;
   CLI::App app;

@@ -18,6 +18,9 @@ struct Arguments {
   std::vector<std::string> operands;
 
   bool has(std::string_view flag) const;
+  // The last value given with a flag; empty: none was.
+  std::string value(std::string_view flag) const;
+  std::vector<std::string> values(std::string_view flag) const;
 };
 
 // None: help was requested or the line is invalid; the answer has been printed, and `code` is the exit code.

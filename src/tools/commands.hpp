@@ -20,5 +20,7 @@ int merge(const Arguments& arguments);
 int top(const Arguments& arguments);
 int trim(const Arguments& arguments);
 int trace(const Arguments& arguments);
+int diff(const Arguments& arguments);
+int waits(const Arguments& arguments);
 
 }  // namespace cupool::tools

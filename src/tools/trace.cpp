@@ -1,59 +1,50 @@
 // `cupool trace`: what a trace holds, as a summary or line by line.
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/bytes.hpp"
 #include "base/say.hpp"
+#include "tools/code_names.hpp"
 #include "tools/commands.hpp"
+#include "tools/holders.hpp"
 #include "tools/table.hpp"
+#include "tools/trace_file.hpp"
 #include "tools/trace_reader.hpp"
 
 namespace cupool::tools {
 namespace {
 
-struct Close {
-  void operator()(std::FILE* file) const { fclose(file); }
-};
-
-// What a summary says, gathered while the events go by.
+// What a summary says besides what is live, gathered while the events go by.
 class Summary {
  public:
-  explicit Summary(const TraceAbout& about)
-      : about_(about),
-        live_(about),
-        counts_(about.events.size()),
-        counters_(about.find_event("counters")),
-        lost_(about.find_event("lost")) {}
+  explicit Summary(const Holders& holders) : holders_(holders) {}
 
   void see(const Happened& happened) {
+    if (counts_.empty()) begin();
     if (first_ == 0) first_ = happened.time;
     last_ = std::max(last_, happened.time);
     ++counts_[happened.event];
-    live_.see(happened);
+    // (This one is seen before the live memory changes by it, and it changes none.)
     if (happened.event == counters_) compare(happened);
     if (happened.event == lost_) missing_ += happened.values[0];
   }
-  void print(const TraceReader& reader) const {
-    say("{}[{}] on {}{}{}, cupool {}\n", printable(about_.program), about_.pid, printable(about_.host),
-        about_.rank.empty() ? "" : ", rank ", printable(about_.rank), printable(about_.library));
+  void print() const {
+    const TraceAbout& about = holders_.about();
+    const TraceReader& reader = holders_.reader();
+    say("{}[{}] on {}{}{}, cupool {}\n", about.program, about.pid, about.host,
+        about.rank.empty() ? "" : ", rank ", about.rank, about.library);
     const uint64_t ns = last_ - std::min(first_, last_);
     say("{} events in {}.{:03} s, {} bytes each\n", reader.events(), ns / 1'000'000'000,
         ns / 1'000'000 % 1000, reader.events() == 0 ? 0 : reader.event_bytes() / reader.events());
     for (size_t i = 0; i < counts_.size(); ++i) {
-      if (counts_[i] != 0) say("  {} {}\n", counts_[i], printable(about_.events[i].name));
+      if (counts_[i] != 0) say("  {} {}\n", counts_[i], about.events[i].name);
     }
-    for (const auto& [place, sum] : live_.sums()) {
+    for (const auto& [place, sum] : holders_.live().sums()) {
       say("device {}, {}: {} in {} blocks at the end ({} asked for), {} at most\n", place.first,
-          kind(place.second), print_bytes(sum.given), sum.blocks, print_bytes(sum.asked),
-          print_bytes(sum.most));
+          print_choice(about, "allocated", "kind", place.second), print_bytes(sum.given), sum.blocks,
+          print_bytes(sum.asked), print_bytes(sum.most));
     }
     if (compared_ != 0) say("the counters agree at {} of {} moments\n", agreed_, compared_);
     if (missing_ != 0) say("{} events are missing: they found no room\n", missing_);
@@ -61,37 +52,109 @@ class Summary {
   }
 
  private:
-  std::string kind(uint64_t number) const {
-    const size_t event = about_.find_event("allocated");
-    const int field = event < about_.events.size() ? about_.events[event].find("kind") : -1;
-    if (field < 0) return "memory";
-    const TraceField& found = about_.events[event].fields[static_cast<size_t>(field)];
-    if (found.type != trace::FieldType::kChoice) return "memory";
-    const auto& words = about_.choices[found.choice];
-    return number < words.size() ? printable(words[number]) : "memory";
+  void begin() {
+    counts_.resize(holders_.about().events.size());
+    counters_ = holders_.about().find_event("counters");
+    lost_ = holders_.about().find_event("lost");
   }
   void compare(const Happened& happened) {
-    const TraceEvent& event = about_.events[happened.event];
+    const TraceEvent& event = holders_.about().events[happened.event];
     const auto value = [&](const char* name) {
       const int field = event.find(name);
       return field < 0 ? 0 : happened.values[static_cast<size_t>(field)];
     };
-    const TraceLive::Sum sum = live_.counted(value("device"));
+    const TraceLive::Sum sum = holders_.live().counted(value("device"));
     ++compared_;
     if (sum.given == value("live") && sum.asked == value("asked")) ++agreed_;
   }
 
-  const TraceAbout& about_;
-  TraceLive live_;
+  const Holders& holders_;
   std::vector<uint64_t> counts_;
-  size_t counters_;
-  size_t lost_;
+  size_t counters_ = 0;
+  size_t lost_ = 0;
   uint64_t first_ = 0;
   uint64_t last_ = 0;
   uint64_t missing_ = 0;
   uint64_t compared_ = 0;
   uint64_t agreed_ = 0;
 };
+
+void print_at(Holders& holders, const Moment& moment, size_t most) {
+  const uint64_t ns = holders.time();
+  std::string when = moment.print();
+  if (moment.which == Moment::Which::kPeak || moment.which == Moment::Which::kEnd)
+    when += make_text(", after {}.{:03} s", ns / 1'000'000'000, ns / 1'000'000 % 1000);
+  say("\nWho held memory {}: {} of device memory in all{}\n", when, print_bytes(holders.device_bytes()),
+      holders.is_sampled() ? "; by samples:" : "");
+  print_holders(holders, most);
+}
+
+// Who holds it at a moment; without one, after the summary, at the peak and at the end.
+int summarize(const Arguments& arguments, const std::string& path) {
+  Moment moment;
+  const std::string at = arguments.value("--at");
+  if (!at.empty() && !Moment::parse(at, &moment)) {
+    say(stderr, "cupool: {} is no moment; --at takes begin, peak, end or seconds since the trace began\n",
+        printable(at));
+    return kMisuse;
+  }
+  size_t most = 0;
+  if (!read_most(arguments, &most)) return kMisuse;
+  CodeNames names(arguments.values("--debug-path"));
+  Holders holders(names);
+  if (!at.empty()) {
+    if (!holders.read(path, moment)) return 1;
+    print_at(holders, moment, most);
+  } else {
+    Summary summary(holders);
+    if (!holders.read(path, moment, [&](const Happened& happened) { summary.see(happened); })) return 1;
+    summary.print();
+    const Moment peak{Moment::Which::kPeak, 0};
+    // (At the end of most programs nothing is left, and what was left at the peak is the same.)
+    if (holders.live().most_device_bytes() != holders.device_bytes()) {
+      Holders before(names);
+      if (before.read(path, peak)) print_at(before, peak, most);
+    }
+    if (!holders.all().empty()) print_at(holders, moment, most);
+  }
+  if (!holders.all().empty() && !holders.has_stacks())
+    say("\nThere are no call stacks: CUPOOL_STACKS=16 records who asked.\n");
+  fflush(stdout);
+  print_missing(names);
+  if (holders.is_whole()) return 0;
+  say(stderr, "cupool: cannot read all of {}: {}\n", printable(path), holders.reader().error());
+  return 1;
+}
+
+// Every event as a line.
+int dump(const std::string& path) {
+  const OpenFile file = open_trace(path);
+  if (file == nullptr) return 1;
+  TraceReader reader(file.get());
+  if (!reader.begin()) {
+    say(stderr, "cupool: cannot read {}: {}\n", printable(path), reader.error());
+    return 1;
+  }
+  std::string line;
+  const bool is_whole = reader.read([&](const Happened& happened) {
+    line.clear();
+    print_event(reader.about(), happened, reader.began(), &line);
+    line += '\n';
+    fwrite(line.data(), 1, line.size(), stdout);
+  });
+  if (is_whole) return 0;
+  fflush(stdout);
+  say(stderr, "cupool: cannot read all of {}: {}\n", printable(path), reader.error());
+  return 1;
+}
+
+int compress(const std::string& path, std::string to) {
+  if (to.empty()) to = path + ".zst";
+  const std::string why = compress_trace(path, to);
+  if (why.empty()) return 0;
+  say(stderr, "cupool: cannot compress {} to {}: {}\n", printable(path), printable(to), why);
+  return 1;
+}
 
 const char* type_of(const trace::FieldInfo& field) {
   switch (field.type) {
@@ -149,36 +212,8 @@ int trace(const Arguments& arguments) {
     return kMisuse;
   }
   const std::string& path = arguments.operands[0];
-  // (A pipe would be waited for until somebody writes to it.)
-  struct stat about;
-  if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    say(stderr, "cupool: cannot read {}: it is not a file\n", path);
-    return 1;
-  }
-  const std::unique_ptr<std::FILE, Close> file(fopen(path.c_str(), "re"));
-  if (file == nullptr) {
-    say(stderr, "cupool: cannot open {}: {}\n", path, strerror(errno));
-    return 1;
-  }
-  TraceReader reader(file.get());
-  if (!reader.begin()) {
-    say(stderr, "cupool: cannot read {}: {}\n", path, reader.error());
-    return 1;
-  }
-  const bool dumps = arguments.has("--dump");
-  Summary summary(reader.about());
-  const bool is_whole = reader.read([&](const Happened& happened) {
-    if (dumps) {
-      say("{}\n", print_event(reader.about(), happened, reader.about().monotonic));
-    } else {
-      summary.see(happened);
-    }
-  });
-  if (!dumps) summary.print(reader);
-  if (is_whole) return 0;
-  fflush(stdout);
-  say(stderr, "cupool: cannot read all of {}: {}\n", path, reader.error());
-  return 1;
+  if (arguments.has("--compress")) return compress(path, arguments.value("-o"));
+  return arguments.has("--dump") ? dump(path) : summarize(arguments, path);
 }
 
 }  // namespace cupool::tools

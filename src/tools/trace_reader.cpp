@@ -2,8 +2,11 @@
 #include "tools/trace_reader.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "base/say.hpp"
 #include "tools/trace_bytes.hpp"
 #include "trace/encoder.hpp"
@@ -20,9 +23,13 @@ namespace {
 constexpr size_t kMostNames = 4096;
 constexpr size_t kMostEvents = 256;
 constexpr size_t kMostPending = 1 << 20;
+constexpr uint64_t kMostDevice = 1023;
 
-std::string word(const std::vector<std::string>& words, uint64_t number) {
-  return number < words.size() ? words[number] : make_text("#{}", number);
+// So that it can be printed.
+std::string plain_text(TraceBytes& in, size_t most) {
+  std::string out = in.text(most);
+  flatten(out.data(), out.size());
+  return out;
 }
 
 }  // namespace
@@ -84,6 +91,7 @@ bool TraceReader::begin() {
     return fail(is_trace ? error_ : "it is no trace of cupool");
   }
   if (head.kind != static_cast<uint16_t>(BlockKind::kAbout)) return fail("it has no head");
+  began_ = head.time;
   return parse_about();
 }
 
@@ -100,24 +108,25 @@ bool TraceReader::parse_about() {
   about_.wall = in.number();
   about_.pid = in.number();
   constexpr size_t kLongest = 4096;
-  about_.program = in.text(kLongest);
-  about_.host = in.text(kLongest);
-  about_.rank = in.text(kLongest);
-  about_.library = in.text(kLongest);
+  about_.program = plain_text(in, kLongest);
+  about_.host = plain_text(in, kLongest);
+  about_.rank = plain_text(in, kLongest);
+  about_.library = plain_text(in, kLongest);
   about_.choices.resize(std::min<uint64_t>(in.number(), kMostNames));
   for (auto& words : about_.choices) {
-    in.text(kLongest);
-    for (uint64_t count = in.number(); count > 0 && in.is_good(); --count) words.push_back(in.text(kLongest));
+    plain_text(in, kLongest);
+    for (uint64_t count = in.number(); count > 0 && in.is_good(); --count)
+      words.push_back(plain_text(in, kLongest));
     if (!in.is_good()) return damaged();
   }
   about_.events.resize(std::min<uint64_t>(in.number(), kMostEvents));
   for (TraceEvent& event : about_.events) {
-    event.name = in.text(kLongest);
+    event.name = plain_text(in, kLongest);
     const uint64_t count = in.number();
     if (!in.is_good() || count > trace::kMostFields) return damaged();
     event.fields.resize(count);
     for (TraceField& field : event.fields) {
-      field.name = in.text(kLongest);
+      field.name = plain_text(in, kLongest);
       const uint64_t type = in.number();
       field.choice = in.number();
       if (!in.is_good() || type > trace::kMostFieldType ||
@@ -127,34 +136,35 @@ bool TraceReader::parse_about() {
     }
   }
   numbers_.resize(about_.events.size());
+  freed_ = about_.find_event("freed");
   for (uint64_t count = in.number(); count > 0 && in.is_good(); --count)
-    about_.calls.push_back(in.text(kLongest));
+    about_.calls.push_back(plain_text(in, kLongest));
   return in.is_good() || damaged();
 }
 
-bool TraceReader::decode(const BlockHead& head) {
+bool TraceReader::decode(const BlockHead& head, Row* row) {
   TraceBytes in(content_.data(), content_.size());
   uint64_t time = head.time;
   std::array<uint64_t, 3> shared{};
   for (uint32_t i = 0; i < head.count; ++i) {
-    Happened now;
     const uint64_t event = in.number();
     if (!in.is_good() || event >= about_.events.size()) return false;
-    now.event = static_cast<uint32_t>(event);
-    now.thread = head.thread;
     time += static_cast<uint64_t>(trace::unfold(in.number()));
-    now.time = time;
     // Each block begins with all fields as 0.
     auto& [in_block, numbers] = numbers_[event];
     if (in_block != blocks_) numbers = {};
     in_block = blocks_;
     const uint64_t changed = in.number();
     const auto& fields = about_.events[event].fields;
-    if (fields.size() < 64 && changed >> fields.size() != 0) return false;
+    if (changed >> fields.size() != 0) return false;
+    const Ref ref{time, row->words.size() | (event == freed_ ? 0 : Ref::kLater)};
+    row->words.push_back(event | fields.size() << 16);
+    std::string text;
     for (size_t field = 0; field < fields.size(); ++field) {
       const bool is_told = (changed >> field & 1) != 0;
       if (fields[field].type == FieldType::kText) {
-        if (is_told) now.text = in.text(trace::Text::kMost);
+        if (is_told) text = plain_text(in, trace::Text::kMost);
+        row->words.push_back(0);
         continue;
       }
       const int place = trace::shared_place(fields[field].type);
@@ -163,32 +173,113 @@ bool TraceReader::decode(const BlockHead& head) {
         const uint64_t value = in.number();
         last = place >= 0 ? last + static_cast<uint64_t>(trace::unfold(value)) : value;
       }
-      now.values[field] = last;
+      row->words.push_back(last);
     }
     if (!in.is_good()) return false;
-    pending_.push_back(std::move(now));
+    if (!text.empty()) {
+      row->words[ref.at & ~Ref::kLater] |= text.size() << 32;
+      const size_t at = row->words.size();
+      row->words.resize(at + (text.size() + 7) / 8);
+      memcpy(&row->words[at], text.data(), text.size());
+    }
+    row->is_sorted = row->is_sorted && (row->refs.empty() || !ref.comes_before(row->refs.back()));
+    row->refs.push_back(ref);
   }
   return in.is_over();
 }
 
-// A free and an allocation of one moment: the free was of the life before.
+TraceReader::Row& TraceReader::row_of(uint32_t thread) {
+  auto& row = rows_[thread];
+  if (row == nullptr) {
+    row = std::make_unique<Row>();
+    row->thread = thread;
+  }
+  return *row;
+}
+
+void TraceReader::sort(Row* row) const {
+  if (row->is_sorted) return;
+  std::stable_sort(row->refs.begin() + static_cast<std::ptrdiff_t>(row->next), row->refs.end(),
+                   [](const Ref& a, const Ref& b) { return a.comes_before(b); });
+  row->is_sorted = true;
+}
+
 void TraceReader::emit(uint64_t upto, const std::function<void(const Happened&)>& see) {
-  const size_t freed = about_.find_event("freed");
-  const auto comes_first = [&](const Happened& a, const Happened& b) {
-    return a.time != b.time ? a.time < b.time : a.event == freed && b.event != freed;
+  std::vector<Row*> heap;
+  for (auto& [thread, row] : rows_) {
+    sort(row.get());
+    if (row->refs[row->next].time <= upto) heap.push_back(row.get());
+  }
+  const auto is_after = [](const Row* a, const Row* b) {
+    const Ref& one = a->refs[a->next];
+    const Ref& other = b->refs[b->next];
+    if (one.comes_before(other) || other.comes_before(one)) return other.comes_before(one);
+    return a->thread > b->thread;
   };
-  const auto end = std::stable_partition(pending_.begin(), pending_.end(),
-                                         [&](const Happened& one) { return one.time <= upto; });
-  std::stable_sort(pending_.begin(), end, comes_first);
-  std::for_each(pending_.begin(), end, see);
-  pending_.erase(pending_.begin(), end);
-  left_ = pending_.size();
+  std::make_heap(heap.begin(), heap.end(), is_after);
+  Happened happened;
+  size_t had = 0;
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), is_after);
+    Row& row = *heap.back();
+    const Row* const other = heap.size() > 1 ? heap.front() : nullptr;
+    // Mostly a thread tells several events before another one does.
+    do {
+      const Ref& ref = row.refs[row.next++];
+      const uint64_t* words = &row.words[ref.at & ~Ref::kLater];
+      const size_t count = *words >> 16 & 0xFFFF;
+      happened.time = ref.time;
+      happened.thread = row.thread;
+      happened.event = static_cast<uint32_t>(*words & 0xFFFF);
+      std::copy_n(words + 1, count, happened.values.begin());
+      for (size_t i = count; i < had; ++i) happened.values[i] = 0;
+      had = count;
+      happened.text.assign(reinterpret_cast<const char*>(words + 1 + count), *words >> 32);
+      --pending_;
+      see(happened);
+    } while (row.next < row.refs.size() && row.refs[row.next].time <= upto &&
+             (other == nullptr || is_after(other, &row)));
+    if (row.next < row.refs.size() && row.refs[row.next].time <= upto) {
+      std::push_heap(heap.begin(), heap.end(), is_after);
+    } else {
+      heap.pop_back();
+    }
+  }
+  drop_seen();
+  left_ = pending_;
+}
+
+// Rows of which nothing waits go; of the others what was seen makes room where it is the larger part.
+void TraceReader::drop_seen() {
+  for (auto at = rows_.begin(); at != rows_.end();) {
+    Row& row = *at->second;
+    if (row.next == row.refs.size()) {
+      at = rows_.erase(at);
+      continue;
+    }
+    if (row.next > row.refs.size() / 2) {
+      std::vector<uint64_t> words;
+      std::vector<Ref> refs(row.refs.begin() + static_cast<std::ptrdiff_t>(row.next), row.refs.end());
+      for (Ref& ref : refs) {
+        const uint64_t* const from = &row.words[ref.at & ~Ref::kLater];
+        const size_t size = 1 + (*from >> 16 & 0xFFFF) + ((*from >> 32) + 7) / 8;
+        ref.at = words.size() | (ref.at & Ref::kLater);
+        words.insert(words.end(), from, from + size);
+      }
+      row.words = std::move(words);
+      row.refs = std::move(refs);
+      row.next = 0;
+    }
+    ++at;
+  }
 }
 
 // About half of the events are not later.
 uint64_t TraceReader::middle_time() const {
   std::vector<uint64_t> times;
-  for (const Happened& one : pending_) times.push_back(one.time);
+  for (const auto& [thread, row] : rows_) {
+    for (size_t i = row->next; i < row->refs.size(); ++i) times.push_back(row->refs[i].time);
+  }
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
   return *middle;
@@ -208,7 +299,7 @@ bool TraceReader::read(const std::function<void(const Happened&)>& see) {
     // (Not each time that hardly anything came: a file may have been made for that.)
     // A thread may be stopped for a while between the time that it tells and the telling.
     constexpr uint64_t kLate = 2'000'000'000;
-    if (head.round != round && pending_.size() > 2 * left_) emit(round - std::min(round, kLate), see);
+    if (head.round != round && pending_ > 2 * left_) emit(round - std::min(round, kLate), see);
     round = head.round;
     const auto kind = static_cast<BlockKind>(head.kind);
     if (kind == BlockKind::kLive && (head.flags & trace::kFirstPart) != 0) ++live_sets_;
@@ -224,59 +315,100 @@ bool TraceReader::read(const std::function<void(const Happened&)>& see) {
     }
     const bool is_first_live = kind == BlockKind::kLive && events_ == 0 && !seen_live;
     if (kind != BlockKind::kEvents && !is_first_live) continue;
+    if (is_first_live) began_ = head.time;
     seen_live = is_first_live && (head.flags & trace::kLastPart) != 0;
-    const size_t had = pending_.size();
-    if (!decode(head)) {
-      pending_.resize(had);
-      emit(kAll, see);
-      return fail(make_text("the block that ends at byte {} does not hold what its head says", offset_));
+    if (head.count != 0) {
+      Row& row = row_of(head.thread);
+      const size_t had = row.refs.size();
+      const bool is_good = decode(head, &row);
+      if (!is_good) row.refs.resize(had);
+      pending_ += row.refs.size() - had;
+      if (!is_good) {
+        drop_seen();
+        emit(kAll, see);
+        return fail(make_text("the block that ends at byte {} does not hold what its head says", offset_));
+      }
     }
     if (kind == BlockKind::kEvents) {
-      events_ += pending_.size() - had;
+      events_ += head.count;
       event_bytes_ += sizeof head + head.bytes;
     }
-    if (pending_.size() > kMostPending) emit(middle_time(), see);
+    if (pending_ > kMostPending) emit(middle_time(), see);
   }
 }
 
-std::string print_event(const TraceAbout& about, const Happened& happened, uint64_t begin) {
+namespace {
+
+void append_number(std::string* out, uint64_t value, int base = 10) {
+  char digits[20];
+  char* const end = std::to_chars(digits, digits + sizeof digits, value, base).ptr;
+  out->append(digits, static_cast<size_t>(end - digits));
+}
+void append_word(std::string* out, const std::vector<std::string>& words, uint64_t number) {
+  if (number < words.size()) {
+    *out += words[number];
+  } else {
+    *out += '#';
+    append_number(out, number);
+  }
+}
+
+}  // namespace
+
+void print_event(const TraceAbout& about, const Happened& happened, uint64_t begin, std::string* out) {
   const TraceEvent& event = about.events[happened.event];
   const uint64_t since = happened.time - std::min(begin, happened.time);
-  std::string out =
-      make_text("{}.{:09} {} {}", since / 1'000'000'000, since % 1'000'000'000, happened.thread, event.name);
+  append_number(out, since / 1'000'000'000);
+  // With a digit before it, so that none of its zeros is lost.
+  const size_t point = out->size();
+  append_number(out, 1'000'000'000 + since % 1'000'000'000);
+  (*out)[point] = '.';
+  *out += ' ';
+  append_number(out, happened.thread);
+  *out += ' ';
+  *out += event.name;
   for (size_t i = 0; i < event.fields.size(); ++i) {
     const TraceField& field = event.fields[i];
     const uint64_t value = happened.values[i];
+    const bool is_text = field.type == FieldType::kText;
+    const bool is_name = field.type == FieldType::kChoice || field.type == FieldType::kCall;
+    if (is_text ? happened.text.empty() : value == 0 && !is_name && field.name != "device") continue;
+    *out += ' ';
+    *out += field.name;
+    *out += '=';
     switch (field.type) {
       case FieldType::kText:
-        if (!happened.text.empty()) out += make_text(" {}=\"{}\"", field.name, happened.text);
+        *out += '"';
+        *out += happened.text;
+        *out += '"';
         break;
       case FieldType::kChoice:
-        out += make_text(" {}={}", field.name, word(about.choices[field.choice], value));
+        append_word(out, about.choices[field.choice], value);
         break;
       case FieldType::kCall:
-        out += make_text(" {}={}", field.name, word(about.calls, value));
+        append_word(out, about.calls, value);
         break;
       case FieldType::kAddress:
       case FieldType::kStream:
       case FieldType::kContext:
-        if (value != 0) out += make_text(" {}={:#x}", field.name, value);
+        *out += "0x";
+        append_number(out, value, 16);
         break;
       default:
-        if (value != 0 || field.name == "device") out += make_text(" {}={}", field.name, value);
+        append_number(out, value);
     }
   }
-  return out;
 }
 
 // ---- What is live.
 
 TraceLive::Fields TraceLive::fields_of(std::string_view name) const {
   const size_t place = about_.find_event(name);
-  if (place == about_.events.size()) return {-1, -1, -1, -1, -1, -1};
+  if (place == about_.events.size()) return {-1, -1, -1, -1, -1, -1, -1, -1, -1};
   const TraceEvent& event = about_.events[place];
   return {event.find("address"), event.find("asked"),  event.find("more"),
-          event.find("context"), event.find("device"), event.find("kind")};
+          event.find("context"), event.find("device"), event.find("kind"),
+          event.find("stack"),   event.find("sample"), event.find("call")};
 }
 
 TraceLive::TraceLive(const TraceAbout& about)
@@ -290,15 +422,34 @@ TraceLive::TraceLive(const TraceAbout& about)
       of_live_(fields_of("live")),
       of_context_ended_(fields_of("context_ended")) {}
 
-void TraceLive::add(Block& block, const Block& now) {
+void TraceLive::add(uint8_t space, uint64_t address, const Block& now) {
+  Block& block = blocks_[space][address];
   if (block.time > now.time) return;
   if (block.is_live) drop(block, now.time);
   block = now;
   Sum& sum = sums_[{now.device, now.kind}];
   ++sum.blocks;
   sum.asked += now.asked;
-  sum.given += now.asked + now.more;
+  sum.given += now.given();
   sum.most = std::max(sum.most, sum.given);
+  if (!is_host_memory(now.kind)) device_bytes_ += now.given();
+  if (device_bytes_ > most_device_bytes_) {
+    most_device_bytes_ = device_bytes_;
+    most_after_ = seen_;
+  }
+  // Those that are gone by now, or stand there twice, are taken out when they are the most of them.
+  Places& places = contexts_[now.context];
+  ++places.live;
+  places.all.emplace_back(space, address);
+  if (places.all.size() < 64 || places.all.size() < 4 * places.live) return;
+  const auto is_gone = [&](const std::pair<uint8_t, uint64_t>& place) {
+    const auto found = blocks_[place.first].find(place.second);
+    return found == blocks_[place.first].end() || !found->second.is_live ||
+           found->second.context != now.context;
+  };
+  std::sort(places.all.begin(), places.all.end());
+  places.all.erase(std::unique(places.all.begin(), places.all.end()), places.all.end());
+  places.all.erase(std::remove_if(places.all.begin(), places.all.end(), is_gone), places.all.end());
 }
 
 void TraceLive::drop(Block& block, uint64_t time) {
@@ -307,34 +458,66 @@ void TraceLive::drop(Block& block, uint64_t time) {
     Sum& sum = sums_[{block.device, block.kind}];
     --sum.blocks;
     sum.asked -= block.asked;
-    sum.given -= block.asked + block.more;
+    sum.given -= block.given();
+    if (!is_host_memory(block.kind)) device_bytes_ -= block.given();
+    --contexts_[block.context].live;
   }
   block.is_live = false;
   block.time = time;
 }
 
 void TraceLive::see(const Happened& happened) {
-  const auto place = [&](const Fields& fields) {
-    return std::pair{trace::space_of(value(happened, fields.kind)), value(happened, fields.address)};
-  };
+  ++seen_;
   if (happened.event == allocated_ || happened.event == live_) {
     const Fields& fields = happened.event == live_ ? of_live_ : of_allocated_;
-    add(blocks_[place(fields)], {happened.time, value(happened, fields.asked), value(happened, fields.more),
-                                 value(happened, fields.context), value(happened, fields.device),
-                                 value(happened, fields.kind), happened.thread, true});
+    const uint64_t kind = value(happened, fields.kind);
+    Block now;
+    now.time = happened.time;
+    now.asked = value(happened, fields.asked);
+    now.more = value(happened, fields.more);
+    now.context = value(happened, fields.context);
+    now.stack = value(happened, fields.stack);
+    now.sample = value(happened, fields.sample);
+    now.thread = happened.thread;
+    now.call = static_cast<uint32_t>(std::min<uint64_t>(value(happened, fields.call), ~uint32_t{0}));
+    now.device = static_cast<uint16_t>(std::min(value(happened, fields.device), kMostDevice));
+    now.kind = static_cast<uint8_t>(std::min<uint64_t>(kind, 255));
+    now.is_live = true;
+    add(trace::space_of(kind), value(happened, fields.address), now);
   } else if (happened.event == freed_) {
-    const auto found = blocks_.find(place(of_freed_));
-    if (found == blocks_.end()) return;
+    auto& all = blocks_[trace::space_of(value(happened, of_freed_.kind))];
+    const auto found = all.find(value(happened, of_freed_.address));
+    if (found == all.end()) return;
     drop(found->second, happened.time);
-    if (!found->second.is_live) blocks_.erase(found);
+    if (!found->second.is_live) all.erase(found);
   } else if (happened.event == context_ended_) {
-    const uint64_t context = value(happened, of_context_ended_.context);
-    for (auto at = blocks_.begin(); at != blocks_.end();) {
-      Block& block = at->second;
-      if (block.context == context && trace::ends_with_context(block.kind)) drop(block, happened.time);
-      at = block.is_live ? std::next(at) : blocks_.erase(at);
+    end_context(value(happened, of_context_ended_.context), happened.time);
+  }
+}
+
+void TraceLive::end_context(uint64_t context, uint64_t time) {
+  const auto places = contexts_.find(context);
+  if (places == contexts_.end()) return;
+  std::vector<std::pair<uint8_t, uint64_t>> kept;
+  for (const auto& [space, address] : places->second.all) {
+    const auto found = blocks_[space].find(address);
+    if (found == blocks_[space].end() || !found->second.is_live || found->second.context != context) continue;
+    if (trace::ends_with_context(found->second.kind)) drop(found->second, time);
+    if (found->second.is_live) {
+      kept.emplace_back(space, address);
+    } else {
+      blocks_[space].erase(found);
     }
   }
+  if (kept.empty())
+    contexts_.erase(places);
+  else
+    places->second.all = std::move(kept);
+}
+
+double TraceLive::Block::weight() const {
+  if (sample == 0 || stack == 0 || asked == 0) return 1;
+  return 1 / -std::expm1(-static_cast<double>(asked) / static_cast<double>(sample));
 }
 
 TraceLive::Sum TraceLive::counted(uint64_t device) const {

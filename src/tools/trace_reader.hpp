@@ -1,7 +1,8 @@
 // Reads a trace (docs/trace-format.md), of any program and of any version that is not newer: block by block,
 // by the tables in the file's own head, and gives its events in the order of their times. Trusts nothing: a
-// file that is cut, damaged or made up ends in a sentence. Memory is bounded by what two rounds of gathering
-// hold, or by a fixed number of events.
+// file that is cut, damaged or made up ends in a sentence. Memory is bounded by what two seconds of a program
+// hold, or by a fixed number of events: those of each thread wait in its own row until all that is earlier is
+// there, and the rows are merged.
 #pragma once
 
 #include <array>
@@ -9,8 +10,10 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "tools/trace_stacks.hpp"
@@ -64,6 +67,9 @@ class TraceReader {
   bool read(const std::function<void(const Happened&)>& see);
   // Those of the events that were seen so far.
   const TraceStacks& stacks() const { return stacks_; }
+  // When the trace began: of one that was kept in memory, when what is left of it began. All that the program
+  // held then is in its first live set, or in events that are not later.
+  uint64_t began() const { return began_; }
 
   const std::string& error() const { return error_; }
   // The last block is not all there: the program was killed while it was written.
@@ -78,19 +84,46 @@ class TraceReader {
   Next next_block(trace::BlockHead* head);
   bool fail(const std::string& why);
   bool parse_about();
-  bool decode(const trace::BlockHead& head);
+
+  // An event that waits: its time, and where it lies in its thread's words. Those that come first at one
+  // moment are the frees, which were of the life before.
+  struct Ref {
+    uint64_t time;
+    uint64_t at;
+    static constexpr uint64_t kLater = uint64_t{1} << 63;  // in `at`: no free
+    bool comes_before(const Ref& other) const {
+      return time != other.time ? time < other.time : (at & kLater) < (other.at & kLater);
+    }
+  };
+  // In `words` an event is its number with the counts of its values and of the bytes of its text, its
+  // values, its text.
+  struct Row {
+    uint32_t thread = 0;
+    bool is_sorted = true;
+    size_t next = 0;  // of refs
+    std::vector<Ref> refs;
+    std::vector<uint64_t> words;
+  };
+  // The events of a block, at the end of a row.
+  bool decode(const trace::BlockHead& head, Row* row);
+  Row& row_of(uint32_t thread);
   uint64_t middle_time() const;
   void emit(uint64_t upto, const std::function<void(const Happened&)>& see);
+  void sort(Row* row) const;
+  void drop_seen();
 
   std::FILE* file_;
   std::string error_;
   TraceAbout about_;
   TraceStacks stacks_;
   std::vector<uint8_t> content_;
-  std::vector<Happened> pending_;
-  size_t left_ = 0;  // of them after the last ones were given out
+  size_t freed_ = 0;
+  std::unordered_map<uint32_t, std::unique_ptr<Row>> rows_;
+  size_t pending_ = 0;  // events in them
+  size_t left_ = 0;     // of them after the last ones were given out
   // The last values of each event's fields, and in which block they were told.
   std::vector<std::pair<uint64_t, std::array<uint64_t, trace::kMostFields>>> numbers_;
+  uint64_t began_ = 0;
   uint64_t offset_ = 0;
   uint64_t blocks_ = 0;
   uint64_t events_ = 0;
@@ -99,8 +132,14 @@ class TraceReader {
   bool is_cut_ = false;
 };
 
-// One line of text, without its end. `begin`: the time from which times are counted.
-std::string print_event(const TraceAbout& about, const Happened& happened, uint64_t begin);
+// One line of text, without its end, behind what is in `out`. `begin`: the time from which times are counted.
+void print_event(const TraceAbout& about, const Happened& happened, uint64_t begin, std::string* out);
+
+// Whether memory of a kind is the host's.
+inline bool is_host_memory(uint64_t kind) {
+  const auto which = static_cast<trace::Kind>(kind);
+  return which == trace::Kind::kPinned || which == trace::Kind::kRegistered || which == trace::Kind::kSpilled;
+}
 
 // What the program holds while its events go by. Of each place the latest counts.
 class TraceLive {
@@ -111,10 +150,16 @@ class TraceLive {
     uint64_t asked = 0;
     uint64_t more = 0;
     uint64_t context = 0;
-    uint64_t device = 0;
-    uint64_t kind = 0;
+    uint64_t stack = 0;
+    uint64_t sample = 0;  // its stack was drawn, one in so many bytes; 0: every one has its stack
     uint32_t thread = 0;
+    uint32_t call = 0;
+    uint16_t device = 0;
+    uint8_t kind = 0;
     bool is_live = false;
+    uint64_t given() const { return asked + more; }
+    // How many allocations a drawn one stands for.
+    double weight() const;
   };
   struct Sum {
     uint64_t blocks = 0;
@@ -127,23 +172,50 @@ class TraceLive {
   const std::map<std::pair<uint64_t, uint64_t>, Sum>& sums() const { return sums_; }
   // Of the kinds that the counters of a device count: pool, whole, native.
   Sum counted(uint64_t device) const;
+  // Of device memory of every kind, on all devices: how much it is, how much it was at most, and after how
+  // many events.
+  uint64_t device_bytes() const { return device_bytes_; }
+  uint64_t most_device_bytes() const { return most_device_bytes_; }
+  uint64_t most_after() const { return most_after_; }
+  uint64_t seen() const { return seen_; }
+  // Calls f(block) for each that is live, in no order.
+  template <typename F>
+  void for_each(F&& f) const {
+    for (const auto& all : blocks_) {
+      for (const auto& [address, block] : all) {
+        if (block.is_live) f(block);
+      }
+    }
+  }
 
  private:
   uint64_t value(const Happened& happened, int field) const {
     return field < 0 ? 0 : happened.values[static_cast<size_t>(field)];
   }
-  void add(Block& block, const Block& now);
+  void add(uint8_t space, uint64_t address, const Block& now);
+  void end_context(uint64_t context, uint64_t time);
   void drop(Block& block, uint64_t time);
 
   struct Fields {
-    int address, asked, more, context, device, kind;
+    int address, asked, more, context, device, kind, stack, sample, call;
   };
   Fields fields_of(std::string_view event) const;
   const TraceAbout& about_;
   size_t allocated_, freed_, live_, context_ended_;
   Fields of_allocated_, of_freed_, of_live_, of_context_ended_;
-  std::map<std::pair<uint8_t, uint64_t>, Block> blocks_;
+  // By address; memory of other kinds than plain is told apart by more than that (trace::space_of).
+  std::array<std::unordered_map<uint64_t, Block>, 4> blocks_;
   std::map<std::pair<uint64_t, uint64_t>, Sum> sums_;
+  uint64_t device_bytes_ = 0;
+  uint64_t most_device_bytes_ = 0;
+  uint64_t most_after_ = 0;
+  uint64_t seen_ = 0;
+  // Where the blocks of each context are, and some that are gone.
+  struct Places {
+    size_t live = 0;
+    std::vector<std::pair<uint8_t, uint64_t>> all;
+  };
+  std::unordered_map<uint64_t, Places> contexts_;
 };
 
 }  // namespace cupool::tools

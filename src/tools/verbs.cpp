@@ -59,6 +59,10 @@ std::string meant_by(const Verb& verb, std::string_view flag) {
 
 const std::vector<Verb>& verbs();
 
+constexpr Flag kDebugPath = {"--debug-path", "folder",
+                             "where programs, libraries and debug information are looked for first, by "
+                             "build-id or name; may be repeated"};
+
 void print_overview() {
   print_wrapped(std::string("cupool ") + kVersion +
                     ": a caching pool for device memory under unmodified CUDA programs.",
@@ -155,12 +159,38 @@ const std::vector<Verb>& verbs() {
        trim},
       {"trace",
        "file",
-       "show what a trace holds",
+       "say who held memory, by a trace",
        "Reads a file that CUPOOL_TRACE left: whose it is, how many events of which sort, what the program "
-       "held at the end and at most, and whether that agrees with the counters.",
-       {{"--dump", "", "every event as a line of text, in the order of time"},
+       "held at the end and at most, whether that agrees with the counters, and who held it then: by call "
+       "stack, if CUPOOL_STACKS recorded them.",
+       {{"--at", "moment",
+         "who held memory then: peak, end, or seconds since the trace began; may say begin, too"},
+        {"--top", "number", "how many holders are shown; 10 without it"},
+        kDebugPath,
+        {"--dump", "", "every event as a line of text, in the order of time"},
+        {"--compress", "",
+         "write the trace to file.zst, or where -o says; all that reads traces reads those"},
+        {"-o", "file", "where a trace is written to"},
         {"--markdown", "", "the events that there are, as docs/trace-format.md has them"}},
        trace},
+      {"diff",
+       "file [file]",
+       "say what memory grew, by traces",
+       "Compares what a program held at two moments of one trace, or at the ends of two traces, and says "
+       "what "
+       "grew and what shrank: by kind and by call stack.",
+       {{"--from", "moment",
+         "begin (of one trace, without it), peak, end, or seconds since the first trace began"},
+        {"--to", "moment", "the same of the last trace; end without it"},
+        {"--top", "number", "how many are shown; 10 without it"},
+        kDebugPath},
+       diff},
+      {"waits",
+       "file",
+       "say for what the host waited, by a trace",
+       "Adds up the calls in which the host waited, by cause and by call stack, the longest first.",
+       {{"--top", "number", "how many are shown; 10 without it"}, kDebugPath},
+       waits},
       {"options",
        "[name]...",
        "list the options, or explain some",

@@ -172,6 +172,51 @@ class TraceTest(harness.TestCase):
                   CUPOOL_OOM_REPORTS="0")
         self.assertIn("out_of_memory", self.names())
 
+    def test_a_trace_says_who_held_memory_at_the_peak_and_at_the_end(self):
+        self.assertEqual(0, self.play("a:x:8000000", "g:m:4000000", "f:x", "a:y:1000").code)
+        peak, end = self.read().out.split("Who held memory at the peak")[1].split("Who held memory at the end")
+        self.assertRegex(peak, r"MiB in 1 block, pool\n +cuMemAlloc_v2\n")
+        self.assertLess(peak.index("pool"), peak.index("managed"))
+        self.assertRegex(end, r"3.8 MiB in 1 block, managed\n +cuMemAllocManaged\n +1 KiB in 1 block, pool\n")
+        begin = self.read(None, "--at", "begin").out
+        self.assertIn("0 B of device memory", begin)
+        self.assertIn("is no moment", harness.run([COMMAND, "trace", "--at", "noon", self.scratch / "t"], driver="sim").err)
+
+    def test_what_grew_between_two_moments_and_two_traces_is_told_by_kind(self):
+        self.play("a:x:1000000", "a:y:1000000", "f:x")
+        self.play("a:x:1000000", "a:y:1000000", "g:z:4000000", path=self.scratch / "u")
+        done = harness.run([COMMAND, "diff", self.scratch / "t", self.scratch / "u"], driver="sim")
+        self.assertEqual(0, done.code, done.err)
+        self.assertRegex(done.out, r"managed: \+3.8 MiB, \+1 blocks\n  pool: \+[0-9.]+ KiB, \+1 blocks\n")
+        self.assertLess(done.out.index("What grew"), done.out.index("cuMemAllocManaged"))
+        back = harness.run([COMMAND, "diff", "--from", "peak", self.scratch / "t"], driver="sim").out
+        self.assertIn("What shrank", back)
+        same = harness.run([COMMAND, "diff", self.scratch / "t", self.scratch / "t"], driver="sim").out
+        self.assertIn("Nothing grew and nothing shrank", same)
+
+    def test_the_waits_of_a_trace_are_told_by_cause_the_longest_first(self):
+        self.assertEqual(0, self.play("a:x:1000", "m:x:1", "s", "s", "w").code)
+        said = harness.run([COMMAND, "waits", self.scratch / "t"], driver="sim")
+        self.assertEqual(0, said.code, said.err)
+        self.assertRegex(said.out, r"(?m)^  synchronisation: .* in 2 calls")
+        self.assertRegex(said.out, r"(?m)^  cuCtxSynchronize, synchronisation: .* in 2 calls, .* at most; the longest began at 0\.")
+
+    def test_a_compressed_trace_says_what_the_trace_says(self):
+        self.play("t:1:512:100000", "a:x:1000")
+        packed = self.scratch / "packed"
+        done = harness.run([COMMAND, "trace", "--compress", "-o", packed, self.scratch / "t"], driver="sim")
+        if "not installed" in done.err:
+            self.skipTest("there is no libzstd")
+        self.assertEqual((0, ""), (done.code, done.err))
+        self.assertLess(packed.stat().st_size, (self.scratch / "t").stat().st_size)
+        self.assertEqual(self.read().out, self.read(packed).out)
+        self.assertEqual(self.dump(), self.dump(packed))
+        again = harness.run([COMMAND, "trace", "--compress", "-o", packed, self.scratch / "t"], driver="sim")
+        self.assertIn("File exists", again.err)
+        cut = packed.read_bytes()
+        packed.write_bytes(cut[:len(cut) // 2])
+        self.assertIn("events in", self.read(packed).out)
+
     def test_no_trace_is_no_trace_in_a_sentence(self):
         (self.scratch / "t").write_bytes(b"x" * 1000)
         self.assertIn("it is no trace of cupool", self.read(code=1).err)

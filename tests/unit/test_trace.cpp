@@ -384,9 +384,11 @@ TEST_CASE("a trace with any content at all ends in a sentence or is read") {
     if (!(read.begins && read.whole)) CHECK_FALSE(read.error.empty());
     if (!read.begins) continue;
     TraceLive live(read.about);
+    std::string line;
     for (const Happened& one : read.events) {
       live.see(one);
-      if (turn % 50 == 0) cupool::tools::print_event(read.about, one, read.about.monotonic);
+      line.clear();
+      if (turn % 50 == 0) cupool::tools::print_event(read.about, one, read.about.monotonic, &line);
     }
   }
 }

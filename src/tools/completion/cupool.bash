@@ -3,7 +3,7 @@ _cupool() {
   local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} i
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace options help version" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace diff waits options help version" -- "$word")
     return
   fi
   case $verb in
@@ -54,14 +54,27 @@ _cupool() {
     trim)
       mapfile -t COMPREPLY < <(compgen -W "all --help $(cupool top --once 2> /dev/null | sed -n 's/^ *\([0-9][0-9]*\) .*/\1/p')" -- "$word")
       ;;
-    trace)
-      mapfile -t COMPREPLY < <(compgen -W "--dump --markdown --help" -- "$word"; compgen -f -- "$word")
+    trace | diff | waits)
+      case ${COMP_WORDS[COMP_CWORD - 1]} in
+        --at | --from | --to)
+          mapfile -t COMPREPLY < <(compgen -W "begin peak end" -- "$word")
+          return
+          ;;
+        --debug-path)
+          mapfile -t COMPREPLY < <(compgen -d -- "$word")
+          return
+          ;;
+      esac
+      local more="--at --dump --compress -o --markdown"
+      [ "$verb" = diff ] && more="--from --to"
+      [ "$verb" = waits ] && more=""
+      mapfile -t COMPREPLY < <(compgen -W "$more --top --debug-path --help" -- "$word"; compgen -f -- "$word")
       ;;
     options)
       mapfile -t COMPREPLY < <(compgen -W "--all --json --markdown --help $(cupool options --all | sed -n 's/^\(CUPOOL_[A-Z_]*\)=.*/\1/p')" -- "$word")
       ;;
     help)
-      mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace options help version" -- "$word")
+      mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace diff waits options help version" -- "$word")
       ;;
   esac
 }
