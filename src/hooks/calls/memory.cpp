@@ -1,11 +1,10 @@
-// Device memory: allocations served by the pool, and those left to the driver. Each entry point checks, calls
-// and counts; it owns nothing and holds no lock across the driver. In doubt the call goes to the driver,
-// which gives its own answer: bad arguments, no context, a capture that forbids allocation.
+// Device memory with an address: allocations served by the pool, and those left to the driver. Each entry
+// point checks, calls and counts; it owns nothing and holds no lock across the driver. In doubt the call goes
+// to the driver, which gives its own answer: bad arguments, no context, a capture that forbids allocation.
 #include <optional>
 
 #include "cuda/relaxed_capture.hpp"
 #include "hooks/doors/loads.hpp"
-#include "hooks/observe/other_memory.hpp"
 #include "hooks/observe/tell.hpp"
 #include "hooks/process/background_thread.hpp"
 #include "hooks/state/entry_points.hpp"
@@ -46,17 +45,6 @@ CUresult allocate_on(CUstream stream, const Entry& entry, CUdeviceptr* pointer, 
   AllocationReport report(entry.call(), stream, observe::Memory::kStream);
   const CUresult result = ordered(stream, Counter::async_allocations, entry, pointer, bytes, args...);
   return report.answer(Server::kDriver, pointer, bytes, result);
-}
-
-template <typename Entry, typename Array, typename Descriptor, typename... Args>
-CUresult create_array(const Entry& entry, Array* array, const Descriptor* descriptor, Args... args) {
-  const uint64_t begin = begin_observed(SlowReason::kMemoryObserved);
-  const CUresult result = pass_on(Counter::array_allocations, entry, array, descriptor, args...);
-  if (begin != 0) [[unlikely]]
-    tell_other_taken(entry.call(), observe::Memory::kArray,
-                     result == CUDA_SUCCESS ? reinterpret_cast<uint64_t>(*array) : 0,
-                     bytes_of_array(descriptor), result, begin);
-  return result;
 }
 
 // A free while a stream captures. A probe allocation finds out whether this thread may free: the driver
@@ -392,30 +380,6 @@ CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
   return free_on(named(stream, DefaultStream::kPerThread), real.cuMemFreeAsync_ptsz, pointer, stream);
-}
-
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
-                     const CUmemAllocationProp* properties, unsigned long long flags) {
-  const uint64_t begin = begin_observed(SlowReason::kMemoryObserved);
-  const CUresult result =
-      pass_on(Counter::mapped_allocations, real.cuMemCreate, handle, bytes, properties, flags);
-  if (begin != 0) [[unlikely]]
-    tell_other_taken(cuda::Call::cuMemCreate, observe::Memory::kPhysical,
-                     result == CUDA_SUCCESS ? *handle : 0, bytes, result, begin);
-  return result;
-}
-
-CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* descriptor) {
-  return create_array(real.cuArrayCreate_v2, array, descriptor);
-}
-
-CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
-  return create_array(real.cuArray3DCreate_v2, array, descriptor);
-}
-
-CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor,
-                                unsigned levels) {
-  return create_array(real.cuMipmappedArrayCreate, array, descriptor, levels);
 }
 
 }  // namespace cupool::hooks
