@@ -131,7 +131,8 @@ void DedicatedBlocks::note_failure(driver::Context context, uint64_t bytes) {
   const int device = account.device;
   stats::device(device).count(DeviceCounter::out_of_memory);
   trace::tell_out_of_memory(device, bytes);
-  // A request larger than the device is not reported as a shortage; managed memory may exceed it.
+  // A request larger than the device is no shortage; managed memory may exceed it.
+  if (bytes > account.device_bytes) stats::device(device).count(DeviceCounter::too_large);
   const uint64_t most = is_host_visible() ? stats::kMostBytes : account.device_bytes;
   if (bytes > most || !report::shortage_is_due()) return;
   report::Shortage shortage;

@@ -58,7 +58,9 @@ Status Memory::finish_allocation(Allocator& first, driver::Source& source, drive
 Status Memory::allocate_from_driver(driver::Source& source, uint64_t bytes, Address* out) {
   const Status status = source.allocate(bytes, out);
   stats::last_service = {stats::Service::How::kDriver, stats::Service::By::kDriver};
-  if (status == kSuccess && !source.is_host_visible()) stats::count(stats::Counter::forwarded_allocations);
+  if (status == kSuccess)
+    stats::count(source.is_host_visible() ? stats::Counter::forwarded_managed
+                                          : stats::Counter::forwarded_allocations);
   return status;
 }
 

@@ -115,8 +115,11 @@ Status ShortageLadder::allocate_spilled(driver::Context context, uint64_t bytes,
   const bool is_limit = count_spilled(device, bytes);
   static constinit log::Once once;
   if (once.first())
-    log::line("{} {}: blocks go to host memory now (CUPOOL_SPILL), where work on them is as slow as the bus",
-              is_limit ? "CUPOOL_LIMIT is reached on device" : "no memory is left on device", device);
+    log::line(
+        "{} {} for {}: such blocks go to host memory now (CUPOOL_SPILL), where work on them is as slow as "
+        "the bus",
+        is_limit ? "CUPOOL_LIMIT leaves no room on device" : "there is no room on device", device,
+        print_bytes(bytes));
   return kSuccess;
 }
 

@@ -114,7 +114,9 @@ void NativePool::note_failure(driver::Context context, uint64_t bytes) {
   report::Shortage shortage;
   size_t free = 0;
   size_t total = 0;
-  if (driver_.memory(&free, &total) != kSuccess || bytes > total || !report::shortage_is_due()) return;
+  if (driver_.memory(&free, &total) != kSuccess) return;
+  if (bytes > total) stats::device(pool.device).count(DeviceCounter::too_large);
+  if (bytes > total || !report::shortage_is_due()) return;
   driver::NativeUsage usage;
   native_.usage(pool.pool, &usage);
   shortage.device = pool.device;

@@ -24,6 +24,9 @@ class Inventory {
   bool may_take(uint64_t bytes);
   // An allocation of `bytes` has failed for good: counts it, and reports why if the user wants that.
   void note_failure(uint64_t bytes);
+  // Keeps for later reports what the blocks would have needed at most under other settings. pre: before the
+  // records of a context that ends are dropped.
+  void note_needs();
 
  private:
   bool find_in_ranges(Address address, BlockInfo* out);

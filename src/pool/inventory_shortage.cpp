@@ -2,6 +2,8 @@
 // segments under the range lock; slab tags are read without synchronisation, so blocks that other threads
 // free meanwhile may be counted either way.
 #include <algorithm>
+#include <array>
+#include <atomic>
 
 #include "pool/inventory.hpp"
 #include "report/shortage.hpp"
@@ -40,11 +42,7 @@ class Needs {
     if (live == 0) return;
     const Slab* const slab = range.slab.load(std::memory_order_relaxed);
     const uint64_t block = slab != nullptr ? slab->bytes_of_blocks() : range.bytes;
-    const bool is_big = block >= kPageBytes;
-    live_ += live;
-    alone_ += is_big ? round_up(block, kPageBytes) : live / block * (kPageBytes / (kPageBytes / block));
-    apart_ += is_big ? round_up(block, kPageBytes) : live;
-    if (is_big) {
+    if (block >= kPageBytes) {
       big_ += round_up(range.bytes, kPageBytes);
       big_here_ += range.bytes;
       return;
@@ -65,23 +63,14 @@ class Needs {
     has_small_ = false;
     big_here_ = next_page_ = 0;
   }
-  void tell(report::Shortage* out) const {
+  void tell(uint64_t peak_minor, report::Shortage* out) const {
     const uint64_t request = out->rounded;
     out->if_mapped = out->if_dedicated = big_ + medium_ + pages_ * kPageBytes + request;
-    out->if_exact = big_ + small_segments_ + request;
-    if (live_ == 0) return;
-    const auto peak = static_cast<double>(stats::device(out->device).read().peak_live_bytes);
-    const auto scaled = [&](uint64_t needed) {
-      return static_cast<uint64_t>(peak * static_cast<double>(needed) / static_cast<double>(live_));
-    };
-    out->peak_if_apart = scaled(apart_);
-    out->peak_if_dedicated = scaled(alone_);
+    // Segments of smaller blocks serve bigger ones once they are free, and grow in advance.
+    out->if_exact = big_ + std::max(small_segments_, 2 * peak_minor) + request;
   }
 
  private:
-  uint64_t live_ = 0;
-  uint64_t alone_ = 0;           // what the driver gives for each block alone, as many to a page as fit
-  uint64_t apart_ = 0;           // the same for blocks of a page and more alone
   uint64_t big_ = 0;             // blocks of a page and more
   uint64_t medium_ = 0;          // those beyond half a page, with a page each
   uint64_t pages_ = 0;           // that hold still smaller ones
@@ -91,7 +80,34 @@ class Needs {
   bool has_small_ = false;
 };
 
+// The most that any pool of a device ever needed, those of ended contexts included: what the program did once
+// it may do again under the settings that the report names.
+struct Peaks {
+  std::atomic<uint64_t> alone{0};
+  std::atomic<uint64_t> apart{0};
+  std::atomic<uint64_t> minor{0};
+};
+constinit std::array<Peaks, stats::kMostDevices> all_peaks{};
+
+Peaks& peaks_of(int device) {
+  return all_peaks[static_cast<size_t>(std::clamp(device, 0, stats::kMostDevices - 1))];
+}
+
+void raise(std::atomic<uint64_t>& most, uint64_t bytes) {
+  uint64_t seen = most.load(std::memory_order_relaxed);
+  while (bytes > seen && !most.compare_exchange_weak(seen, bytes, std::memory_order_relaxed)) {
+  }
+}
+
 }  // namespace
+
+void Inventory::note_needs() {
+  const RangeBytes& bytes = blocks_.ranges().bytes();
+  Peaks& peaks = peaks_of(tenancy_.device());
+  raise(peaks.alone, bytes.peak_alone());
+  raise(peaks.apart, bytes.peak_apart());
+  raise(peaks.minor, bytes.peak_minor());
+}
 
 void Inventory::report_shortage(uint64_t asked) {
   report::Shortage shortage;
@@ -113,7 +129,8 @@ void Inventory::report_shortage(uint64_t asked) {
   Needs needs;
   {
     Guard hold(blocks_.ranges().lock());
-    shortage.reserved = blocks_.ranges().bytes().reserved();
+    const RangeBytes& bytes = blocks_.ranges().bytes();
+    shortage.reserved = bytes.reserved();
     for (const Segment* segment = blocks_.ranges().first_segment(); segment != nullptr;
          segment = segment->next) {
       uint64_t live = 0;
@@ -139,7 +156,11 @@ void Inventory::report_shortage(uint64_t asked) {
       }
     }
   }
-  needs.tell(&shortage);
+  note_needs();
+  const Peaks& before = peaks_of(tenancy_.device());
+  shortage.peak_if_apart = before.apart.load(std::memory_order_relaxed);
+  shortage.peak_if_dedicated = before.alone.load(std::memory_order_relaxed);
+  needs.tell(before.minor.load(std::memory_order_relaxed), &shortage);
   report::write_shortage(shortage);
 }
 

@@ -159,6 +159,7 @@ uint64_t Pool::release_idle(const allocator::Idle& which) {
 // The caller has waited for all calls in flight. Mapped memory does not end with its context: it is unmapped
 // once the driver has ended that, and all work with it.
 void Pool::close(uint64_t number) {
+  inventory_.note_needs();
   caches_.drop_kept();
   frees_.drop_all();
   blocks_.slabs().drop_all();

@@ -125,7 +125,9 @@ Freed Pools::free_unkept(Address address, uint64_t asked) {
 
 // All waiting for work happens here, where the program expects it.
 void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes) {
-  const bool avoids_wait = !cache.order().is_idle() && !pool.finish_free(cache, bytes);
+  const bool has_not_waited = !cache.order().is_idle() && !pool.finish_free(cache, bytes);
+  // (Another thread may have submitted work since a free that waits has waited.)
+  const bool avoids_wait = has_not_waited && !pool.settings().free_waits;
   if (!pool.trim_to_limit() && avoids_wait) cache.tally().add(stats::DeviceCounter::waits_avoided);
 }
 

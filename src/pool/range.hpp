@@ -4,6 +4,7 @@
 // or do not change while the block is live.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -130,11 +131,11 @@ struct alignas(64) Range : BlockRecord {
   // A look-up that follows an outdated segment may read it at the same time.
   void set_start(Address address) { std::atomic_ref(start).store(address, std::memory_order_relaxed); }
   // How many bytes at its end were never handed out; from its last free until it is given a block.
-  uint64_t new_bytes() const {
-    return uint64_t{block_bytes.load(std::memory_order_relaxed)} << kGranuleShift;
-  }
+  uint64_t new_bytes() const { return uint64_t{block_bytes.load(std::memory_order_relaxed)} * kUnit; }
   void set_new_bytes(uint64_t count) {
-    block_bytes.store(static_cast<uint32_t>(count >> kGranuleShift), std::memory_order_relaxed);
+    // (Above 1 TiB less is told than was new.)
+    block_bytes.store(static_cast<uint32_t>(std::min(count / kUnit, uint64_t{UINT32_MAX})),
+                      std::memory_order_relaxed);
   }
   uint64_t idle_since() const { return large_asked.load(std::memory_order_relaxed); }
   void set_idle_since(uint64_t ms) { large_asked.store(ms, std::memory_order_relaxed); }

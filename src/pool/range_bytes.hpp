@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 
+#include "base/bytes.hpp"
 #include "pool/range.hpp"
 #include "pool/size_classes.hpp"
 
@@ -36,6 +37,12 @@ class RangeBytes {
   }
   // The most bytes that were ever handed out at once.
   uint64_t peak_taken() const { return peak_taken_.load(std::memory_order_relaxed); }
+  // The most that the driver would have had to give for what was handed out at once, if each range had been
+  // an allocation of its own: all ranges, or those of a page and more. Slabs count as they are.
+  uint64_t peak_alone() const { return peak_alone_.load(std::memory_order_relaxed); }
+  uint64_t peak_apart() const { return peak_apart_.load(std::memory_order_relaxed); }
+  // The most bytes that ranges of less than a page ever had.
+  uint64_t peak_minor() const { return peak_minor_.load(std::memory_order_relaxed); }
 
   // ---- Under the lock.
 
@@ -52,18 +59,41 @@ class RangeBytes {
   void add_tainted(uint64_t bytes) { add(tainted_, bytes); }
   void remove_tainted(uint64_t bytes) { add(tainted_, -bytes); }
   // A range of so many bytes is handed out, or no longer.
-  void add_taken(uint64_t bytes) { count_taken(bytes, 1); }
-  void remove_taken(uint64_t bytes) { count_taken(bytes, ~uint32_t{0}); }
-  void note_peak() {
-    if (taken() > peak_taken()) peak_taken_.store(taken(), std::memory_order_relaxed);
+  void add_taken(uint64_t bytes) {
+    count_taken(bytes, 1);
+    add(alone_, bytes_alone(bytes));
+    add(apart_, bytes_apart(bytes));
+    raise(peak_alone_, alone_.load(std::memory_order_relaxed));
+    raise(peak_apart_, apart_.load(std::memory_order_relaxed));
+    if (bytes >= kPageBytes) return;
+    add(minor_, bytes);
+    raise(peak_minor_, minor_.load(std::memory_order_relaxed));
   }
+  void remove_taken(uint64_t bytes) {
+    count_taken(bytes, ~uint32_t{0});
+    add(alone_, -bytes_alone(bytes));
+    add(apart_, -bytes_apart(bytes));
+    if (bytes < kPageBytes) add(minor_, -bytes);
+  }
+  void note_peak() { raise(peak_taken_, taken()); }
   void clear() {
-    for (std::atomic<uint64_t>* one : {&reserved_, &for_small_, &tainted_, &free_, &peak_taken_})
+    for (std::atomic<uint64_t>* one : {&reserved_, &for_small_, &tainted_, &free_, &peak_taken_, &alone_,
+                                       &apart_, &minor_, &peak_alone_, &peak_apart_, &peak_minor_})
       one->store(0, std::memory_order_relaxed);
     for (std::atomic<uint32_t>& count : taken_of_size_) count.store(0, std::memory_order_relaxed);
   }
 
  private:
+  // As many to a page as fit, as the driver packs small allocations.
+  static uint64_t bytes_alone(uint64_t bytes) {
+    return bytes >= kPageBytes ? round_up(bytes, kPageBytes) : kPageBytes / (kPageBytes / bytes);
+  }
+  static uint64_t bytes_apart(uint64_t bytes) {
+    return bytes >= kPageBytes ? round_up(bytes, kPageBytes) : bytes;
+  }
+  static void raise(std::atomic<uint64_t>& most, uint64_t bytes) {
+    if (bytes > most.load(std::memory_order_relaxed)) most.store(bytes, std::memory_order_relaxed);
+  }
   static void add(std::atomic<uint64_t>& to, uint64_t bytes) {
     to.store(to.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
@@ -78,6 +108,12 @@ class RangeBytes {
   std::atomic<uint64_t> tainted_{0};
   std::atomic<uint64_t> free_{0};
   std::atomic<uint64_t> peak_taken_{0};
+  std::atomic<uint64_t> alone_{0};
+  std::atomic<uint64_t> apart_{0};
+  std::atomic<uint64_t> minor_{0};
+  std::atomic<uint64_t> peak_alone_{0};
+  std::atomic<uint64_t> peak_apart_{0};
+  std::atomic<uint64_t> peak_minor_{0};
   std::array<std::atomic<uint32_t>, (SizeClasses::kLargestKept >> kGranuleShift) + 1> taken_of_size_{};
 };
 

@@ -60,6 +60,7 @@ void settle(stats::DeviceSums* sums) {
   sums->reserved_bytes += sums->native_reserved_bytes;
   sums->peak_reserved_bytes += sums->native_peak_reserved_bytes;
   sums->cached_bytes = sums->reserved_bytes - std::min(sums->reserved_bytes, sums->live_bytes);
+  sums->peak_cached_bytes = std::max(sums->peak_cached_bytes, sums->cached_bytes);
   sums->fold_peaks();
 }
 

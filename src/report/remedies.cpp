@@ -10,12 +10,14 @@ namespace {
 
 constexpr uint64_t kStep = 2 << 20;
 
-// What the pool could have of the device if it gave everything back first, within the user's limit.
+// What the pool could have of the device if it gave everything back first, within the user's limit. Other
+// contexts of the program may need up to twice as much as now.
 uint64_t available(const Shortage& s) {
-  const uint64_t here = s.device_free + s.reserved;
-  if (s.limit == kUnlimited) return here;
   const uint64_t elsewhere = s.limited - std::min(s.limited, s.reserved);
-  return std::min(here, s.limit - std::min(s.limit, elsewhere));
+  const uint64_t here = s.device_free + s.reserved;
+  const uint64_t most = here - std::min(here, elsewhere);
+  if (s.limit == kUnlimited) return most;
+  return std::min(most, s.limit - std::min(s.limit, 2 * elsewhere));
 }
 
 // Whether it passes when the same live blocks need so much, and the program came here with what it needed

@@ -46,7 +46,7 @@ struct Shortage {
   uint64_t if_mapped = 0;     // if they were made of chunks of their own,
   uint64_t if_exact = 0;      // if those of 2 MiB and more were allocations of their own,
   uint64_t if_dedicated = 0;  // if all were
-  // The same for the most that was ever live, if its sizes were as those that are live now.
+  // The same for the most that the program ever needed before.
   uint64_t peak_if_apart = 0;      // the first two
   uint64_t peak_if_dedicated = 0;  // the third
   bool can_map = true;

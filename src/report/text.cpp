@@ -62,6 +62,13 @@ void write_reuse(Writer& out, const stats::DeviceSums& all, uint64_t pooled) {
   out.print(", {:.{}f} % reused", part * 100, part >= 0.9995 && part < 1 ? 3 : 1);
 }
 
+void write_managed(Writer& out, uint64_t managed, uint64_t forwarded) {
+  write_count(out, managed, "managed allocation");
+  if (forwarded == 0) return;
+  if (forwarded != managed) out.print(", {}", forwarded);
+  out.text(" by the driver itself");
+}
+
 void write_memory(Writer& out, const stats::DeviceSums& all, int devices) {
   if (all.peak_live_most_bytes == all.peak_live_bytes) {
     out.print("cupool: peak live {}", print_bytes(all.peak_live_bytes));
@@ -95,9 +102,9 @@ void write_driver_calls(Writer& out, const stats::DeviceSums& all) {
 
 // What kept blocks off the device.
 const char* why_spilled(const stats::DeviceSums& all) {
-  if (all.spilled_for_limit == 0) return "the device was full";
-  if (all.spilled_for_limit == all.spilled_allocations) return "CUPOOL_LIMIT was reached";
-  return "CUPOOL_LIMIT was reached, or the device was full";
+  if (all.spilled_for_limit == 0) return "the device had no room";
+  if (all.spilled_for_limit == all.spilled_allocations) return "CUPOOL_LIMIT left no room";
+  return "CUPOOL_LIMIT left no room, or the device had none";
 }
 
 }  // namespace
@@ -116,7 +123,7 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   if (sums.forwarded_allocations != 0 && pooled == 0) out.text(" by the driver itself");
   if (pooled != 0) write_reuse(out, all, pooled);
   if (!managed_alone && sums.managed_allocations != 0) out.text(", ");
-  if (sums.managed_allocations != 0) write_count(out, sums.managed_allocations, "managed allocation");
+  if (sums.managed_allocations != 0) write_managed(out, sums.managed_allocations, sums.forwarded_managed);
   out.text("; ");
   write_mode(out, facts.mode);
   out.text("\n");
@@ -133,7 +140,10 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   if (all.out_of_memory == 0) return;
   out.text("cupool: ");
   write_count(out, all.out_of_memory, "allocation");
-  out.text(" failed: out of memory\n");
+  out.text(" failed: out of memory");
+  if (all.too_large != 0)
+    out.print(", {} of {} for more than the device has", all.too_large, all.out_of_memory);
+  out.text("\n");
 }
 
 void write_text(Writer& out, const Facts& facts, stats::Reading reading) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/bytes.hpp"
+#include "config/options.hpp"
 
 namespace cupool::tools {
 
@@ -33,21 +34,84 @@ std::vector<std::string> advise(const DriverView& driver) {
   return out;
 }
 
-std::vector<std::string> advise(const Report& report) {
+namespace {
+
+bool is_set(const Size& option, const Size& usual) {
+  return option.bytes != usual.bytes || option.percent != usual.percent;
+}
+
+// Which setting sent segments back to the driver often: the one that the user chose, or the time after which
+// idle memory goes. What went because memory was short went for a reason that no setting takes away.
+void advise_releases(const Report& report, const config::Options& options, uint64_t pooled,
+                     std::vector<std::string>* out) {
+  const config::Options usual = config::defaults();
+  const uint64_t decays = report.count("decays");
+  const uint64_t released = report.count("segments_released");
+  const auto is_often = [&](uint64_t count) { return pooled > 100 && count * 20 > pooled; };
+  if (report.count("chunks_mapped") != 0) return;
+  if (is_often(decays)) {
+    out->push_back(
+        "Idle memory often went back to the driver and was taken again: a longer CUPOOL_DECAY_MS keeps it.");
+  }
+  if (!is_often(released - std::min(released, decays))) return;
+  if (is_set(options.max_cached, usual.max_cached)) {
+    out->push_back(
+        "Segments often went back to the driver, and each such free stops the device: a larger "
+        "CUPOOL_MAX_CACHED keeps more.");
+  }
+  if (is_set(options.limit, usual.limit) && report.count("out_of_memory_retries") != 0) {
+    out->push_back(
+        "Segments often went back to the driver to stay within CUPOOL_LIMIT, and each such free stops the "
+        "device: a larger one keeps more.");
+  }
+}
+
+std::string why_spilled(const Report& report) {
+  const uint64_t for_limit = report.count("spilled_for_limit");
+  if (for_limit == 0) return "the device had no room";
+  return for_limit == report.count("spilled_allocations")
+             ? "CUPOOL_LIMIT left no room"
+             : "CUPOOL_LIMIT left no room, or the device had none";
+}
+
+void advise_shortage(const Report& report, const config::Options& options, std::vector<std::string>* out) {
+  const uint64_t too_large = report.count("too_large");
+  const uint64_t others = report.count("out_of_memory") - std::min(report.count("out_of_memory"), too_large);
+  if (!report.text("shortage").empty()) {
+    out->push_back("An allocation ran out of memory, because " + report.text("shortage") + ".");
+    for (const std::string& setting : report.shortage_advice()) out->push_back(setting + ".");
+  } else if (others > 0) {
+    out->push_back(options.oom_reports == 0 ? "Allocations ran out of memory: CUPOOL_OOM_REPORTS=1 says why."
+                                            : "Allocations ran out of memory, and nobody could say why.");
+  }
+  if (too_large > 0) {
+    out->push_back(std::to_string(too_large) + (too_large == 1 ? " allocation" : " allocations") +
+                   " asked for more than the device has, which fails without cupool, too.");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> advise(const Report& report, const config::Options& options) {
   std::vector<std::string> out;
   const auto count = [&](const char* name) { return report.count(name); };
   const uint64_t allocations = count("allocations");
-  const uint64_t pooled = allocations - std::min(allocations, count("forwarded_allocations"));
+  const uint64_t pooled = pooled_allocations(report);
+  const uint64_t managed = count("managed_allocations");
   if (report.text("mode") == "off") {
     out.push_back(
         "cupool is switched off in this program: CUPOOL_BACKEND, CUPOOL_ONLY or CUPOOL_EXCEPT say so.");
     return out;
   }
-  if (allocations == 0 && count("failed_allocations") == 0) {
+  if (allocations == 0 && count("failed_allocations") == 0 && managed == 0) {
     out.push_back("The program allocated no device memory through cuMemAlloc: there was nothing to pool.");
   } else if (allocations > 0 && pooled == 0) {
     out.push_back(
         "Every allocation went to the driver: the context failed, or all of them were made during captures.");
+  }
+  if (managed > 0 && pooled_managed(report) == 0) {
+    out.push_back(options.managed ? "All managed memory went to the driver, which the pool could not serve."
+                                  : "CUPOOL_MANAGED=no leaves managed memory to the driver.");
   }
   if (count("submissions") > 1000 && allocations * 100 < count("submissions")) {
     out.push_back(
@@ -82,31 +146,27 @@ std::vector<std::string> advise(const Report& report) {
         "The program needs what mapped memory cannot do: SYNC_MEMOPS, or IPC on a driver that exports none. "
         "CUPOOL_SEGMENTS=driver can (docs/mapped.md).");
   }
-  if (count("segments_released") * 20 > pooled && pooled > 100 && count("chunks_mapped") == 0) {
+  advise_releases(report, options, pooled, &out);
+  if (report.fragmentation() > 0.4 && count("peak_reserved_bytes") > (uint64_t{256} << 20) &&
+      count("chunks_mapped") == 0) {
     out.push_back(
-        "Segments often went back to the driver, and each such free stops the device: a larger "
-        "CUPOOL_MAX_CACHED or CUPOOL_LIMIT, or a longer CUPOOL_DECAY_MS, keeps more.");
-  }
-  if (report.fragmentation() > 0.4 && count("peak_reserved_bytes") > (uint64_t{256} << 20)) {
-    out.push_back(
-        "Much of what was reserved was never in use at once: a smaller CUPOOL_SEGMENT_MIN or "
-        "CUPOOL_MAX_CACHED keeps less, and CUPOOL_SEGMENTS=mapped gives holes back.");
+        "Much of what was reserved was never in use at once: CUPOOL_SEGMENTS=mapped keeps less if it lay in "
+        "holes between live blocks, a smaller CUPOOL_MAX_CACHED if whole segments were free.");
   }
   if (count("spilled_allocations") > 0) {
-    out.push_back(
-        "Blocks of " + std::string(print_bytes(count("spilled_bytes")).text) +
-        " in all went to host memory (CUPOOL_SPILL), because the device or CUPOOL_LIMIT had no room "
-        "left: every access to them goes over the bus.");
+    out.push_back("Blocks of " + std::string(print_bytes(count("spilled_bytes")).text) +
+                  " in all went to host memory (CUPOOL_SPILL), because " + why_spilled(report) +
+                  ": every access to them goes over the bus.");
   }
-  if (!report.text("shortage").empty()) {
-    out.push_back("An allocation ran out of memory, because " + report.text("shortage") + ".");
-    for (const std::string& setting : report.shortage_advice()) out.push_back(setting + ".");
-  } else if (count("out_of_memory") > 0) {
-    out.push_back("Allocations ran out of memory: the report on stderr says why, and what holds the memory.");
+  advise_shortage(report, options, &out);
+  if (count("failed_frees") > 0) {
+    out.push_back(
+        "Frees failed: CUPOOL_CHECK=yes names each that was given a pointer to no live block, with the calls "
+        "involved.");
   }
   if (count("unknown_entry_points") > 0) {
     out.push_back(
-        "The driver gave out functions that this version of cupool does not know: a newer cupool follows "
+        "The driver gave out functions that this version of cupool does not know: a newer one may follow "
         "them.");
   }
   return out;

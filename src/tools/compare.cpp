@@ -130,10 +130,8 @@ class Runner {
     run.end = outcome.program;
     run.seconds = static_cast<double>(outcome.ended_ns - begin) * 1e-9;
     for (const Process& process : outcome.processes) {
-      const uint64_t allocations = process.report.count("allocations");
       run.device_bytes = std::max(run.device_bytes, process.device_bytes);
-      run.served += allocations - std::min(allocations, process.report.count("forwarded_allocations")) +
-                    process.report.count("managed_allocations");
+      run.served += pooled_allocations(process.report) + pooled_managed(process.report);
     }
     run.out = look_at(out);
     run.err = look_at(err);
@@ -320,7 +318,8 @@ void print_text(const Comparison& all) {
   print_row(&table, "time", all.bare.seconds, all.pool.seconds, seconds_text);
   print_row(&table, "device memory", all.bare.device_bytes, all.pool.device_bytes, bytes_text);
   table.print();
-  say("device memory: the most in use after an allocation, as the driver says, other processes included\n");
+  print_wrapped(
+      "device memory: the most in use after an allocation, as the driver says, other processes included", 0);
   say("stdout: {}\nstderr: {}\n", output_words(all.bare.out, all.pool.out),
       output_words(all.bare.err, all.pool.err));
   print_wrapped("verdict: " + verdict(all), 0);

@@ -86,21 +86,30 @@ void print_machine(const DriverView& driver, const std::string& library) {
 
 constexpr const char* kShown[] = {"allocations",         "forwarded_allocations", "failed_allocations",
                                   "async_allocations",   "mapped_allocations",    "array_allocations",
-                                  "managed_allocations", "spilled_allocations",   "spilled_bytes"};
+                                  "managed_allocations", "forwarded_managed",     "failed_frees",
+                                  "spilled_allocations", "spilled_bytes"};
 
 void print_process(const Process& process) {
   const Report& report = process.report;
   const auto count = [&](const char* name) { return report.count(name); };
   const std::string reason = report.text("mode_reason");
   const std::string end = process.end.words();
-  say("{}[{}]: came by {}; mode {}{}{}{}\n", printable(report.text("program")), process.pid,
-      joined(doors(report)), printable(report.text("mode")),
-      reason.empty() ? "" : " (" + printable(reason) + ")", end.empty() ? "" : "; ", end);
-  say("  {}{} allocation{}, {} past the pool, {} failed; stream-ordered {}, mapped {}, arrays {}, managed "
-      "{}\n",
-      process.is_whole ? "" : "at least ", count("allocations"), count("allocations") == 1 ? "" : "s",
-      count("forwarded_allocations"), count("failed_allocations"), count("async_allocations"),
-      count("mapped_allocations"), count("array_allocations"), count("managed_allocations"));
+  print_wrapped(make_text("{}[{}]: came by {}; mode {}{}{}{}", printable(report.text("program")), process.pid,
+                          joined(doors(report)), printable(report.text("mode")),
+                          reason.empty() ? "" : " (" + printable(reason) + ")", end.empty() ? "" : "; ", end),
+                0);
+  print_wrapped(
+      make_text("{}{} allocation{}, {} past the pool, {} failed; stream-ordered {}, mapped {}, arrays {}, "
+                "managed {}",
+                process.is_whole ? "" : "at least ", count("allocations"),
+                count("allocations") == 1 ? "" : "s", count("forwarded_allocations"),
+                count("failed_allocations"), count("async_allocations"), count("mapped_allocations"),
+                count("array_allocations"), count("managed_allocations")),
+      2);
+  if (count("forwarded_managed") > 0)
+    say("  {} of the managed ones past the pool\n", count("forwarded_managed"));
+  if (count("failed_frees") > 0)
+    say("  {} free{} failed\n", count("failed_frees"), count("failed_frees") == 1 ? "" : "s");
   if (count("spilled_allocations") > 0) {
     say("  {} spilled to host memory, {}\n", count("spilled_allocations"),
         print_bytes(count("spilled_bytes")));
@@ -117,10 +126,8 @@ Service service_of(const std::vector<Process>& processes) {
   uint64_t failed = 0;
   for (const Process& process : processes) {
     const Report& report = process.report;
-    const uint64_t device = report.count("allocations");
-    const uint64_t managed = report.count("managed_allocations");
-    allocations += device + managed;
-    pooled += device - std::min(device, report.count("forwarded_allocations")) + managed;
+    allocations += report.count("allocations") + report.count("managed_allocations");
+    pooled += pooled_allocations(report) + pooled_managed(report);
     failed += report.count("failed_allocations");
   }
   if (processes.empty()) return Service::kUnseen;
@@ -241,7 +248,7 @@ void print_text(const Diagnosis& all) {
 
 // What to change in each process. One that has no memory, such as a launcher, is no reason to change anything
 // where others are served.
-void advise_all(std::vector<Process>* processes) {
+void advise_all(std::vector<Process>* processes, const config::Options& options) {
   const bool is_served = service_of(*processes) == Service::kServes;
   for (Process& process : *processes) {
     const auto count = [&](const char* name) { return process.report.count(name); };
@@ -249,11 +256,12 @@ void advise_all(std::vector<Process>* processes) {
                               count("async_allocations") + count("mapped_allocations") +
                               count("array_allocations") ==
                           0;
-    if (!is_served || !has_none) process.advice = advise(process.report);
+    if (!is_served || !has_none) process.advice = advise(process.report, options);
   }
 }
 
-int diagnose(const std::vector<std::string>& words, bool as_json, const Scratch* scratch) {
+int diagnose(const std::vector<std::string>& words, bool as_json, const config::Options& options,
+             const Scratch* scratch) {
   Diagnosis all;
   all.driver = view_driver();
   all.library = find_library();
@@ -265,7 +273,7 @@ int diagnose(const std::vector<std::string>& words, bool as_json, const Scratch*
     all.outcome = wait_for_all(start_program(words, *scratch, as_json), *scratch);
     if (all.outcome.program.how == End::How::kUnknown) return 1;
     code = all.outcome.program.code();
-    advise_all(&all.outcome.processes);
+    advise_all(&all.outcome.processes, options);
     if (all.outcome.processes.empty() && all.outcome.faults.empty()) {
       all.advice.push_back(
           "No process reported: the program made no CUDA call that cupool hooks, is linked statically "
@@ -295,10 +303,10 @@ int doctor(const Arguments& arguments) {
     const Program program = find_program(words[0].c_str());
     if (!program.found) return cannot_run(words[0].c_str(), program.error);
   }
-  config::read_environment(config::environment(), complain);
-  if (!ran_program) return diagnose(words, as_json, nullptr);
+  const config::Options options = config::read_environment(config::environment(), complain);
+  if (!ran_program) return diagnose(words, as_json, options, nullptr);
   const Scratch scratch;
-  return diagnose(words, as_json, &scratch);
+  return diagnose(words, as_json, options, &scratch);
 }
 
 }  // namespace cupool::tools

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -147,6 +148,16 @@ uint64_t Report::count(const std::string& name) const {
 std::string Report::text(const std::string& name) const {
   const auto found = texts_.find(name);
   return found == texts_.end() ? "" : found->second;
+}
+
+uint64_t pooled_allocations(const Report& report) {
+  const uint64_t all = report.count("allocations");
+  return all - std::min(all, report.count("forwarded_allocations"));
+}
+
+uint64_t pooled_managed(const Report& report) {
+  const uint64_t all = report.count("managed_allocations");
+  return all - std::min(all, report.count("forwarded_managed"));
 }
 
 }  // namespace cupool::tools

@@ -44,4 +44,8 @@ class Report {
   std::vector<std::string> shortage_advice_;
 };
 
+// How many allocations of device memory, and of managed memory, the driver did not serve itself.
+uint64_t pooled_allocations(const Report& report);
+uint64_t pooled_managed(const Report& report);
+
 }  // namespace cupool::tools

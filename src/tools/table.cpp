@@ -13,7 +13,7 @@ namespace cupool::tools {
 namespace {
 
 constexpr size_t kNarrowest = 6;
-constexpr size_t kPipeWidth = 100;
+constexpr size_t kPipeWidth = 80;
 
 // What a terminal shows of a text in UTF-8: the letters, not the bytes.
 bool begins_letter(char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80; }

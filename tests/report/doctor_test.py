@@ -209,6 +209,45 @@ class DoctorTest(harness.TestCase):
             self.assertTrue(any("CUPOOL_LIMIT is 64 MiB" in one for one in process["advice"]), process["advice"])
             self.assert_same_said(answer, text)
 
+    def test_managed_memory_counts_as_served_where_the_pool_serves_it_and_nowhere_else(self):
+        for env, served in (({}, True), ({"CUPOOL_BACKEND": "native"}, True), ({"CUPOOL_MANAGED": "no"}, False), ({"CUPOOL_BACKEND": "off"}, False),
+                            ({"CUPOOL_EXCEPT": "ends"}, False)):
+            with self.subTest(env):
+                answer, _, text = self.examine(ENDS, "managed", "return", env=env)
+                (process,) = answer["processes"]
+                self.assert_counts({"managed_allocations": 5, "forwarded_managed": 0 if served else 5}, process)
+                expected = "cupool serves this program; nothing needs to change." if served else \
+                    "cupool served none of the program's allocations; see what to change above."
+                self.assertEqual(expected, answer["verdict"])
+                self.assertEqual(0 if served else 1, len(process["advice"]), process["advice"])
+                self.assert_same_said(answer, text)
+
+    def test_what_is_larger_than_the_device_is_called_so(self):
+        for env in ({}, {"CUPOOL_BACKEND": "native"}, {"CUPOOL_SPLIT": "no"}, {"CUPOOL_OOM_REPORTS": "0"}):
+            with self.subTest(env):
+                answer, _, text = self.examine(lab.PROGRAM, "a:x:1000", f"a:y:{6 << 30}", env=env)
+                self.assertEqual(["1 allocation asked for more than the device has, which fails without cupool, too."],
+                                 answer["processes"][0]["advice"])
+                self.assert_same_said(answer, text)
+
+    def test_a_setting_that_sent_nothing_back_is_not_to_be_changed(self):
+        # Half of a full device is freed, and goes back for a large block: with any limit of what is kept.
+        steps = (*lab.fill(128, 2 * lab.MIB), *[f"f:b{i}" for i in range(0, 128, 2)], *[f"f:b{i}" for i in range(1, 128, 2)], f"a:z:{200 * lab.MIB}")
+        answer, _, _ = self.examine(lab.PROGRAM, *steps, env={"CUPOOL_SIM_MEMORY": "256M"})
+        self.assertEqual([], answer["processes"][0]["advice"])
+        answer, _, _ = self.examine(lab.PROGRAM, *steps, env={"CUPOOL_SIM_MEMORY": "256M", "CUPOOL_MAX_CACHED": "4M"})
+        (advice,) = answer["processes"][0]["advice"]
+        self.assertIn("a larger CUPOOL_MAX_CACHED keeps more", advice)
+
+    def test_frees_that_failed_are_counted_and_a_way_to_find_them_is_named(self):
+        answer, _, text = self.examine(lab.PROGRAM, "a:x:1000", "f:x", "f:x", "w")
+        (process,) = answer["processes"]
+        self.assertEqual(2, process["failed_frees"])
+        self.assertIn("2 frees failed", text)
+        self.assertIn("CUPOOL_CHECK=yes", process["advice"][0])
+        self.assertEqual("cupool serves this program; see what to change above.", answer["verdict"])
+        self.assert_same_said(answer, text)
+
     def test_an_old_driver_is_part_of_the_verdict(self):
         answer, _, text = self.examine(ENDS, "served", "return", env={"CUPOOL_SIM_DRIVER_VERSION": "12040"})
         self.assertEqual("cupool serves this program; see what to change above.", answer["verdict"])

@@ -4,7 +4,7 @@ import random
 import re
 
 import harness
-from lab import MIB, fill, play
+from lab import MIB, drain, fill, play
 
 DEVICE = {"CUPOOL_SIM_MEMORY": "256M"}
 
@@ -37,6 +37,17 @@ SITUATIONS = [
     ("a driver that refuses without a reason", ["a:x:1000", f"a:y:{30 * MIB}"],
      {"driver_env": {"CUPOOL_SIM_FAULTS": "cuMemAlloc_v2@2+=2"}}),
 ]
+
+
+# Programs that once needed more of the driver than they held of the pool: blocks a little above two mebibytes take
+# four of the driver's each, and those a little above one take two.
+OTHER_SIZES_BEFORE = [
+    [*fill(90, 2 * MIB + 5000, "p"), *drain(90, "p")],
+    [*fill(90, 2 * MIB + 5000, "p"), *drain(90, "p"), "R"],
+    [*fill(20, 2 * MIB + 5000, "q"), *fill(70, 2 * MIB + 5000, "p"), *drain(70, "p"), *drain(20, "q")],
+]
+# Here only CUPOOL_SPLIT=no needs more; and what these blocks leave serves larger ones, whatever CUPOOL_SEGMENT_EXACT is.
+SMALLER_BEFORE = [*fill(160, MIB + 20000, "p"), *drain(160, "p")]
 
 
 def ragged(seed):
@@ -82,6 +93,18 @@ class RemediesTest(harness.TestCase):
             with self.subTest(seed):
                 refused += self.advice(ragged(seed), {}) is not None
         self.assertGreater(refused, 3)
+
+    def test_advice_holds_for_programs_that_had_other_sizes_before(self):
+        pieces = [*fill(118, 2 * MIB), *every_second(118), f"a:z:{130 * MIB}"]
+        for before in OTHER_SIZES_BEFORE:
+            with self.subTest(before[0]):
+                self.assertEqual(["CUPOOL_SPILL"], self.advice([*before, *pieces], {}))
+        self.assertEqual(["CUPOOL_SEGMENTS", "CUPOOL_SPILL"], self.advice([*SMALLER_BEFORE, *pieces], {}))
+
+    def test_advice_holds_for_programs_with_two_contexts(self):
+        apart = fill(50, 2 * MIB + 5000, "c")
+        pieces = [*fill(60, 2 * MIB), *every_second(60), f"a:z:{90 * MIB}"]
+        self.assertIsNotNone(self.advice([*apart, "C", *pieces], {}))
 
     def test_the_ways_out_are_named_in_the_order_of_what_they_cost(self):
         named = self.advice([*fill(120, 2 * MIB), *every_second(120), f"a:z:{130 * MIB}"], {})

@@ -12,6 +12,7 @@
 //   T:BYTES       cupool_trim to so many bytes           M:BYTES  cupool_set_max_cached
 //   D             the context is destroyed, if the driver lets us
 //   S:NAME        set SYNC_MEMOPS on a block              i:NAME  get an IPC handle of a block
+//   A             from now on print the address of each block that is allocated
 //   L:PATH        load a library                         u:BYTES  no file may become larger
 //   x:HOW         end by exit, _exit, quick, abort, term, int, hup; or usr2, and go on
 // A step that fails prints its argument and the driver's error, and the next one follows.
@@ -43,6 +44,7 @@ std::map<std::string, CUdeviceptr> blocks;
 std::map<std::string, std::size_t> sizes;
 std::map<std::string, CUstream> streams;
 CUcontext context = nullptr;
+bool prints_addresses = false;
 
 Step split(const std::string& text) {
   Step step;
@@ -52,6 +54,14 @@ Step split(const std::string& text) {
     step.words.push_back(text.substr(at, end - at));
   }
   return step;
+}
+
+CUresult allocate(const Step& step) {
+  CUdeviceptr& block = blocks[step.at(1)];
+  sizes[step.at(1)] = step.number(2);
+  const CUresult result = cuMemAlloc(&block, step.number(2));
+  if (result == CUDA_SUCCESS && prints_addresses) std::printf("at %llu\n", block);
+  return result;
 }
 
 CUresult work(const Step& step) {
@@ -150,10 +160,8 @@ void fork_child() {
 
 CUresult take(const Step& step) {
   const std::string& verb = step.at(0);
-  if (verb == "a") {
-    sizes[step.at(1)] = step.number(2);
-    return cuMemAlloc(&blocks[step.at(1)], step.number(2));
-  }
+  if (verb == "a") return allocate(step);
+  if (verb == "A") prints_addresses = true;
   if (verb == "f") return cuMemFree(blocks[step.at(1)]);
   if (verb == "F") return cuMemFreeAsync(blocks[step.at(1)], nullptr);
   if (verb == "g") return cuMemAllocManaged(&blocks[step.at(1)], step.number(2), CU_MEM_ATTACH_GLOBAL);

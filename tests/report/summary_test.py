@@ -116,6 +116,10 @@ class SummaryTest(harness.TestCase):
     def test_a_program_without_the_pool_reports_what_it_did(self):
         self.assertRegex(self.summary(*fill(3, 1000), backend="off").err, r"^cupool: script\[\d+\]: 3 allocations by the driver itself; off\n$")
         self.assertRegex(self.summary("g:x:5000", "f:x").err, r"^cupool: script\[\d+\]: 1 managed allocation; lanes\n$")
+        for settings in ({"managed": "no"}, {"backend": "off"}):
+            mode = settings.get("backend", "lanes")
+            self.assertRegex(self.summary("g:x:5000", "g:y:5000", "f:x", **settings).err,
+                             rf"^cupool: script\[\d+\]: 2 managed allocations by the driver itself; {mode}\n$")
         self.assertRegex(self.summary("g:x:5000", "a:y:10").err, r"^cupool: script\[\d+\]: 1 allocation, none reused, 1 managed allocation; ")
 
     def test_a_program_that_is_stepped_aside_in_or_allocates_nothing_is_silent(self):
@@ -134,6 +138,8 @@ class SummaryTest(harness.TestCase):
     def test_failures_are_counted_in_words(self):
         steps = [f"a:x:{3 << 30}", f"a:y:{3 << 30}"]
         self.assertIn("1 allocation failed: out of memory\n", self.summary(*steps, oom_reports=0).err)
+        self.assertIn("2 allocations failed: out of memory, 1 of 2 for more than the device has\n",
+                      self.summary(*steps, f"a:z:{5 << 30}", oom_reports=0).err)
         self.assertIn("2 allocations failed: out of memory\n", self.summary(*steps, steps[1], oom_reports=0).err)
 
 

@@ -100,8 +100,10 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
       return report.answer(Server::kPool, pointer, bytes, result);
     }
   }
-  return report.answer(Server::kDriver, pointer, bytes,
-                       pass_on(Counter::managed_allocations, real.cuMemAllocManaged, pointer, bytes, flags));
+  const CUresult result =
+      pass_on(Counter::managed_allocations, real.cuMemAllocManaged, pointer, bytes, flags);
+  if (result == CUDA_SUCCESS && !Reentry::inside()) stats::count(Counter::forwarded_managed);
+  return report.answer(Server::kDriver, pointer, bytes, result);
 }
 
 CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUdevice device) {
