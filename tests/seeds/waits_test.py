@@ -91,6 +91,12 @@ class Waits(harness.TestCase):
     def test_a_word_of_one_context_is_written_by_another_while_a_kernel_waits_for_it(self):
         self.assert_ends("two-contexts-word")
 
+    def test_a_thread_captures_its_default_stream_in_two_contexts_at_once(self):
+        self.assert_ends("two-contexts-captured", "two-contexts-captured-last")
+
+    def test_a_context_whose_end_the_driver_refuses_goes_on_as_before(self):
+        self.assert_ends("context-kept")
+
     def test_freed_memory_is_had_while_a_stream_captures(self):
         self.assert_ends("capture-room")
 

@@ -284,6 +284,70 @@ int two_contexts_word() {
   return b.finish() + a.finish() != 0 ? 1 : 0;
 }
 
+// A thread captures its default stream of one context while that of another context is captured, too.
+int two_contexts_captured(unsigned first_to_end) {
+  MUST(cuInit(0));
+  const Device a;
+  const Device b(0, true);
+  const Device* const both[] = {&a, &b};
+  const CUstream mine = CU_STREAM_PER_THREAD;
+  // Freed, it gets a seal at once.
+  constexpr size_t kLarge = 24 * kMiB;
+  CUdeviceptr p[2];
+  CUstream s[2];
+  for (unsigned i : {0u, 1u}) {
+    both[i]->enter();
+    s[i] = both[i]->stream();
+    p[i] = both[i]->alloc(kLarge);
+    MUST(cuStreamBeginCapture(mine, CU_STREAM_CAPTURE_MODE_RELAXED));
+  }
+  for (unsigned i : {first_to_end, 1 - first_to_end}) {
+    const Device& d = *both[i];
+    d.enter();
+    CUgraph graph = nullptr;
+    MUST(cuStreamEndCapture(mine, &graph));
+    MUST(cuGraphDestroy(graph));
+    // A free waits for all work here, which ends no capture.
+    for (int round = 0; round < 3; ++round) {
+      for (unsigned k : {0u, 1u}) {
+        both[k]->enter();
+        both[k]->fill(p[k], kBytes, 57, s[k]);
+        both[k]->free(p[k]);
+        p[k] = both[k]->alloc(kLarge);
+        both[k]->use(p[k], kBytes, 58, s[k]);
+      }
+    }
+  }
+  return a.finish() + b.finish() != 0 ? 1 : 0;
+}
+
+// A host function asks for the end of its context, which the driver refuses, and all goes on as before.
+int context_is_kept() {
+  MUST(cuInit(0));
+  const Device a;
+  const Device b(0, true);
+  const CUstream s1 = b.stream();
+  const CUdeviceptr kept = b.alloc(kBytes), p = b.alloc(kBytes);
+  b.fill(kept, kBytes, 59, s1);
+  struct Asked {
+    CUcontext context;
+    CUresult answer;
+  } asked{b.context(), CUDA_SUCCESS};
+  const auto ask = [](void* data) {
+    auto* const it = static_cast<Asked*>(data);
+    it->answer = cuCtxDestroy(it->context);
+  };
+  MUST(cuLaunchHostFunc(s1, ask, &asked));
+  MUST(cuStreamSynchronize(s1));
+  if (asked.answer != CUDA_ERROR_NOT_PERMITTED) die("cuCtxDestroy in a host function", asked.answer);
+  b.use(p, kBytes, 60, s1);
+  b.free(p);
+  b.use(b.alloc(kBytes), kBytes, 61, b.stream());
+  b.check(kept, kBytes, 59, s1);
+  b.free(kept);
+  return a.finish() + b.finish() != 0 ? 1 : 0;
+}
+
 // One process for several devices, as with NCCL: device 0 waits for device 1, which allocates first.
 int two_devices(Places places) {
   const Pair pair(places);
@@ -324,6 +388,9 @@ Cases thread_cases() {
           {"two-contexts-refused-outside", [] { return two_contexts_refused(ask_without_a_context); }},
           {"two-contexts-refused-reuse", two_contexts_refused_beside_reuse},
           {"two-contexts-word", two_contexts_word},
+          {"two-contexts-captured", [] { return two_contexts_captured(0); }},
+          {"two-contexts-captured-last", [] { return two_contexts_captured(1); }},
+          {"context-kept", context_is_kept},
           {"two-devices", [] { return two_devices(Places::kDevices); }},
           {"two-devices-peers", [] { return two_devices(Places::kPeers); }}};
 }

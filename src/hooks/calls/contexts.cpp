@@ -19,6 +19,7 @@
 #include "hooks/sharing/blocks.hpp"
 #include "hooks/state/capturing_streams.hpp"
 #include "hooks/state/entry_points.hpp"
+#include "hooks/state/permission.hpp"
 #include "hooks/submit/forward.hpp"
 #include "trace/recorder.hpp"
 
@@ -238,6 +239,8 @@ bool is_primary(CUcontext context, CUdevice device) {
 
 template <typename Call>
 CUresult destroys(CUcontext context, Call&& call) {
+  // A refusal that is known beforehand leaves everything as it is.
+  if (is_serving() && !thread_may_call()) return call();
   // The driver may refuse to destroy a primary context, and our state must survive that.
   if (int device = 0; is_serving() && context != nullptr && memory.device_of(ours(context), &device) &&
                       is_primary(context, device))
@@ -256,6 +259,7 @@ CUresult destroys(CUcontext context, Call&& call) {
 
 template <typename Call>
 CUresult resets(CUdevice device, Call&& call) {
+  if (is_serving() && !thread_may_call()) return call();
   const Primaries one_at_a_time(device);
   CUcontext const context = may_have_blocks() ? primary(device) : nullptr;
   for (CUcontext part : green_contexts.remove_all(device)) {

@@ -17,6 +17,20 @@ struct Capture {
   driver::Context context;
 };
 
+// A thread's default stream is another one in each context, under one lane.
+class SameStream {
+ public:
+  explicit SameStream(CUstream stream)
+      : lane_(lane_of(stream)), context_(stream == CU_STREAM_PER_THREAD ? current_context() : nullptr) {}
+  bool operator()(const Capture& capture) const {
+    return capture.lane == lane_ && (context_ == nullptr || capture.context == context_);
+  }
+
+ private:
+  const order::Lane lane_;
+  const driver::Context context_;
+};
+
 constinit Lock lock{Rank::kCapturingStreams};
 constinit NoDestroy<std::vector<Capture>> list CUPOOL_GUARDED_BY(lock);
 
@@ -48,11 +62,10 @@ void capture_begins(CUstream stream) {
 }
 
 void capture_was_refused(CUstream stream) {
-  const order::Lane lane = lane_of(stream);
+  const SameStream is_same(stream);
   {
     Guard hold(lock);
-    const auto found = std::find_if(list.value.rbegin(), list.value.rend(),
-                                    [&](const Capture& capture) { return capture.lane == lane; });
+    const auto found = std::find_if(list.value.rbegin(), list.value.rend(), is_same);
     if (found == list.value.rend()) return;
     list.value.erase(std::next(found).base());
     memory.order().gate().end_capture();
@@ -60,10 +73,7 @@ void capture_was_refused(CUstream stream) {
   order_what_is_owed();
 }
 
-void capture_ended(CUstream stream) {
-  const order::Lane lane = lane_of(stream);
-  remove([&](const Capture& capture) { return capture.lane == lane; });
-}
+void capture_ended(CUstream stream) { remove(SameStream(stream)); }
 
 void captures_ended_with(driver::Context context) {
   remove([&](const Capture& capture) { return capture.context == context; });
