@@ -311,6 +311,8 @@ const char* make_file(const char* path, NewFile* made) {
   }
   struct stat about = {};
   const bool is_made = file >= 0 && fstat(file, &about) == 0;
+  // The umask may have taken its owner's rights away, who opens it again.
+  if (is_made && (about.st_mode & 0777) != 0600) fchmod(file, 0600);
   if (file >= 0) close(file);
   if (!is_made) return reason(errno);
   made->device = about.st_dev;

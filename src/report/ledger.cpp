@@ -77,7 +77,11 @@ void copy(char* out, size_t room, const char* text) {
   out[size] = '\0';
 }
 
-// A new file, with all its blocks: a store into a page for which there is no room would be a SIGBUS.
+// Nobody is to write there: what overwrites the file overwrites counts of the process, and one that is cut
+// off kills it (SIGBUS).
+constexpr mode_t kReadable = 0400;
+
+// A new file, with all its blocks: a store into a page for which there is no room would be a SIGBUS, too.
 int make_file(char* path, size_t room) {
   constexpr int kMostImages = 1000;
   rlimit limit;
@@ -91,12 +95,16 @@ int make_file(char* path, size_t room) {
   for (int image = 1; file < 0 && image < kMostImages; ++image) {
     // exec keeps the pid.
     if (image > 1) format_into({path + size, room - size}, ".{}", image);
-    file = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, 0600);
+    file = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, kReadable);
     if (file < 0 && errno != EEXIST) return -1;
   }
   if (file < 0) return -1;
   const int error = posix_fallocate(file, 0, static_cast<off_t>(kFileBytes));
-  if (error == 0) return file;
+  // The umask may have taken even that away.
+  if (error == 0) {
+    fchmod(file, kReadable);
+    return file;
+  }
   close(file);
   unlink(path);
   errno = error;

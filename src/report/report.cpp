@@ -301,19 +301,20 @@ void begin(const Probe& probe) {
 
 void finish(Ending how) {
   const config::Options& options = config::options();
-  const bool is_asked = (options.stats != StatsForm::kOff && wants_full_report(options)) ||
-                        *options.metrics_file != '\0' || trace::is_on();
+  const bool is_asked = options.stats != StatsForm::kOff && wants_full_report(options);
   if (is_ours()) note_end();
-  // A summary that nobody asked for is no reason to make calls that a filter may forbid.
-  if (!is_ours() || (knows_new_filter() && !is_asked)) return;
+  // A filter may forbid the calls that are made here, and kill. What was written while the program ran ends
+  // with it then, and nobody asked for a summary.
+  const bool is_shut_in = knows_new_filter();
+  if (!is_ours() || (is_shut_in && !is_asked)) return;
   const Undisturbed undisturbed;
   if (!sit_down(end_desk)) return wait_for(end_desk);
   if (!ending.exchange(true, std::memory_order_seq_cst)) {
     wait_for(dump_desk);
     const Reading reading = how == Ending::kOrderly ? Reading::kPatient : Reading::kNoLock;
     write(end_desk, {config::options().stats, reading});
-    write_metrics(end_desk, {reading, nullptr, 0});
-    finish_trace(end_desk);
+    if (!is_shut_in) write_metrics(end_desk, {reading, nullptr, 0});
+    if (!is_shut_in) finish_trace(end_desk);
   }
   stand_up(end_desk);
 }

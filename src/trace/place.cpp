@@ -7,7 +7,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 
+#include "base/descriptors.hpp"
+#include "base/fork_gate.hpp"
 #include "base/output.hpp"
 
 namespace cupool::trace {
@@ -35,7 +38,17 @@ const char* reason(int error) {
       return "the system refuses";
   }
 }
-constexpr char kGone[] = "the file was removed or replaced";
+constexpr char kGone[] = "the file was removed or replaced, or cannot be reached any more";
+
+// What stands in its place by now may be anything: a pipe that nobody reads, a terminal.
+constexpr int kFlags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+
+const char* refusal(int error) {
+  for (const int one : {ENOENT, ELOOP, ENOTDIR, ENXIO, EISDIR}) {
+    if (error == one) return kGone;
+  }
+  return reason(error);
+}
 
 }  // namespace
 
@@ -49,8 +62,8 @@ void Place::begin(const char* path, uint64_t device, uint64_t inode) {
 const char* Place::open_file(int* descriptor) const {
   struct stat about;
   if (*descriptor < 0) {
-    *descriptor = open(path_, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
-    if (*descriptor < 0) return errno == ENOENT || errno == ELOOP || errno == ENOTDIR ? kGone : reason(errno);
+    *descriptor = move_up(open(path_, kFlags));
+    if (*descriptor < 0) return refusal(errno);
   }
   if (fstat(*descriptor, &about) != 0) return reason(errno);
   const bool is_same = about.st_dev == device_ && about.st_ino == inode_ && about.st_nlink != 0;
@@ -58,8 +71,17 @@ const char* Place::open_file(int* descriptor) const {
 }
 
 const char* Place::append(const void* data, size_t bytes, int* kept) {
+  if (kept != nullptr) return append_to(kept, data, bytes);
+  // Among the program's descriptors: no fork child may have it, and a number that the program could be given
+  // next it has only until it is moved.
+  const NoFork gate;
   int own = -1;
-  int* const descriptor = kept != nullptr ? kept : &own;
+  const char* const why = append_to(&own, data, bytes);
+  if (own >= 0) close(own);
+  return why;
+}
+
+const char* Place::append_to(int* descriptor, const void* data, size_t bytes) {
   const char* why = open_file(descriptor);
   if (why == nullptr) {
     const int error = write_fully(*descriptor, static_cast<const char*>(data), bytes);
@@ -71,7 +93,7 @@ const char* Place::append(const void* data, size_t bytes, int* kept) {
       size_ += bytes;
     }
   }
-  if (*descriptor >= 0 && (kept == nullptr || why != nullptr)) {
+  if (*descriptor >= 0 && why != nullptr) {
     close(*descriptor);
     *descriptor = -1;
   }

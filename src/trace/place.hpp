@@ -21,6 +21,7 @@ class Place {
   uint64_t size() const { return size_; }
 
  private:
+  const char* append_to(int* descriptor, const void* data, size_t bytes);
   const char* open_file(int* descriptor) const;
 
   char path_[PATH_MAX] = "";

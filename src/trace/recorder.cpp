@@ -39,6 +39,9 @@ constexpr size_t kIndexed = 512;
 constexpr uint64_t kEndRoom = 4096;  // of CUPOOL_TRACE_MAX, for the last block
 
 constinit thread_local Ring* own_ring = nullptr;
+// There was no room for one; what such threads do is lost, and counted here.
+constinit thread_local bool has_no_ring = false;
+constinit std::atomic<uint64_t> lost_without_ring{0};
 constinit std::atomic<Ring*> rings{nullptr};
 constinit std::atomic<size_t> ring_count{0};
 
@@ -100,6 +103,7 @@ class Gatherer {
   void gather_all(int* kept) CUPOOL_REQUIRES(lock_);
   void gather_ring(Ring& ring, int* kept) CUPOOL_REQUIRES(lock_);
   void follow(Event event, uint64_t time, uint32_t thread, const uint64_t* words) CUPOOL_REQUIRES(lock_);
+  void write_lost(uint64_t lost, int* kept) CUPOOL_REQUIRES(lock_);
   void write_live_set(int* kept) CUPOOL_REQUIRES(lock_);
   void write_index(int* kept) CUPOOL_REQUIRES(lock_);
 
@@ -156,6 +160,8 @@ void Gatherer::forget_after_fork() {
   rings.store(nullptr, std::memory_order_relaxed);
   ring_count.store(0, std::memory_order_relaxed);
   own_ring = nullptr;
+  has_no_ring = false;
+  lost_without_ring.store(0, std::memory_order_relaxed);
   kept_.forget_after_fork();
   live_.clear();
   settings_ = {};
@@ -353,12 +359,22 @@ void Gatherer::gather_ring(Ring& ring, int* kept) {
   if (is_open) close_block(0);
 }
 
+void Gatherer::write_lost(uint64_t lost, int* kept) {
+  const told::Lost what{lost};
+  const uint64_t now = now_ns();
+  open_block(BlockKind::kEvents, now, 0, kept);
+  encoder_.add(Event::kLost, now, reinterpret_cast<const uint64_t*>(&what));
+  close_block(0);
+}
+
 void Gatherer::gather_all(int* kept) {
   round_before_ = round_;
   round_ = now_ns();
   for (Ring* ring = rings.load(std::memory_order_acquire); ring != nullptr; ring = ring->next) {
     if (!ring->is_empty()) gather_ring(*ring, kept);
   }
+  if (const uint64_t lost = lost_without_ring.exchange(0, std::memory_order_relaxed); lost != 0)
+    write_lost(lost, kept);
   live_.forget_frees(round_before_);
   if (since_live_set_ >= std::max(settings_.live_set_every, 8 * live_set_bytes_)) write_live_set(kept);
   if (indexed_ > kIndexed / 2) write_index(kept);
@@ -487,6 +503,8 @@ void gather_now(int* kept) { gatherer.gather(kept); }
 
 void finish() { gatherer.finish(); }
 
+void abandon() { detail::on.store(false, std::memory_order_release); }
+
 bool visit_kept(Put put, void* argument) { return gatherer.visit_kept(put, argument); }
 
 bool is_kept() { return is_on() && gatherer.is_kept(); }
@@ -496,8 +514,12 @@ void detail::record(Event event, uint64_t time, const uint64_t* words, size_t co
     return;
   Ring* ring = own_ring;
   if (ring == nullptr) [[unlikely]] {
-    ring = own_ring = find_ring();
-    if (ring == nullptr) return;
+    if (!has_no_ring) ring = own_ring = find_ring();
+    has_no_ring = ring == nullptr;
+    if (has_no_ring) {
+      lost_without_ring.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
   }
   if (ring->is_busy) [[unlikely]]
     return ring->lose();

@@ -76,6 +76,9 @@ inline constexpr uint64_t kBetweenGatherings = 50'000'000;  // nanoseconds
 // The process ends: gathers what is left. Async-signal-safe.
 void finish();
 
+// The program has forbidden itself system calls: the trace ends without one.
+void abandon();
+
 // What is kept in memory, the head of a file first: calls put(data, bytes, argument) for each piece. False:
 // nothing is kept, or another thread gathers. Async-signal-safe.
 using Put = void (*)(const void* data, size_t bytes, void* argument);

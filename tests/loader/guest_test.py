@@ -288,6 +288,40 @@ class GuestTest(harness.TestCase):
         self.go_on(child)
         self.assertEqual((0, "ends well\n"), self.end(child)[:2])
 
+    # ---- What a report, a trace and the counts write.
+
+    def test_a_program_whose_trace_is_replaced_by_a_pipe_goes_on(self):
+        for name, replace in (("pipe", os.mkfifo), ("folder", os.mkdir), ("link", lambda path: os.symlink(self.scratch / "victim", path))):
+            trace = self.scratch / name / "t"
+            trace.parent.mkdir()
+            child = self.start("plain", CUPOOL_TRACE=str(trace), CUPOOL_STATS="off")
+            trace.rename(trace.parent / "before")
+            replace(trace)
+            self.go_on(child)
+            code, out, err = self.end(child)
+            self.assertEqual((0, "ends well\n"), (code, out))
+            self.assertEqual(1, err.count("ends here: the file was removed or replaced"), err)
+        self.assertFalse((self.scratch / "victim").exists())
+
+    def test_a_program_that_forbids_system_calls_is_not_killed_by_its_trace_or_metrics(self):
+        for call in ("openat", "rt_sigprocmask", "fstat"):
+            self.shut_in(call, CUPOOL_TRACE=str(self.scratch / "t"))
+            self.shut_in(call, CUPOOL_METRICS_FILE=str(self.scratch / "m"))
+
+    def test_daemons_spawned_children_and_signal_handlers_act_as_they_would(self):
+        files = {"CUPOOL_TRACE": "%p.trace", "CUPOOL_COUNTS_FILE": "%p.counts", "CUPOOL_STATS_FILE": "%p.json"}
+        wants = {"CUPOOL_STATS": "json", **{name: str(self.scratch / place) for name, place in files.items()}}
+        for words in (["daemon"], ["daemon", "before"], ["spawns"], ["handlers"]):
+            bare = harness.run([GUEST, *words], driver="sim")
+            self.assertEqual(0, bare.code, bare.err)
+            for settings in ({}, wants):
+                if words == ["handlers"] and settings:
+                    continue  # a report is written on signals, too
+                done = harness.with_cupool([GUEST, *words], env={**self.settings, **settings}, driver="sim")
+                self.assertEqual((0, bare.out), (done.code, done.out), done.err)
+        # Of the process alone that used the device last, each time.
+        self.assertEqual(3, len(list(self.scratch.glob("*.json"))))
+
     @staticmethod
     def held(child, name):
         """What a thread of that name has open."""

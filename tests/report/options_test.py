@@ -257,7 +257,8 @@ class OptionsTest(harness.TestCase):
         # The second takes a name of its own.
         files = sorted(self.scratch.iterdir())
         self.assertEqual(["counts-script", "counts-script.2"], [one.name for one in files])
-        self.assertEqual({0o600}, {one.stat().st_mode & 0o777 for one in files})
+        # Nobody cuts it off by mistake: that would kill the program.
+        self.assertEqual({0o400}, {one.stat().st_mode & 0o777 for one in files})
 
     def test_option_watch_device_notes_the_most_of_the_device_in_use(self):
         for watch in ("yes", "no"):

@@ -147,6 +147,32 @@ class TraceTest(harness.TestCase):
         self.assertIn("it is a symbolic link", done.err)
         self.assertEqual("mine", target.read_text())
 
+    def test_a_trace_and_counts_are_their_owners_whatever_the_umask(self):
+        places = {"CUPOOL_TRACE": self.scratch / "t", "CUPOOL_COUNTS_FILE": self.scratch / "c"}
+        env = {**{name: str(place) for name, place in places.items()}, "CUPOOL_SIM_REPORT": ""}
+        done = harness.with_cupool(["sh", "-c", 'umask 777; exec "$0" a:x:1000 f:x', lab.PROGRAM], env=env, driver="sim")
+        self.assertEqual((0, ""), (done.code, done.err))
+        self.assertEqual([0o600, 0o400], [place.stat().st_mode & 0o777 for place in places.values()])
+
+    def test_a_trace_cannot_move_the_cursor(self):
+        self.play("a:x:1000", "f:x")
+        path = self.scratch / "t"
+        whole = bytearray(path.read_bytes())
+        end = 48 + int.from_bytes(whole[8:12], "little")
+        self.assertIn(b"\x04miss", whole[:end])
+        whole[:end] = whole[:end].replace(b"\x04miss", b"\x04\x1b[2J")
+        sum_ = 0xFFFFFFFF
+        whole[4:8] = bytes(4)
+        for byte in whole[:end]:
+            sum_ ^= byte
+            for _ in range(8):
+                sum_ = sum_ >> 1 ^ (0x82F63B78 if sum_ & 1 else 0)
+        whole[4:8] = (sum_ ^ 0xFFFFFFFF).to_bytes(4, "little")
+        path.write_bytes(whole)
+        text = self.read(path, "--dump").out
+        self.assertIn("[2J", text)
+        self.assertNotIn("\x1b", text)
+
     def test_the_memory_of_a_context_ends_with_it_in_a_trace(self):
         self.assertEqual(0, self.play("C", "a:x:1000", "g:m:1000", "D").code)
         said = self.read().out

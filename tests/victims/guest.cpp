@@ -10,12 +10,14 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -449,6 +451,94 @@ int forks_and_borrows(char* text, int forks) {
   return say("children with a socket of the borrower's: " + std::to_string(with_more));
 }
 
+// ---- Other processes and signals.
+
+// A daemon that forks twice, closes everything and uses the device only then, or has used it before.
+int becomes_daemon(bool uses_before) {
+  constexpr int kReport = 600;
+  int report[2];
+  if (uses_before) begin();
+  if (pipe(report) != 0 || dup2(report[1], kReport) != kReport) return 2;
+  close(report[1]);
+  const pid_t child = fork();
+  if (child == 0) {
+    setsid();
+    if (fork() != 0) _exit(0);
+    for (int number = 0; number < kReport; ++number) close(number);
+    for (int number = 0; number < 3; ++number) open("/dev/null", O_RDWR);
+    if (!uses_before) begin();
+    const std::string text = "the next number is " + std::to_string(open("/dev/null", O_RDONLY)) + "\n";
+    if (write(kReport, text.data(), text.size()) < 0) _exit(2);
+    exit(0);
+  }
+  close(kReport);
+  waitpid(child, nullptr, 0);
+  char text[100] = "";
+  for (ssize_t used = 0, got; (got = read(report[0], text + used, sizeof text - 1 - used)) > 0;) used += got;
+  std::printf("%s", text);
+  return 0;
+}
+
+int ended(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
+}
+
+// Children that have the memory of this process until they are another program, or end.
+int spawns() {
+  begin();
+  int codes = 0;
+  for (int i = 0; i < 20; ++i) {
+    const pid_t borrower = vfork();
+    if (borrower == 0) {
+      execl("/nonexistent", "nonexistent", nullptr);
+      _exit(7);
+    }
+    codes += ended(borrower);
+    pid_t other = 0;
+    char name[] = "false";
+    char* const call[] = {name, nullptr};
+    if (posix_spawnp(&other, name, nullptr, nullptr, call, environ) == 0) codes += ended(other);
+  }
+  pair();
+  say("codes " + std::to_string(codes));
+  return 0;
+}
+
+volatile sig_atomic_t ticks = 0;
+sigjmp_buf after_fault;
+
+// Recovers from faults of its own, and is interrupted all the time.
+int handles_signals() {
+  begin();
+  struct sigaction own = {};
+  own.sa_handler = [](int) { ticks = ticks + 1; };
+  for (const int one : {SIGALRM, SIGPROF}) sigaction(one, &own, nullptr);
+  own.sa_handler = [](int) { siglongjmp(after_fault, 1); };
+  sigaction(SIGSEGV, &own, nullptr);
+  const itimerval often = {{0, 1000}, {0, 1000}};
+  for (const int kind : {ITIMER_REAL, ITIMER_PROF}) setitimer(kind, &often, nullptr);
+  int faults = 0;
+  while (ticks < 100) {
+    pair();
+    if (sigsetjmp(after_fault, 1) != 0) {
+      ++faults;
+    } else if (faults < 100) {
+      raise(SIGSEGV);
+    }
+  }
+  const itimerval never = {};
+  for (const int kind : {ITIMER_REAL, ITIMER_PROF}) setitimer(kind, &never, nullptr);
+  say("faults " + std::to_string(std::min(faults, 100)));
+  for (int number = 1; number < SIGRTMIN; ++number) {
+    struct sigaction now = {};
+    if (sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_DFL)
+      say("signal " + std::to_string(number) + " has a handler");
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -468,6 +558,9 @@ int main(int count, char** words) {
   if (what == "namespace") return own_user_namespace();
   if (what == "numbers" && count > 2) return own_numbers(std::atoi(words[2]));
   if (what == "closes") return closes_everything();
+  if (what == "daemon") return becomes_daemon(count > 2);
+  if (what == "spawns") return spawns();
+  if (what == "handlers") return handles_signals();
   if (what == "lend" && count > 2) return forks_and_lends(words[0], std::atoi(words[2]));
   if (what == "borrow" && count > 3) return forks_and_borrows(words[2], std::atoi(words[3]));
   return 2;

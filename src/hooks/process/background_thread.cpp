@@ -166,6 +166,7 @@ void stop_background_thread() {
 
 void note_background_thread_lost() {
   note_new_filter();
+  trace::abandon();
   is_running.store(false, std::memory_order_release);
 }
 
