@@ -128,6 +128,10 @@ void resolve_contradictions(Options& options, const Reader& reader) {
     reader.say("CUPOOL_TRACE_KEEP={} has no effect without CUPOOL_TRACE, which names the file",
                print(options.trace_keep));
   }
+  if (options.stacks != 0 && *options.trace == '\0' && !options.leaks && !options.check) {
+    reader.say("CUPOOL_STACKS={} has no effect without CUPOOL_TRACE, CUPOOL_LEAKS or CUPOOL_CHECK",
+               options.stacks);
+  }
 }
 
 // Whether `text` fits `pattern`; on a mismatch the last star takes one character more.

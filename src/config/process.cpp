@@ -54,6 +54,12 @@ const char* variable(const char* wanted) {
   return has_raised_rights() ? nullptr : getenv(wanted);
 }
 
+void set_if_tracing(const char* name, const char* value) {
+  const char* const trace = variable("CUPOOL_TRACE");
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread
+  if (trace != nullptr && *trace != '\0') setenv(name, value, 0);
+}
+
 const char* rank() {
   for (const char* const one :
        {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "RANK"}) {

@@ -23,6 +23,10 @@ const char* const* environment();
 // One entry of it, or null.
 const char* variable(const char* name);
 
+// Sets a variable that is not set, if the environment asks for a trace. While the library is loaded alone,
+// when no thread can be reading it.
+void set_if_tracing(const char* name, const char* value);
+
 // This process's number in a parallel job, as its launcher says in the environment; empty outside of one.
 const char* rank();
 // The search path for programs: PATH, or the system's default without one.

@@ -47,11 +47,11 @@
 
 FORWARD(dladdr, BASE)
 FORWARD(dladdr1, DLINFO)
-FORWARD(dlclose, BASE)
 FORWARD(dlerror, BASE)
 FORWARD(dlinfo, DLINFO)
 FORWARD(dlvsym, BASE)
 #ifdef CUPOOL_GLIBC_LOADER
+FORWARD(dlclose, BASE)
 FORWARD(dlmopen, DLMOPEN)
 FORWARD(dlopen, BASE)
 FORWARD(dlsym, BASE)

@@ -206,6 +206,10 @@ Cause cause_of(const Shortage& s) {
   return held_by_others(s) >= lacks ? Cause::kOthers : Cause::kProgram;
 }
 
+uint64_t shortages_written() {
+  return std::min<uint64_t>(written.load(std::memory_order_relaxed), config::options().oom_reports);
+}
+
 bool shortage_is_due() {
   const config::Options& options = config::options();
   return written.load(std::memory_order_relaxed) < options.oom_reports &&

@@ -71,6 +71,8 @@ Cause cause_of(const Shortage& shortage);
 
 // Whether another report is wanted: at most CUPOOL_OOM_REPORTS are written.
 bool shortage_is_due();
+// How many have been due so far.
+uint64_t shortages_written();
 void write_shortage(const Shortage& shortage);
 
 // The kept cause and advice, as fields of a JSON object: "shortage" and "shortage_advice". Safe in a signal

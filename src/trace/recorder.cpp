@@ -22,7 +22,10 @@
 #include "trace/kept_blocks.hpp"
 #include "trace/live_set.hpp"
 #include "trace/place.hpp"
+#include "trace/python.hpp"
+#include "trace/records.hpp"
 #include "trace/ring.hpp"
+#include "trace/stacks.hpp"
 
 namespace cupool::trace {
 
@@ -91,6 +94,7 @@ class Gatherer {
   bool gather(int* kept) CUPOOL_EXCLUDES(lock_);
   void finish() CUPOOL_EXCLUDES(lock_);
   bool visit_kept(Put put, void* argument) CUPOOL_EXCLUDES(lock_);
+  bool visit_live(See see, void* argument) CUPOOL_EXCLUDES(lock_);
   bool is_kept() const CUPOOL_NO_THREAD_SAFETY_ANALYSIS { return settings_.kept_bytes != 0; }
   // Whether the thread that asks is gathering: a signal handler has interrupted it.
   bool is_here() const { return gathering_thread_.load(std::memory_order_relaxed) == this_thread(); }
@@ -98,6 +102,8 @@ class Gatherer {
 
  private:
   bool enter() CUPOOL_TRY_ACQUIRE(true, lock_);
+  // Whether there is a file.
+  bool is_written() const CUPOOL_REQUIRES(lock_) { return settings_.has_output && settings_.kept_bytes == 0; }
   void leave() CUPOOL_RELEASE(lock_);
 
   void gather_all(int* kept) CUPOOL_REQUIRES(lock_);
@@ -106,6 +112,13 @@ class Gatherer {
   void write_lost(uint64_t lost, int* kept) CUPOOL_REQUIRES(lock_);
   void write_live_set(int* kept) CUPOOL_REQUIRES(lock_);
   void write_index(int* kept) CUPOOL_REQUIRES(lock_);
+  // What stacks, and what they consist of, are new.
+  void write_stacks(int* kept) CUPOOL_REQUIRES(lock_);
+  // `put` puts one record; false: there is no room for it in a block that has room.
+  template <typename PutRecord>
+  bool write_record(BlockKind kind, int* kept, PutRecord&& put) CUPOOL_REQUIRES(lock_);
+  void close_records() CUPOOL_REQUIRES(lock_);
+  void forget_told_stacks() CUPOOL_REQUIRES(lock_);
 
   // Blocks are made one after the other in `out`, and written together.
   void open_block(BlockKind kind, uint64_t time, uint32_t thread, int* kept) CUPOOL_REQUIRES(lock_);
@@ -124,6 +137,10 @@ class Gatherer {
   KeptBlocks kept_ CUPOOL_GUARDED_BY(lock_);
   LiveSet live_ CUPOOL_GUARDED_BY(lock_);
   Encoder encoder_ CUPOOL_GUARDED_BY(lock_);
+  Records records_ CUPOOL_GUARDED_BY(lock_);
+  BlockKind records_kind_ CUPOOL_GUARDED_BY(lock_) = BlockKind::kAbout;  // of the open block; kAbout: none
+  Put sink_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // who gets the blocks instead of file and memory
+  void* sink_argument_ CUPOOL_GUARDED_BY(lock_) = nullptr;
   BlockHead head_ CUPOOL_GUARDED_BY(lock_);  // of the open block
   uint64_t sequence_ CUPOOL_GUARDED_BY(lock_) = 0;
   uint64_t began_ CUPOOL_GUARDED_BY(lock_) = 0;
@@ -174,17 +191,18 @@ bool Gatherer::begin(const About& about, const Settings& settings) {
   if (settings.kept_bytes != 0) {
     if (!kept_.begin(settings.kept_bytes)) return false;
     settings_.live_set_every = settings.kept_bytes / 4;
-  } else {
+  } else if (settings.has_output) {
     place_.begin(settings.path, settings.device, settings.inode);
   }
   sequence_ = 0;
   used_ = indexed_ = 0;
   since_live_set_ = live_set_bytes_ = last_index_ = 0;
   live_.clear();
+  forget_told_stacks();
   began_ = round_ = round_before_ = now_ns();
-  if (settings.kept_bytes == 0) make_about();
+  if (is_written()) make_about();
   detail::on.store(true, std::memory_order_release);
-  if (settings.kept_bytes == 0) flush(nullptr);
+  if (is_written()) flush(nullptr);
   return true;
 }
 
@@ -210,14 +228,19 @@ void Gatherer::close_block(size_t content, uint32_t count, uint16_t flags) {
   uint8_t* const block = out + used_;
   head_.checksum = checksum_of(head_, block + sizeof head_);
   memcpy(block, &head_, sizeof head_);
-  if (settings_.kept_bytes == 0 && indexed_ < kIndexed)
+  if (is_written() && indexed_ < kIndexed)
     index[indexed_++] = {place_.size() + used_, head_.time, head_.kind};
   used_ += sizeof head_ + content;
   since_live_set_ += sizeof head_ + content;
 }
 
 void Gatherer::flush(int* kept) {
-  if (used_ == 0 || !is_on()) {
+  if (used_ == 0 || !is_on() || (!settings_.has_output && sink_ == nullptr)) {
+    used_ = 0;
+    return;
+  }
+  if (sink_ != nullptr) {
+    sink_(out, used_, sink_argument_);
     used_ = 0;
     return;
   }
@@ -331,7 +354,6 @@ void Gatherer::gather_ring(Ring& ring, int* kept) {
   const auto thread = static_cast<uint32_t>(ring.thread.load(std::memory_order_acquire));
   bool is_open = false;
   bool is_full = true;
-  // A thread that goes on writing is left for the next round.
   for (size_t turns = 0; is_full && turns <= Ring::kWords * sizeof(uint64_t) / kBlockContent; ++turns) {
     is_full = false;
     ring.gather([&](Event event, uint64_t time, const uint64_t* words) {
@@ -370,15 +392,71 @@ void Gatherer::write_lost(uint64_t lost, int* kept) {
 void Gatherer::gather_all(int* kept) {
   round_before_ = round_;
   round_ = now_ns();
+  for (Ring* ring = rings.load(std::memory_order_acquire); ring != nullptr; ring = ring->next) ring->mark();
+  if (is_written()) write_stacks(kept);
   for (Ring* ring = rings.load(std::memory_order_acquire); ring != nullptr; ring = ring->next) {
     if (!ring->is_empty()) gather_ring(*ring, kept);
   }
   if (const uint64_t lost = lost_without_ring.exchange(0, std::memory_order_relaxed); lost != 0)
     write_lost(lost, kept);
   live_.forget_frees(round_before_);
-  if (since_live_set_ >= std::max(settings_.live_set_every, 8 * live_set_bytes_)) write_live_set(kept);
+  if (settings_.has_output && since_live_set_ >= std::max(settings_.live_set_every, 8 * live_set_bytes_))
+    write_live_set(kept);
   if (indexed_ > kIndexed / 2) write_index(kept);
   flush(kept);
+}
+
+template <typename PutRecord>
+bool Gatherer::write_record(BlockKind kind, int* kept, PutRecord&& put) {
+  if (records_kind_ == kind && put(records_)) return true;
+  close_records();
+  open_block(kind, round_, 0, kept);
+  records_.begin({out + used_ + sizeof(BlockHead), kBlockContent});
+  records_kind_ = kind;
+  return put(records_);
+}
+
+void Gatherer::close_records() {
+  if (records_kind_ != BlockKind::kAbout) close_block(records_.size(), records_.count(), 0);
+  records_kind_ = BlockKind::kAbout;
+}
+
+void Gatherer::write_stacks(int* kept) {
+  stack_tables.modules.tell_new(
+      [&](uint64_t number, const Modules::Module& module) {
+        const std::string_view build_id(reinterpret_cast<const char*>(module.build_id),
+                                        module.build_id_bytes);
+        return write_record(BlockKind::kModules, kept, [&](Records& records) {
+          return records.module(
+              {number, module.map, module.begin, module.end, module.bias, build_id, module.path});
+        });
+      },
+      [&](uint64_t number, uint64_t map) {
+        return write_record(BlockKind::kModules, kept,
+                            [&](Records& records) { return records.gone(number, map); });
+      });
+  stack_tables.texts.tell_new([&](uint32_t number, const WordTable::Found& found) {
+    return write_record(BlockKind::kStacks, kept,
+                        [&](Records& records) { return records.text(number, text_of(found)); });
+  });
+  stack_tables.places.tell_new([&](uint32_t number, const WordTable::Found& found) {
+    return write_record(BlockKind::kStacks, kept, [&](Records& records) {
+      return records.place(number, found.words[0], found.words[1], found.words[2]);
+    });
+  });
+  stack_tables.stacks.tell_new([&](uint32_t number, const WordTable::Found& found) {
+    return write_record(BlockKind::kStacks, kept, [&](Records& records) {
+      return records.stack(number, found.note, found.words.subspan(1));
+    });
+  });
+  close_records();
+}
+
+void Gatherer::forget_told_stacks() {
+  stack_tables.modules.forget_told();
+  stack_tables.texts.forget_told();
+  stack_tables.places.forget_told();
+  stack_tables.stacks.forget_told();
 }
 
 void Gatherer::write_live_set(int* kept) {
@@ -386,9 +464,9 @@ void Gatherer::write_live_set(int* kept) {
   uint16_t flags = kFirstPart;
   open_block(BlockKind::kLive, round_, 0, kept);
   live_.for_each([&](const LiveSet::Item& item) {
-    const told::Live what{item.address, item.asked,   item.more,
-                          item.stack,   item.call,    static_cast<Kind>(item.kind),
-                          item.thread,  item.context, item.device};
+    const told::Live what{
+        item.address, item.asked,   item.more,   item.stack,     item.call, static_cast<Kind>(item.kind),
+        item.thread,  item.context, item.device, sample_period()};
     if (encoder_.add(Event::kLive, item.time, reinterpret_cast<const uint64_t*>(&what))) return;
     close_block(flags);
     flags = 0;
@@ -448,7 +526,7 @@ void Gatherer::finish() {
     if (!enter()) continue;
     if (is_on()) {
       gather_all(nullptr);
-      if (is_on() && settings_.kept_bytes == 0) {
+      if (is_on() && is_written()) {
         write_index(nullptr);
         flush(nullptr);
         if (is_on()) write_ended(Ending::kProgram, nullptr);
@@ -466,13 +544,28 @@ bool Gatherer::visit_kept(Put put, void* argument) {
   const uint64_t sequence = sequence_;
   used_ = 0;
   sequence_ = 0;
+  const uint64_t since_live_set = since_live_set_;
+  sink_ = put;
+  sink_argument_ = argument;
   make_about();
-  put(out, used_, argument);
-  used_ = 0;
+  forget_told_stacks();
+  write_stacks(nullptr);
+  flush(nullptr);
+  sink_ = nullptr;
   sequence_ = sequence;
+  since_live_set_ = since_live_set;
   kept_.for_each([&](const uint8_t* block, size_t bytes) { put(block, bytes, argument); });
   leave();
   return true;
+}
+
+bool Gatherer::visit_live(See see, void* argument) {
+  if (!is_on() || !enter()) return false;
+  gather_all(nullptr);
+  const bool is_known = live_.is_complete();
+  if (is_known) live_.for_each([&](const LiveSet::Item& item) { see(item, argument); });
+  leave();
+  return is_known;
 }
 
 // The file thread gathers, if there is one; else, or if it does not come, this thread does. (Under a new
@@ -499,13 +592,22 @@ void set_waker(void (*wake)()) { wake_gatherer.store(wake, std::memory_order_rel
 
 bool begin(const About& about, const Settings& settings) { return gatherer.begin(about, settings); }
 
-void gather_now(int* kept) { gatherer.gather(kept); }
+void gather_now(int* kept) {
+  // So that what is loaded and unloaded past our doors is known soon.
+  if (is_on() && stack_tables.modules.map() != 0) {
+    const uint32_t before = stack_tables.modules.map();
+    if (stack_tables.modules.look() != before) look_for_python();
+  }
+  gatherer.gather(kept);
+}
 
 void finish() { gatherer.finish(); }
 
 void abandon() { detail::on.store(false, std::memory_order_release); }
 
 bool visit_kept(Put put, void* argument) { return gatherer.visit_kept(put, argument); }
+
+bool visit_live(See see, void* argument) { return gatherer.visit_live(see, argument); }
 
 bool is_kept() { return is_on() && gatherer.is_kept(); }
 

@@ -13,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "trace/events.hpp"
+#include "trace/live_set.hpp"
 
 namespace cupool::trace {
 
@@ -61,6 +62,7 @@ struct Settings {
   uint64_t most_bytes = ~uint64_t{0};
   uint64_t kept_bytes = 0;             // not 0: no file, the last so many bytes stay in memory
   uint64_t live_set_every = 16 << 20;  // bytes of a file
+  bool has_output = true;              // no: only what is live is known
 };
 
 // False: the host has no memory for what is to be kept.
@@ -84,5 +86,10 @@ void abandon();
 using Put = void (*)(const void* data, size_t bytes, void* argument);
 bool visit_kept(Put put, void* argument);
 bool is_kept();
+
+// What the program holds: gathers, then calls see(item, argument) for each block. False: it is not known, or
+// another thread gathers. Not from a signal handler.
+using See = void (*)(const LiveSet::Item& item, void* argument);
+bool visit_live(See see, void* argument);
 
 }  // namespace cupool::trace

@@ -51,11 +51,13 @@ class Ring {
     return head_.load(std::memory_order_acquire) == tail_.load(std::memory_order_relaxed) &&
            lost_.load(std::memory_order_relaxed) == 0;
   }
-  // Calls take(event, time, words) for each event that is there, the oldest first; false ends it before that
+  // What is there now is to be gathered. What these events name must be told before them.
+  void mark() { marked_ = head_.load(std::memory_order_acquire); }
+  // Calls take(event, time, words) for each event up to the mark, the oldest first; false ends it before that
   // one.
   template <typename Take>
   void gather(Take&& take) {
-    const uint64_t end = head_.load(std::memory_order_acquire);
+    const uint64_t end = marked_;
     uint64_t at = tail_.load(std::memory_order_relaxed);
     while (at != end) {
       const uint64_t head = words_[at % kWords];
@@ -82,6 +84,7 @@ class Ring {
   uint64_t rung_ = 0;
   std::atomic<uint64_t> lost_{0};
   alignas(64) std::atomic<uint64_t> tail_{0};
+  uint64_t marked_ = 0;
   alignas(64) uint64_t words_[kWords] = {};
 };
 

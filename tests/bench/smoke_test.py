@@ -28,6 +28,11 @@ class SmokeTest(harness.TestCase):
         self.assertIn("pair 64 MiB", names)
         self.assertIn("producer/consumer pair", names)
 
+    def test_the_benchmark_of_events_runs(self):
+        done = harness.run([harness.BUILD / "tests" / "bench" / "events", "--smoke"])
+        self.assertEqual(0, done.code, done.err)
+        self.assertIn("an event", done.out)
+
     def test_the_benchmark_of_launches_runs_bare_and_under_cupool(self):
         names = self.measured("launch")
         self.assertIn("1 thread, 1 MiB: cuMemAlloc / alone", names)

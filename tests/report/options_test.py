@@ -4,6 +4,7 @@ import json
 
 import harness
 import lab
+import trace_blocks
 from lab import MIB, drain, fill, play
 
 COMMAND = harness.BUILD / "cupool"
@@ -283,6 +284,30 @@ class OptionsTest(harness.TestCase):
         done = harness.with_cupool([lab.PROGRAM, "a:x:1"], env={"CUPOOL_TRACE": str(path), "CUPOOL_TRACE_KEEP": "1M"}, driver="sim")
         self.assertEqual((0, False), (done.code, path.exists()))
         self.assertIn("has no effect without CUPOOL_TRACE", play("a:x:1", trace_keep="1M").err)
+
+    def stacks(self, *steps, **env):
+        """The sizes that a trace notes a stack for, and all sizes."""
+        path = self.scratch / "here.trace"
+        harness.with_cupool([lab.PROGRAM, *steps], env={"CUPOOL_TRACE": str(path), **env}, driver="sim")
+        events = [event for event in trace_blocks.Trace(path).events if event["event"] == "allocated"]
+        return [event["asked"] for event in events if event["stack"]], [event["asked"] for event in events]
+
+    def test_option_stacks_notes_call_stacks(self):
+        self.assertEqual(([], [1000]), self.stacks("a:x:1000"))
+        self.assertEqual(([1000], [1000]), self.stacks("a:x:1000", CUPOOL_STACKS="16"))
+        self.assertIn("CUPOOL_STACKS=16 has no effect without", play("a:x:1", stacks="16").err)
+
+    def test_option_stacks_min_leaves_out_small_ones(self):
+        self.assertEqual(([2 * MIB], [1000, 2 * MIB]), self.stacks("a:x:1000", f"a:y:{2 * MIB}", CUPOOL_STACKS="16", CUPOOL_STACKS_MIN="1M"))
+
+    def test_option_sample_notes_some_stacks_alone(self):
+        drawn, all_sizes = self.stacks("t:1:4096:1000", CUPOOL_STACKS="16", CUPOOL_SAMPLE="64K")
+        self.assertEqual(1000, len(all_sizes))
+        self.assertTrue(10 < len(drawn) < 200, len(drawn))
+
+    def test_option_leaks_lists_what_is_held_at_the_end(self):
+        self.assertIn("still held at the end: 1 KiB in 1 block, the largest holders first:", play("a:x:1000", leaks="yes").err)
+        self.assertNotIn("held at the end", play("a:x:1000").err)
 
     def test_option_neighbours_dir_is_where_the_command_looks(self):
         done = harness.run([harness.BUILD / "cupool", "top"], env={"CUPOOL_NEIGHBOURS_DIR": str(self.scratch)}, driver="sim")

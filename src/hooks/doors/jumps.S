@@ -1,5 +1,5 @@
 // The entry points that must leave by a jump, with every argument and the caller's return address unchanged: dlsym, because
-// RTLD_NEXT is resolved relative to the caller; dlopen and dlmopen, because the caller's search path counts; and functions
+// RTLD_NEXT is resolved relative to the caller; dlopen, dlmopen and dlclose, because the caller's search path counts; and functions
 // whose argument types we do not have. Nothing here may clobber an argument register without saving and restoring it.
 
 #if defined(__x86_64__)
@@ -100,6 +100,17 @@ dlmopen:
     .cfi_endproc
     .size dlmopen, . - dlmopen
 
+    .balign 16
+    .globl dlclose
+    .type dlclose, @function
+dlclose:
+    .cfi_startproc
+    _CET_ENDBR
+    lea cupool_before_dlclose(%rip), %r11
+    jmp cupool_untracked_jump
+    .cfi_endproc
+    .size dlclose, . - dlclose
+
 #elif defined(__aarch64__)
 
     .text
@@ -185,6 +196,18 @@ dlmopen:
     b cupool_untracked_jump
     .cfi_endproc
     .size dlmopen, . - dlmopen
+
+    .balign 16
+    .globl dlclose
+    .type dlclose, %function
+dlclose:
+    .cfi_startproc
+    hint #34
+    adrp x16, cupool_before_dlclose
+    add x16, x16, :lo12:cupool_before_dlclose
+    b cupool_untracked_jump
+    .cfi_endproc
+    .size dlclose, . - dlclose
 
 #endif
 

@@ -1,21 +1,22 @@
-// A listener that reports bad frees (CUPOOL_CHECK): a table of the call stacks of the allocation and free of
-// every block of the pool, and a message for each free that was refused because of its pointer. One table
-// under one lock: a debug aid need not be fast. The blocks freed longest ago are forgotten first; while the
-// host is short of memory, no new records are made.
-#include <array>
+// A listener that reports bad frees (CUPOOL_CHECK): a table of the call stacks (trace/stacks.hpp) of the
+// allocation and free of every block of the pool, and a message for each free that was refused because of its
+// pointer. One table under one lock: a debug aid need not be fast. The blocks freed longest ago are forgotten
+// first; while the host is short of memory, no new records are made.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 
 #include "base/after_fork.hpp"
-#include "base/call_stack.hpp"
 #include "base/host_memory.hpp"
 #include "base/lock.hpp"
 #include "base/log.hpp"
 #include "config/options.hpp"
 #include "hooks/observe/observer.hpp"
+#include "hooks/observe/start_stacks.hpp"
 #include "report/facts.hpp"
+#include "report/holders.hpp"
+#include "trace/stacks.hpp"
 
 namespace cupool::hooks::observe {
 
@@ -25,32 +26,28 @@ namespace {
 
 class History {
  public:
-  struct Stack {
-    std::array<void*, 16> frames{};
-    size_t count = 0;
-  };
   struct Life {
     uint64_t start = 0;
     uint64_t bytes = 0;
     bool freed = false;
-    Stack allocated;
-    Stack returned;
+    uint32_t allocated = 0;  // its stacks
+    uint32_t returned = 0;
   };
 
   void note_allocation(uint64_t start, uint64_t bytes) {
-    const Stack here = stack_here();
+    const uint32_t here = trace::take_stack();
     Guard hold(lock_);
     // Drop every older record that overlaps, even if it was larger or began elsewhere.
     auto before = lives_.upper_bound(start);
     if (before != lives_.begin() && start - std::prev(before)->first < std::prev(before)->second.bytes)
       --before;
     while (before != lives_.end() && before->first < start + bytes) before = lives_.erase(before);
-    if (!host::is_short()) lives_[start] = {start, bytes, false, here, {}};
+    if (!host::is_short()) lives_[start] = {start, bytes, false, here, 0};
   }
 
   // Only a live block is recorded.
   void note_free(uint64_t start) {
-    const Stack here = stack_here();
+    const uint32_t here = trace::take_stack();
     Guard hold(lock_);
     const auto found = lives_.find(start);
     if (found == lives_.end() || found->second.freed) return;
@@ -82,15 +79,6 @@ class History {
  private:
   static constexpr size_t kMostFreed = 1 << 16;
 
-  static Stack stack_here() {
-    Stack stack;
-    void* frames[kDeepestStack];
-    const size_t count = call_stack(frames, kDeepestStack);
-    // The innermost frames are ours: drop them here, or they would push out the outermost ones.
-    stack.count = without_own_frames(frames, count, stack.frames.data(), stack.frames.size());
-    return stack;
-  }
-
   Lock lock_{Rank::kHistory};
   std::map<uint64_t, Life> lives_ CUPOOL_GUARDED_BY(lock_);
   std::map<uint64_t, uint64_t> freed_ CUPOOL_GUARDED_BY(lock_);  // age to address
@@ -110,7 +98,11 @@ History& history() {
   return *found;
 }
 
-bool is_wanted() { return config::options().check; }
+bool is_wanted() {
+  if (!config::options().check) return false;
+  start_stacks();
+  return true;
+}
 
 void allocated(const Allocated& what) {
   if (what.server == Server::kPool) history().note_allocation(what.address, what.bytes);
@@ -141,15 +133,14 @@ void failed(const Failed& what) {
   } else {
     log::line("{}: double free of {:#x}, a block of {} bytes; freed again here:", who, address, bytes);
   }
-  void* frames[kDeepestStack];
-  print_call_stack(who, frames, call_stack(frames, kDeepestStack));
+  report::print_stack(who, trace::take_stack());
   if (known && life.freed) {
     log::line("{}:   freed before here:", who);
-    print_call_stack(who, life.returned.frames.data(), life.returned.count);
+    report::print_stack(who, life.returned);
   }
   if (known) {
     log::line("{}:   allocated here:", who);
-    print_call_stack(who, life.allocated.frames.data(), life.allocated.count);
+    report::print_stack(who, life.allocated);
   }
 }
 

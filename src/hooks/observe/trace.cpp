@@ -11,12 +11,15 @@
 #include "base/version.hpp"
 #include "config/options.hpp"
 #include "hooks/observe/observer.hpp"
+#include "hooks/observe/start_stacks.hpp"
 #include "hooks/state/serving.hpp"
 #include "report/facts.hpp"
 #include "report/file.hpp"
+#include "report/holders.hpp"
 #include "report/report.hpp"
 #include "stats/device.hpp"
 #include "trace/recorder.hpp"
+#include "trace/stacks.hpp"
 
 namespace cupool::hooks::observe {
 
@@ -36,7 +39,8 @@ constexpr size_t kCalls = 0
 
 bool is_wanted() {
   const config::Options& options = config::options();
-  if (*options.trace == '\0') return false;
+  const bool has_output = *options.trace != '\0';
+  if (!has_output && !options.leaks) return false;
   static constinit report::Facts facts;
   facts = report::facts();
   const trace::About about{static_cast<uint64_t>(facts.pid),
@@ -46,13 +50,15 @@ bool is_wanted() {
                            kVersion,
                            [](size_t i) { return cuda::name_of(static_cast<cuda::Call>(i)); },
                            kCalls};
+  start_stacks();
   trace::Settings settings;
   settings.most_bytes = options.trace_max.of(kUnlimited);
-  settings.kept_bytes = options.trace_keep.of(kUnlimited);
+  settings.has_output = has_output;
+  settings.kept_bytes = has_output ? options.trace_keep.of(kUnlimited) : 0;
   char path[PATH_MAX];
   report::NewFile made;
   report::expand(options.trace, facts, path, sizeof path);
-  if (settings.kept_bytes == 0) {
+  if (has_output && settings.kept_bytes == 0) {
     if (const char* const why = report::make_file(path, &made)) {
       log::line("cannot write the trace {}: {}; there is none", path, why);
       return false;
@@ -190,6 +196,8 @@ void allocated(const Allocated& what) {
   event.stream = what.stream;
   event.context = reinterpret_cast<uint64_t>(what.context);
   event.device = device_of(what.context);
+  event.stack = trace::take_stack_of_allocation(what.bytes);
+  event.sample = trace::sample_period();
   trace::record(event);
   if (what.server == Server::kPool) compare_now_and_then(event.device);
   const bool is_hosts = what.memory == Memory::kPinned || what.memory == Memory::kRegistered;
@@ -202,6 +210,7 @@ void freed(const Freed& what) {
   event.call = static_cast<uint64_t>(what.call);
   event.kind = kind_of(what.memory, what.server, stats::Service::By::kPool);
   event.stream = what.stream;
+  event.stack = trace::take_stack_of_free(what.bytes);
   trace::record(event, what.began != 0 ? what.began : now_ns());
 }
 
@@ -221,9 +230,12 @@ void failed(const Failed& what) {
   event.result = static_cast<uint64_t>(what.result);
   event.address = what.address;
   event.asked = what.bytes;
+  event.stack = trace::take_stack();
   event.device = device_of(known_current_context());
   trace::record(event);
-  if (!what.is_free && what.result == CUDA_ERROR_OUT_OF_MEMORY) write_kept();
+  if (what.is_free || what.result != CUDA_ERROR_OUT_OF_MEMORY) return;
+  report::write_holders(event.device);
+  write_kept();
 }
 
 void tell_wait(cuda::Call call, trace::Cause cause, uint64_t stream, int result, uint64_t ns) {
@@ -232,6 +244,7 @@ void tell_wait(cuda::Call call, trace::Cause cause, uint64_t stream, int result,
   event.call = static_cast<uint64_t>(call);
   event.stream = stream;
   event.cause = cause;
+  event.stack = trace::take_stack_of_wait(ns >= kLong);
   event.result = static_cast<uint64_t>(result);
   trace::record(event);
 }

@@ -12,6 +12,7 @@
 #include "base/lock.hpp"
 #include "base/log.hpp"
 #include "base/output.hpp"
+#include "base/own_call.hpp"
 #include "base/reentry.hpp"
 #include "config/options.hpp"
 #include "config/print.hpp"
@@ -24,9 +25,11 @@
 #include "hooks/process/background_thread.hpp"
 #include "hooks/process/file_thread.hpp"
 #include "hooks/process/neighbours.hpp"
+#include "hooks/process/nvtx.hpp"
 #include "hooks/sharing/lending.hpp"
 #include "hooks/state/current.hpp"
 #include "hooks/state/serving.hpp"
+#include "report/holders.hpp"
 #include "report/ledger.hpp"
 #include "report/report.hpp"
 #include "stats/counters.hpp"
@@ -122,12 +125,17 @@ void start() {
 [[gnu::constructor]] void library_is_loaded() {
   log::remember_stderr();
   config::remember_program();
+  offer_nvtx();
 }
 
 [[gnu::destructor]] void process_ends() {
   if (life.load(std::memory_order_relaxed) == Life::kUnused) {
     if (config::help_requested()) config::options();
     return;
+  }
+  if (config::options().leaks && is_own_process()) {
+    const OwnCall guard;
+    report::write_leaks();
   }
   report::finish(report::Ending::kOrderly);
 }
