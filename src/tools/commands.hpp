@@ -1,6 +1,8 @@
 // The verbs of the `cupool` command. Each gets the arguments after its name and returns the exit code.
 #pragma once
 
+#include <string>
+
 #include "tools/arguments.hpp"
 
 namespace cupool::tools {
@@ -22,5 +24,8 @@ int trim(const Arguments& arguments);
 int trace(const Arguments& arguments);
 int diff(const Arguments& arguments);
 int waits(const Arguments& arguments);
+int report(const Arguments& arguments);
+// Makes the page of a trace; the exit code, after an error message if it is not 0.
+int write_report(const std::string& trace, const std::string& page);
 
 }  // namespace cupool::tools

@@ -12,7 +12,7 @@ from pathlib import Path
 SPEAKS = re.compile(r"(?:log::line|(?:reader\.|\b)say|\bline|out\.print|out\.text|push_back|report::Mode|note_possible_bypass|print_wrapped)"
                     r"\s*\((?P<arguments>(?:[^;]|;(?=[^\n]*\"))*?)\)\s*;", re.DOTALL)
 STRING = re.compile(r'"((?:\\.|[^"\\])*)"')
-FOLDERS = ("base", "config", "hooks", "pool", "report", "tools")
+FOLDERS = ("base", "config", "hooks", "pool", "report", "see", "tools")
 # Formats of JSON and of tables say nothing by themselves.
 WORDS = re.compile(r"[a-z]{2,}[ :,].*[a-z]{2,}")
 

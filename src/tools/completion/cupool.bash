@@ -3,7 +3,7 @@ _cupool() {
   local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} i
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace diff waits options help version" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace report diff waits options help version" -- "$word")
     return
   fi
   case $verb in
@@ -34,7 +34,7 @@ _cupool() {
       esac
       if [[ $word == -* ]]; then
         local flags="--json --help"
-        [ "$verb" = run ] && flags="--set --stats $flags"
+        [ "$verb" = run ] && flags="--set --stats --report $flags"
         [ "$verb" = compare ] && flags="-n $flags"
         mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
       else
@@ -70,11 +70,14 @@ _cupool() {
       [ "$verb" = waits ] && more=""
       mapfile -t COMPREPLY < <(compgen -W "$more --top --debug-path --help" -- "$word"; compgen -f -- "$word")
       ;;
+    report)
+      mapfile -t COMPREPLY < <(compgen -W "-o --text --pytorch --last --perfetto --pprof --speedscope --folded --csv --brief --debug-path --help" -- "$word"; compgen -f -- "$word")
+      ;;
     options)
       mapfile -t COMPREPLY < <(compgen -W "--all --json --markdown --help $(cupool options --all | sed -n 's/^\(CUPOOL_[A-Z_]*\)=.*/\1/p')" -- "$word")
       ;;
     help)
-      mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace diff waits options help version" -- "$word")
+      mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace report diff waits options help version" -- "$word")
       ;;
   esac
 }
