@@ -25,10 +25,11 @@ export class Chart {
   private readonly bands = make('canvas', { class: 'bands', role: 'img', 'aria-label': 'phases and host waits' });
   private readonly readout = make('p', { class: 'readout', id: 'readout' });
   private readonly legend = make('div', { class: 'legend' });
+  private readonly hint = make('p', { class: 'hint' }, 'Each point is the highest of what its pixel stands for; zoom in to see what lies between.');
   private readonly rows: number;
   private layers: Layer[] = [];
   private drawn: number[] = []; // the moments that the plot has
-  private spots: { x: number; y: number; width: number; lines: string[] }[] = [];
+  private spots: { x: number; y: number; width: number; lines: () => string[] }[] = [];
   frames = 0;
 
   constructor(private readonly state: State) {
@@ -37,7 +38,7 @@ export class Chart {
     for (const one of depth) deepest = Math.max(deepest, one);
     this.rows = Math.min(MOST_ROWS, deepest + 1);
     const plotted = make('div', { class: 'plot' });
-    this.element.append(this.legend, plotted, make('div', { class: 'bandbox' }, this.bands), this.readout);
+    this.element.append(this.legend, plotted, make('div', { class: 'bandbox' }, this.bands), this.hint, this.readout);
     this.bands.addEventListener('mousemove', (event) => this.hoverBands(event));
     this.bands.addEventListener('mouseleave', noTip);
     state.listen((what) => {
@@ -73,41 +74,33 @@ export class Chart {
     return out;
   }
 
-  // Of each column of pixels the moments of the least and of the most: what is drawn of a stretch.
+  // Of each column of pixels the moment of the most: what is drawn of a stretch that has more moments than pixels.
   private choose(from: number, to: number, width: number): number[] {
     const { times } = this.state;
     const first = Math.max(0, from - 1);
     const last = Math.min(times.length - 1, to + 1);
-    if (last - first < 3 * width) return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+    if (last - first < 2 * width) return Array.from({ length: last - first + 1 }, (_, i) => first + i);
     const totals = this.state.totals();
-    const out: number[] = [first];
-    const begin = times[from]!;
-    const step = (times[to]! - begin) / width || 1;
+    const out: number[] = [];
+    const step = (times[to]! - times[from]!) / width || 1;
     let at = from;
-    for (let pixel = 0; pixel < width && at <= to; ++pixel) {
-      const until = begin + (pixel + 1) * step;
-      let low = at;
+    for (let pixel = 1; at <= to; ++pixel) {
+      const until = times[from]! + pixel * step;
       let high = at;
       let end = at;
-      while (end <= to && times[end]! <= until) {
-        if (totals[end]! < totals[low]!) low = end;
-        if (totals[end]! > totals[high]!) high = end;
-        ++end;
-      }
-      if (end === at) continue;
-      const [a, b] = low < high ? [low, high] : [high, low];
-      if (a > out[out.length - 1]!) out.push(a);
-      if (b > out[out.length - 1]!) out.push(b);
+      for (; end <= to && (times[end]! <= until || pixel >= width); ++end) if (totals[end]! > totals[high]!) high = end;
+      if (end !== at) out.push(high);
       at = end;
     }
-    if (to > out[out.length - 1]!) out.push(to);
-    if (last > out[out.length - 1]!) out.push(last);
+    if (out[0] !== first) out.unshift(first);
+    if (out[out.length - 1] !== last) out.push(last);
     return out;
   }
 
   private table(width: number): uPlot.AlignedData {
     const { from, to, times } = this.state;
     this.drawn = this.choose(from, to, width);
+    this.hint.hidden = this.drawn.length >= to - from;
     const xs = this.drawn.map((m) => times[m]!);
     const sums = new Float64Array(this.drawn.length);
     const stacked: number[][] = [];
@@ -300,7 +293,7 @@ export class Chart {
     context.clearRect(0, 0, this.bands.width, height);
     context.font = '11px system-ui, sans-serif';
     context.textBaseline = 'middle';
-    const put = (begin: number, ns: number, row: number, colour: string, name: string, lines: string[], ends: Float64Array) => {
+    const put = (begin: number, ns: number, row: number, colour: string, name: string, lines: () => string[], ends: Float64Array) => {
       const a = Math.max(left, x(begin));
       const b = Math.min(left + width, x(begin + ns));
       if (b < left || a > left + width) return;
@@ -318,20 +311,17 @@ export class Chart {
       this.spots.push({ x: a, y, width: wide, lines });
     };
     const ends = new Float64Array(this.rows + 1).fill(-1);
-    const begin = data.column('phase.begin');
-    for (let i = 0; i < begin.length; ++i) {
-      const row = data.column('phase.depth')[i]!;
+    const phase = { begin: data.column('phase.begin'), ns: data.column('phase.ns'), depth: data.column('phase.depth'), name: data.column('phase.name'), thread: data.column('phase.thread') };
+    for (let i = 0; i < phase.begin.length; ++i) {
+      const row = phase.depth[i]!;
       if (row >= this.rows) continue;
-      const name = data.head.phases[data.column('phase.name')[i]!] ?? '';
-      const ns = data.column('phase.ns')[i]!;
-      put(begin[i]!, ns, row, theme.palette[data.column('phase.name')[i]! % theme.palette.length]!, name, [`phase ${name}`, `${duration(ns)} from ${time(begin[i]!)}, thread ${data.head.threads[data.column('phase.thread')[i]!]}`], ends);
+      const name = data.head.phases[phase.name[i]!] ?? '';
+      put(phase.begin[i]!, phase.ns[i]!, row, theme.palette[phase.name[i]! % theme.palette.length]!, name, () => [`phase ${name}`, `${duration(phase.ns[i]!)} from ${time(phase.begin[i]!)}, thread ${data.head.threads[phase.thread[i]!]}`], ends);
     }
-    const waitBegin = data.column('wait.begin');
-    for (let i = 0; i < waitBegin.length; ++i) {
-      const ns = data.column('wait.ns')[i]!;
-      const call = data.head.call_names[data.column('wait.call')[i]!] ?? 'the pool';
-      const cause = data.head.causes[data.column('wait.cause')[i]!] ?? '';
-      put(waitBegin[i]!, ns, this.rows, theme.driver, call, [`${call} (${cause})`, `${duration(ns)} from ${time(waitBegin[i]!)}, thread ${data.head.threads[data.column('wait.thread')[i]!]}`], ends);
+    const wait = { begin: data.column('wait.begin'), ns: data.column('wait.ns'), call: data.column('wait.call'), cause: data.column('wait.cause'), thread: data.column('wait.thread') };
+    for (let i = 0; i < wait.begin.length; ++i) {
+      const call = data.head.call_names[wait.call[i]!] ?? 'the pool';
+      put(wait.begin[i]!, wait.ns[i]!, this.rows, theme.driver, call, () => [`${call} (${data.head.causes[wait.cause[i]!] ?? ''})`, `${duration(wait.ns[i]!)} from ${time(wait.begin[i]!)}, thread ${data.head.threads[wait.thread[i]!]}`], ends);
     }
     context.fillStyle = theme.faint;
     context.textAlign = 'right';
@@ -343,7 +333,7 @@ export class Chart {
   private hoverBands(event: MouseEvent): void {
     const found = this.spots.filter((spot) => event.offsetX >= spot.x - 1 && event.offsetX <= spot.x + spot.width + 1 && event.offsetY >= spot.y && event.offsetY < spot.y + ROW).pop();
     if (found === undefined) noTip();
-    else tip(event, found.lines);
+    else tip(event, found.lines());
   }
 }
 

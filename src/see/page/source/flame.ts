@@ -59,7 +59,7 @@ export class Flame {
     this.canvas.addEventListener('mouseleave', noTip);
     this.canvas.addEventListener('click', (event) => this.click(event));
     this.canvas.addEventListener('keydown', (event) => this.key(event));
-    state.listen((what) => {
+    state.listenPatiently((what) => {
       if (what.has('moment') || what.has('stretch') || what.has('kinds')) this.update();
       else this.draw();
     });

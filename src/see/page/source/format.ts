@@ -15,7 +15,7 @@ export function bytes(value: number): string {
 }
 
 export function count(value: number): string {
-  return Math.round(value).toLocaleString('en-US');
+  return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ',');
 }
 
 // Nanoseconds, as precisely as `step` of them asks for.
@@ -34,9 +34,9 @@ export function duration(ns: number): string {
 }
 
 export function share(part: number, whole: number): string {
-  if (whole === 0) return '0 %';
+  if (whole === 0 || part === 0) return '0 %';
   const percent = (100 * part) / whole;
-  if (part !== 0 && percent < 0.1) return '< 0.1 %';
+  if (percent < 0.1) return '< 0.1 %';
   if (part < whole && percent > 99.9) return '> 99.9 %';
   return `${percent.toFixed(percent < 10 ? 1 : 0)} %`;
 }

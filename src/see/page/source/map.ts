@@ -43,7 +43,7 @@ export class SegmentMap {
     this.element = make('section', { id: 'segments' }, make('h2', {}, 'The segments of the pool'), make('div', { class: 'bar' }, this.colours, make('label', { class: 'slider' }, 'through time', this.slider)), this.caption, this.legend, make('div', { class: 'box' }, this.canvas));
     this.canvas.addEventListener('mousemove', (event) => this.hover(event));
     this.canvas.addEventListener('mouseleave', noTip);
-    state.listen(() => this.draw());
+    state.listenPatiently(() => this.draw());
   }
 
   private draw(): void {

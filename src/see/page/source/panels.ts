@@ -22,7 +22,7 @@ export class Histogram {
       this.by = value as 'count' | 'bytes';
       this.draw();
     })), this.caption, this.drawing);
-    state.listen((what) => {
+    state.listenPatiently((what) => {
       if (what.has('stretch') || what.has('theme')) this.draw();
     });
   }
@@ -90,7 +90,7 @@ export class Calls {
     };
     const table = make('table', {}, make('thead', {}, make('tr', {}, head('together', 'ns'), head('calls', 'count'), head('longest', 'most'), make('th', { class: 'text' }, 'call'), make('th', { class: 'text' }, 'for'), make('th', { class: 'text' }, 'by'))), this.rows);
     this.element = make('section', { id: 'calls' }, make('h2', {}, 'Host waits and calls of the driver'), this.caption, table);
-    state.listen((what) => {
+    state.listenPatiently((what) => {
       if (what.has('stretch')) this.draw();
     });
   }

@@ -1,4 +1,5 @@
-// What is chosen, and who is told when it changes: once a frame, however often it changed.
+// What is chosen, and who is told when it changes: once a frame, however often it changed. While the stretch keeps
+// changing, those who can wait are told five times a second.
 import { Data, lowerBound, type Column } from './data';
 import { theme, type Theme } from './colours';
 
@@ -14,7 +15,11 @@ export class State {
   readonly times: Column;
   readonly isDeviceKind: boolean[];
   private readonly listeners: ((what: Set<What>) => void)[] = [];
+  private readonly patient: ((what: Set<What>) => void)[] = [];
   private changed = new Set<What>();
+  private later = new Set<What>();
+  private toldAt = -1;
+  private toldLaterAt = -1;
 
   constructor(readonly data: Data, dark: boolean) {
     this.times = data.column('times');
@@ -29,16 +34,39 @@ export class State {
     this.listeners.push(listener);
   }
 
+  // Of one who can wait while the stretch keeps changing.
+  listenPatiently(listener: (what: Set<What>) => void): void {
+    this.patient.push(listener);
+  }
+
   change(...what: What[]): void {
-    if (this.changed.size === 0) requestAnimationFrame(() => this.tell());
+    if (this.changed.size === 0) requestAnimationFrame((now) => this.tell(now));
     for (const one of what) this.changed.add(one);
   }
 
-  // At once, for what cannot wait for a frame: printing.
-  tell(): void {
+  // `now`: the time of the frame; without it all are told at once: for printing, which cannot wait.
+  tell(now?: number): void {
     const changed = this.changed;
     this.changed = new Set();
-    if (changed.size !== 0) for (const one of this.listeners) one(changed);
+    if (changed.size === 0) return;
+    for (const one of this.listeners) one(changed);
+    const isWaiting = this.later.size !== 0;
+    for (const one of changed) this.later.add(one);
+    if (now === undefined || (!isWaiting && !changed.has('stretch'))) return this.tellLater(now ?? 0);
+    this.toldAt = now;
+    if (!isWaiting) requestAnimationFrame((next) => this.perhaps(next));
+  }
+
+  private perhaps(now: number): void {
+    if (this.toldAt === now && now - this.toldLaterAt < 200) requestAnimationFrame((next) => this.perhaps(next));
+    else this.tellLater(now);
+  }
+
+  private tellLater(now: number): void {
+    const changed = this.later;
+    this.later = new Set();
+    this.toldLaterAt = now;
+    if (changed.size !== 0) for (const one of this.patient) one(changed);
   }
 
   setMoment(moment: number): void {
