@@ -100,14 +100,15 @@ uint64_t DedicatedBlocks::most_releasable(int device, uint64_t wanted) {
   return is_on_device() || is_host_visible() ? releases_.most_idle(device, wanted) : 0;
 }
 
-// Memory that is not the device's is not counted as such.
+// Memory that is not the device's is not counted as such, nor are small blocks beside live ones: the driver
+// gains by whole steps.
 uint64_t DedicatedBlocks::releasable_bytes(int device) {
   if (!is_on_device()) return 0;
   pending_.admit();
   uint64_t bytes = 0;
   Guard hold(table_.lock());
   for (const driver::Context context : table_.contexts({.device = device})) {
-    if (!in_flight_.is_off(context)) bytes += table_.idle_bytes({.context = context});
+    if (!in_flight_.is_off(context)) bytes += table_.most_idle({.context = context}, kDriverStep, true);
   }
   return bytes;
 }

@@ -29,7 +29,7 @@ uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_
   constexpr uint64_t kRow = 2;
   const uint64_t exact = round_up(need, kPageBytes);
   if (need >= settings.segment_exact || figures.is_newly_tainted) return exact;
-  if (!is_small && figures.reserved > figures.most / 2) return exact;
+  if (!is_small && (figures.reserved > figures.most / 2 || figures.full_at != 0)) return exact;
   const double root = std::sqrt(static_cast<double>(figures.usable) * (4.5 * (1 << 20)));
   const uint64_t first = kFirstGrowth * figures.usable;
   const uint64_t few = std::max(kMostBlocks * exact, figures.usable / kShareOfAll);
@@ -46,6 +46,22 @@ uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_
   if (is_for_several || is_first || (figures.equal_segments >= kRow && figures.last_need == exact))
     wanted -= wanted % exact;
   return std::max(exact, wanted);
+}
+
+bool is_nearly_full(const Figures& figures, uint64_t bytes) {
+  const uint64_t most = figures.full_at == 0 ? figures.most : std::min(figures.full_at, figures.most);
+  return figures.reserved + bytes > most / 8 * 7;
+}
+
+// Where no free range fits closely, to cut one leaves a piece that may serve nobody. If hardly anything is in
+// use, the program has come to another phase; if the driver has refused memory, pieces between live blocks
+// would be missed. So what is wholly free goes back, as under the driver, and the block gets what it needs.
+bool should_replace(const Figures& figures, uint64_t bytes, uint64_t best) {
+  constexpr uint64_t kClose = 16;
+  constexpr uint64_t kLittle = 16;
+  if (best == 0 || best - bytes <= bytes / kClose) return false;
+  if (figures.taken <= figures.reserved / kLittle) return true;
+  return figures.full_at != 0 && best > round_up(bytes, kPageBytes);
 }
 
 // A block of a page and more gets what it needs; smaller ones share a small part of what is reserved, unless

@@ -39,6 +39,7 @@ struct Figures {
   bool has_turns = false;         // lanes took turns at all
   bool is_newly_tainted = false;  // a segment was, since the last one was taken
   bool is_cache_limited = false;  // by the user, to less than the device has
+  uint64_t full_at = 0;           // what was reserved when the device was last found full; 0: it has room
 
   // What is reserved, but for what was taken so that streams need not wait for each other.
   uint64_t needed() const { return reserved - std::min(reserved, spread); }
@@ -48,6 +49,12 @@ struct Figures {
 uint64_t largest_split(const Settings& settings, uint64_t need);
 // The size of the next segment of the driver's.
 uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_t need, bool is_small);
+
+// Whether the device has hardly room for a block beside what is reserved. If so, whether the block gets a
+// segment of its own though it could be cut from a free range, the smallest of which has `best` bytes (0:
+// there is none).
+bool is_nearly_full(const Figures& figures, uint64_t bytes);
+bool should_replace(const Figures& figures, uint64_t bytes, uint64_t best);
 
 // Mapped memory: the size of the next run, and of the chunks that are made for one.
 uint64_t run_bytes(const Settings& settings, const Figures& figures, uint64_t need);

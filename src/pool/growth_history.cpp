@@ -26,7 +26,16 @@ growth::Figures GrowthHistory::figures() const {
           .lanes_in_turns = tenancy_.order().lanes_in_turns(),
           .has_turns = tenancy_.order().turns().now() != 0,
           .is_newly_tainted = read(newly_tainted_),
-          .is_cache_limited = tenancy_.max_cached() < tenancy_.device_bytes()};
+          .is_cache_limited = tenancy_.max_cached() < tenancy_.device_bytes(),
+          .full_at = read(full_at_)};
+}
+
+// It has room again once the pool has more than it had then: another process has less.
+void GrowthHistory::note_fullness(bool is_full) {
+  const uint64_t reserved = ranges_.bytes().reserved();
+  const uint64_t before = full_at_.load(std::memory_order_relaxed);
+  if (is_full || (before != 0 && reserved > before + before / 8))
+    full_at_.store(is_full ? reserved : 0, std::memory_order_relaxed);
 }
 
 // Remembers how many segments in a row were taken for blocks of one size.
@@ -99,6 +108,7 @@ void GrowthHistory::reset() {
   spread_.store(0, std::memory_order_relaxed);
   spread_once_.store(0, std::memory_order_relaxed);
   needed_once_.store(0, std::memory_order_relaxed);
+  full_at_.store(0, std::memory_order_relaxed);
   forget_moves();
 }
 

@@ -31,6 +31,9 @@ class GrowthHistory {
   // The driver has refused: forgets the peak from before the pause.
   void note_refused() { needed_once_.store(0, std::memory_order_relaxed); }
 
+  // A segment has come, or the driver refused one while it had hardly any memory left.
+  void note_fullness(bool is_full);
+
   // Bytes are taken so that streams need not wait for each other; or they were refused.
   void add_spread(uint64_t bytes) { spread_.fetch_add(bytes, std::memory_order_relaxed); }
   void remove_spread(uint64_t bytes) { spread_.fetch_sub(bytes, std::memory_order_relaxed); }
@@ -67,6 +70,7 @@ class GrowthHistory {
   std::atomic<uint64_t> few_moves_{kFewMoves};
   std::atomic<uint64_t> largest_moved_{0};
   std::atomic<uint64_t> peak_at_move_{0};  // the most that was handed out at once, at the last move
+  std::atomic<uint64_t> full_at_{0};
   std::atomic<bool> newly_tainted_{false};
 };
 

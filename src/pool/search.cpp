@@ -189,25 +189,19 @@ Range* Search::find_range() {
     if (Range* range = take_range(How::kRange, Ranges::Cut::kNever)) return range;
     caches.collect_large(bytes_, request_.lane);
   }
-  if (Range* range = replace_phase()) return range;
+  if (Range* range = replace_segment()) return range;
   if (Range* range = take_range(How::kRange)) return range;
   return make_range();
 }
 
-// The device is nearly full of memory that lies free, of which none fits closely, and hardly anything is in
-// use: the program has come to another phase. To cut what is there would leave pieces that nobody can use, so
-// it goes back, and the block gets what it needs.
-Range* Search::replace_phase() {
-  constexpr uint64_t kClose = 16;
-  constexpr uint64_t kLittle = 16;
+// See growth::should_replace(). Free segments go back, and the block gets what it needs.
+Range* Search::replace_segment() {
   if (is_for_small() || pool_.segments().can_move() || order().is_capturing()) return nullptr;
   const growth::Figures figures = pool_.growth().figures();
-  if (figures.reserved + bytes_ <= figures.most / 8 * 7 || figures.taken > figures.reserved / kLittle)
-    return nullptr;
-  const uint64_t best = ranges().best_fit_bytes(bytes_);
-  if (best == 0 || best - bytes_ <= bytes_ / kClose) return nullptr;
-  pool_.caches().empty_all();
-  if (release_for_growth() == 0) return nullptr;
+  if (!growth::is_nearly_full(figures, bytes_)) return nullptr;
+  if (!growth::should_replace(figures, bytes_, ranges().best_fit_bytes(bytes_))) return nullptr;
+  if (figures.full_at == 0 || pool_.caches().is_time_to_empty(bytes_)) pool_.caches().empty_all();
+  if (release_for_growth() == 0 && figures.full_at == 0) return nullptr;
   return add_segment(round_up(bytes_, kPageBytes));
 }
 
@@ -247,7 +241,8 @@ Range* Search::make_range() {
   }
   // A slab needs little, and what lies free in large segments will be needed again.
   const uint64_t freed = where() == Ranges::Where::kSmall ? 0 : release_for_growth();
-  if (freed > 0 && pool_.growth().thrashes()) {
+  const bool shares = is_for_small() || !growth::is_nearly_full(pool_.growth().figures(), freed);
+  if (freed > 0 && shares && pool_.growth().thrashes()) {
     // Segments that come and go all the time are better replaced by one large segment. Beyond half of the
     // device a rest of it would be missed.
     const uint64_t half = pool_.growth().figures().most / 2;

@@ -39,7 +39,7 @@ class Search {
   Range* take_own_range();
   Range* take_range(How how, Ranges::Cut cut = Ranges::Cut::kUnlessOneIsPending);
   Range* find_range();
-  Range* replace_phase();
+  Range* replace_segment();
   Range* make_range();
   Range* make_range_for_lane();
 

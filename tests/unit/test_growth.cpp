@@ -36,6 +36,27 @@ TEST_CASE("once half of the device is taken a block gets no more than it needs")
   CHECK(segment_bytes(kSettings, figures, 5 * kMiB, false) == 6 * kMiB);
 }
 
+TEST_CASE("on a device that was full, a block that nothing fits closely gets a segment of its own") {
+  Figures full{.reserved = 960 * kMiB, .taken = 700 * kMiB, .most = 1024 * kMiB};
+  CHECK(is_nearly_full(full, 50 * kMiB));
+  CHECK_FALSE(should_replace(full, 50 * kMiB, 60 * kMiB));
+  full.full_at = 1000 * kMiB;
+  CHECK(should_replace(full, 50 * kMiB, 60 * kMiB));
+  CHECK_FALSE(should_replace(full, 50 * kMiB, 52 * kMiB));
+  CHECK_FALSE(should_replace(full, 50 * kMiB, 0));
+  CHECK_FALSE(should_replace(full, 5 * kMiB, 6 * kMiB));
+  CHECK(segment_bytes(kSettings, {.usable = 300 * kMiB, .full_at = 1000 * kMiB}, 5 * kMiB, false) ==
+        6 * kMiB);
+  full.reserved = 500 * kMiB;
+  CHECK_FALSE(is_nearly_full(full, 50 * kMiB));
+}
+
+TEST_CASE("a program that has come to another phase gives its free segments back") {
+  const Figures other{.reserved = 1000 * kMiB, .taken = 10 * kMiB, .most = 1024 * kMiB};
+  CHECK(should_replace(other, 50 * kMiB, 60 * kMiB));
+  CHECK_FALSE(should_replace(other, 50 * kMiB, 53 * kMiB));
+}
+
 TEST_CASE("what is lost to a taint does not make the next segment larger") {
   CHECK(segment_bytes(kSettings, {.usable = 1 << 30, .taken = 1 << 30, .is_newly_tainted = true}, 64 << 10,
                       true) == 2 * kMiB);

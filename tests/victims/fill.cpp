@@ -1,6 +1,6 @@
-// Fills the device with blocks, once for each argument, and frees them all: SIZE alone, or SIZE,SIZE,... in
-// turn. Prints how many blocks, and how many bytes of them, came before the first refusal, and how much the
-// driver said was free then.
+// Fills the device with blocks, once for each argument, and frees them: SIZE alone, or SIZE,SIZE,... in turn;
+// with /N at its end one of N blocks stays. Prints how many blocks came before the first refusal, how many
+// bytes were held then, and how much the driver said was free.
 #include <cuda.h>
 
 #include <cstdio>
@@ -9,11 +9,18 @@
 
 namespace {
 
-std::vector<size_t> sizes_in(const char* text) {
+struct Step {
   std::vector<size_t> sizes;
-  for (char* end = nullptr; *text != 0; text = *end == 0 ? end : end + 1)
-    sizes.push_back(std::strtoull(text, &end, 10));
-  return sizes;
+  size_t one_stays_of = 0;
+};
+
+Step step_of(const char* text) {
+  Step step;
+  for (char* end = nullptr; *text != 0; text = *end == 0 ? end : end + 1) {
+    step.sizes.push_back(std::strtoull(text, &end, 10));
+    if (*end == '/') step.one_stays_of = std::strtoull(end + 1, &end, 10);
+  }
+  return step;
 }
 
 }  // namespace
@@ -24,12 +31,13 @@ int main(int argc, char** argv) {
   if (cuInit(0) != CUDA_SUCCESS || cuDeviceGet(&device, 0) != CUDA_SUCCESS) return 2;
   if (cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS || cuCtxSetCurrent(context) != CUDA_SUCCESS)
     return 2;
+  size_t bytes = 0;
   for (int i = 1; i < argc; ++i) {
-    const std::vector<size_t> sizes = sizes_in(argv[i]);
+    const Step step = step_of(argv[i]);
     std::vector<CUdeviceptr> blocks;
-    size_t bytes = 0;
+    const auto size_of = [&](size_t block) { return step.sizes[block % step.sizes.size()]; };
     for (CUdeviceptr block = 0;; blocks.push_back(block)) {
-      const size_t size = sizes[blocks.size() % sizes.size()];
+      const size_t size = size_of(blocks.size());
       if (cuMemAlloc(&block, size) != CUDA_SUCCESS) break;
       bytes += size;
     }
@@ -37,8 +45,10 @@ int main(int argc, char** argv) {
     size_t total = 0;
     if (cuMemGetInfo(&free, &total) != CUDA_SUCCESS) return 2;
     std::printf("%s %zu %zu %zu\n", argv[i], blocks.size(), bytes, free);
-    for (const CUdeviceptr block : blocks) {
-      if (cuMemFree(block) != CUDA_SUCCESS) return 2;
+    for (size_t block = 0; block < blocks.size(); ++block) {
+      if (step.one_stays_of != 0 && block % step.one_stays_of == 0) continue;
+      if (cuMemFree(blocks[block]) != CUDA_SUCCESS) return 2;
+      bytes -= size_of(block);
     }
   }
   return 0;
