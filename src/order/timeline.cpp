@@ -137,7 +137,7 @@ bool Timeline::seal_locked(Kind kind) {
     return false;
   }
   stats::count(stats::Event::seals);
-  trace::tell_order(trace::Ordering::kSeal);
+  trace::tell_order(trace::Ordering::kSeal, 0, epoch, context());
   Seal& seal = seals_.newest();
   seal.event = event;
   seal.in_free = kind == Kind::kInFree || !kSealInFree;
@@ -186,7 +186,7 @@ bool Timeline::seal_if_event(bool matters) {
     seal_locked(Kind::kInFree);
   }
   if (polls_in_ == 0) {
-    poll_locked();
+    poll_locked(trace::Ordering::kDoneAtFree);
   } else {
     --polls_in_;
   }
@@ -215,9 +215,10 @@ void Timeline::complete_locked(Epoch epoch) {
   refresh_locked();
 }
 
-void Timeline::poll_locked() {
+void Timeline::poll_locked(trace::Ordering told_as) {
   if (seals_.empty() || failed_ || gate_.is_capturing()) return;
   const Epoch done = seals_.newest_done(driver_, &failed_);
+  if (done != 0) trace::tell_order(told_as, 0, done, context());
   complete_locked(done);
   polls_in_ = std::clamp(seals_.size(), kFewestBetweenPolls, kMostBetweenPolls);
 }
@@ -567,40 +568,6 @@ bool Timeline::wait_for_all() {
   end_wait(epoch, status == kSuccess);
   gate_.leave(here);
   return status == kSuccess;
-}
-
-// ---- Calls of the application.
-
-Epoch Timeline::begin_wait(Lane lane) {
-  Guard hold(lock_);
-  if (gate_.is_capturing() || (lane != Lane::kMany && in_use_locked() != lane)) return 0;
-  const Epoch epoch = open_next_locked();
-  refresh_locked();
-  return epoch;
-}
-
-// A failed wait proves nothing. Its lanes pass to a seal made meanwhile, which covers their work, or else
-// back to the noted lanes.
-void Timeline::end_wait(Epoch epoch, bool succeeded) {
-  if (epoch == 0) return;
-  Guard hold(lock_);
-  if (!kNumberFirst) open_.store(epoch + 1, std::memory_order_release);
-  if (succeeded) {
-    complete_locked(epoch);
-  } else {
-    add_noted_locked(seals_.abandon(epoch));
-  }
-}
-
-void Timeline::destroy_stream(Lane lane) {
-  Guard hold(lock_);
-  if (kDropWaited) waited_.drop(lane);
-  quiet_.store(Lane::kNone, std::memory_order_release);
-  turns_.destroy(lane);
-  if (!kRename) return;
-  seals_.rename(lane);
-  if (noted_.load(std::memory_order_relaxed) == lane) add_noted_locked(Lane::kMany);
-  refresh_locked();
 }
 
 // ---- Untracked work.

@@ -21,6 +21,7 @@
 #include "order/seals.hpp"
 #include "order/turns.hpp"
 #include "order/waited_lanes.hpp"
+#include "trace/events.hpp"
 
 namespace cupool::order {
 
@@ -286,7 +287,7 @@ class Timeline {
   bool order(Epoch epoch);
   void set_ordered_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
   void lower_ordered_locked() CUPOOL_REQUIRES(lock_);
-  void poll_locked() CUPOOL_REQUIRES(lock_);
+  void poll_locked(trace::Ordering told_as = trace::Ordering::kDone) CUPOOL_REQUIRES(lock_);
   void complete_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
   Epoch open_next_locked() CUPOOL_REQUIRES(lock_);
   void close_idle_epoch_locked() CUPOOL_REQUIRES(lock_);

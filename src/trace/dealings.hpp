@@ -9,7 +9,13 @@ namespace cupool::trace {
 
 namespace detail {
 inline constinit thread_local Why why{};
-}
+inline constinit std::atomic<uint64_t> order_turn{1};
+}  // namespace detail
+
+// Changes whenever pending work may have got another meaning: memory came or went, or an epoch did. Work that
+// is submitted later is told anew.
+inline void note_order_turn() { detail::order_turn.fetch_add(1, std::memory_order_relaxed); }
+inline uint64_t order_turn() { return detail::order_turn.load(std::memory_order_relaxed); }
 
 // Until its end memory goes back, and comes, for this reason.
 class Because {
@@ -27,9 +33,12 @@ inline void tell_segment(Dealing what, int device, uint64_t address, uint64_t by
   if (is_on()) [[unlikely]]
     record_inside(told::Segment{what, address, bytes, ns, detail::why, static_cast<uint64_t>(device)});
 }
-inline void tell_order(Ordering what, uint64_t stream = 0) {
-  if (is_on()) [[unlikely]]
-    record_inside(told::Ordered{what, stream});
+inline void tell_order(Ordering what, uint64_t stream = 0, uint64_t epoch = 0,
+                       const void* context = nullptr) {
+  if (!is_on()) [[likely]]
+    return;
+  note_order_turn();
+  record_inside(told::Ordered{what, stream, epoch, reinterpret_cast<uint64_t>(context)});
 }
 // The pool itself waited on the host. `call`: none of the program's.
 inline void tell_pool_wait(uint64_t ns) {

@@ -18,6 +18,7 @@
 #include "report/holders.hpp"
 #include "report/report.hpp"
 #include "stats/device.hpp"
+#include "trace/dealings.hpp"
 #include "trace/recorder.hpp"
 #include "trace/stacks.hpp"
 
@@ -199,6 +200,7 @@ void allocated(const Allocated& what) {
   event.stack = trace::take_stack_of_allocation(what.bytes);
   event.sample = trace::sample_period();
   trace::record(event);
+  trace::note_order_turn();
   if (what.server == Server::kPool) compare_now_and_then(event.device);
   const bool is_hosts = what.memory == Memory::kPinned || what.memory == Memory::kRegistered;
   if (what.server == Server::kDriver && !is_hosts) ask_driver(what.call, false);
@@ -212,6 +214,7 @@ void freed(const Freed& what) {
   event.stream = what.stream;
   event.stack = trace::take_stack_of_free(what.bytes);
   trace::record(event, what.began != 0 ? what.began : now_ns());
+  trace::note_order_turn();
 }
 
 // What is kept in memory, now that memory has run out. A program may try again and again.
@@ -266,9 +269,26 @@ trace::Cause cause_of(cuda::Call call) {
   return is_any(name, {"cuMemcpy", "cuMemset"}) ? trace::Cause::kCopy : trace::Cause::kOther;
 }
 
+// In which stream work is pending at an allocation, a free or a wait: once between two of them is enough.
+void tell_work(uint64_t stream) {
+  struct Told {
+    uint64_t turn;
+    uint64_t stream;
+  };
+  static constinit thread_local Told last{0, 0};
+  const uint64_t turn = trace::order_turn();
+  if (last.turn == turn && last.stream == stream) return;
+  last = {turn, stream};
+  const auto handle = reinterpret_cast<CUstream>(stream);
+  const order::Timeline* const order = stream != 0 && memory.order().any() ? timeline_of(handle) : nullptr;
+  trace::record(told::Worked{stream != 0 ? static_cast<uint64_t>(lane_of(handle)) : 0,
+                             order != nullptr ? reinterpret_cast<uint64_t>(order->context()) : 0});
+}
+
 // Every copy in which the host may wait; of other work what took long: the first launch of a kernel, a full
 // queue.
 void submitted(const Submitted& what) {
+  tell_work(what.stream);
   if (what.is_plain) return tell_wait(what.call, trace::Cause::kCopy, what.stream, what.result, what.ns);
   if (what.ns < kLong) return;
   tell_wait(what.call, cause_of(what.call), what.stream, what.result, what.ns);
