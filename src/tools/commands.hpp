@@ -27,5 +27,8 @@ int waits(const Arguments& arguments);
 int report(const Arguments& arguments);
 // Makes the page of a trace; the exit code, after an error message if it is not 0.
 int write_report(const std::string& trace, const std::string& page);
+int replay(const Arguments& arguments);
+int tune(const Arguments& arguments);
+int fit(const Arguments& arguments);
 
 }  // namespace cupool::tools

@@ -112,11 +112,11 @@ Program find_program(const char* name) {
   return {false, ENOENT};
 }
 
-bool set_option(const char* assignment) {
+std::string option_entry(const char* assignment) {
   const char* const equals = strchr(assignment, '=');
   if (equals == nullptr) {
     say(stderr, "cupool: --set takes name=value, not \"{}\"\n", assignment);
-    return false;
+    return {};
   }
   const std::string name = option_name({assignment, static_cast<size_t>(equals - assignment)});
   const std::string entry = name + "=" + (equals + 1);
@@ -125,9 +125,16 @@ bool set_option(const char* assignment) {
   config::read_environment(environment, complain);
   if (!complaint.empty()) {
     say(stderr, "cupool: {}; nothing was started\n", complaint);
-    return false;
+    return {};
   }
-  setenv(name.c_str(), equals + 1, 1);
+  return entry;
+}
+
+bool set_option(const char* assignment) {
+  const std::string entry = option_entry(assignment);
+  if (entry.empty()) return false;
+  const size_t equals = entry.find('=');
+  setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
   return true;
 }
 

@@ -25,6 +25,8 @@ struct Program {
 };
 Program find_program(const char* name);
 
+// The same as it would stand in the environment; empty if it is none or invalid, after an error message.
+std::string option_entry(const char* assignment);
 // Puts "name=value" into the environment; the name is an option's, as option_name() takes it. False: no such
 // option, or an invalid value, after an error message.
 bool set_option(const char* assignment);

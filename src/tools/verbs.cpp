@@ -212,6 +212,50 @@ const std::vector<Verb>& verbs() {
          "an allocation is called brief if it ends before so many others follow; 10 without it"},
         kDebugPath},
        report},
+      {"replay",
+       "trace...",
+       "say what a program would have needed with other settings",
+       "Plays the allocations, frees and waits of a trace against the pool, in their order, without a GPU; "
+       "beside "
+       "it what PyTorch's cache, bins of exact sizes and the driver alone would have needed. A trace is one "
+       "of "
+       "CUPOOL_TRACE, a snapshot of PyTorch's, a log of RMM's, or lines of text.",
+       {{"--set", "name=value",
+         "a row with this option; several in one row are separated by commas, and the flag may be repeated"},
+        {"--memory", "size", "bytes of each device; those of the recorded one without it"},
+        {"--lag", "launches", "how far the device is behind, if not until the program waits"},
+        {"--one-thread", "", "every step in one thread"},
+        {"--gpu", "", "play on the device here, under the library and by the driver alone"},
+        {"--play", "", "play on the device here, in this process; what --gpu starts"},
+        {"--json", "", "one JSON list on stdout"}},
+       replay},
+      {"tune",
+       "trace...",
+       "find the settings that serve a program best",
+       "Replays the trace with one option changed after the other, keeps what gains, and prints the lines to "
+       "set "
+       "and what each saves. Of several traces the sum counts.",
+       {{"--goal", "what",
+         "memory (the default): as little as possible without many more calls of the driver; speed: as few "
+         "calls and waits as possible in hardly more memory"},
+        {"--memory", "size", "bytes of each device; those of the recorded one without it"},
+        {"--lag", "launches", "how far the device is behind, if not until the program waits"},
+        {"--one-thread", "", "every step in one thread"},
+        {"--json", "", "one JSON object on stdout"}},
+       tune},
+      {"fit",
+       "trace...",
+       "say whether a program fits a device",
+       "Replays the trace on a device of that size, with what others had taken there when it was recorded, "
+       "and "
+       "says how much is left or missing, which settings help, and who holds the memory. The exit code is 1 "
+       "if "
+       "it does not fit.",
+       {{"--memory", "size", "of the device, such as 24G"},
+        {"--lag", "launches", "how far the device is behind, if not until the program waits"},
+        {"--one-thread", "", "every step in one thread"},
+        {"--json", "", "one JSON list on stdout"}},
+       fit},
       {"options",
        "[name]...",
        "list the options, or explain some",

@@ -22,7 +22,10 @@ LEVEL = levels(LAYERS)
 LEVEL_INSIDE = {name: levels(rows) for name, rows in INSIDE.items()}
 
 # Beside the layers: what each may include besides itself.
-BESIDE = {"see": {"tools", "trace", "base"}, "tools": {"report", "neighbours", "config", "stats", "trace", "base"}, "sim": {"base"}, "glibc": {"base"}}
+BESIDE = {"see": {"tools", "trace", "base"},
+          "tools": {"replay", "report", "neighbours", "config", "stats", "trace", "base"},
+          "replay": {"memory", "pool", "mapped", "order", "driver", "config", "stats", "base"},
+          "sim": {"base"}, "glibc": {"base"}}
 
 MAY_INCLUDE_CUDA = {"cuda", "hooks", "sim"}
 # It sets how fmt is compiled, which must be the same everywhere.

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "caching_rules.hpp"
 #include "pool_world.hpp"
+#include "replay/caching_rules.hpp"
 
 using namespace cupool;
 using namespace cupool::test;
@@ -163,7 +163,7 @@ class Replay : PoolWorld {
   std::deque<uint64_t> recorded_;
   uint64_t done_ = 0;
   Figures figures_;
-  CachingRules rules_;
+  replay::CachingRules rules_;
   std::unordered_map<long, Held> held_;
   uint64_t live_ = 0, allocations_ = 0, early_calls_ = 0;
 };

@@ -3,7 +3,7 @@ _cupool() {
   local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} i
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace report diff waits options help version" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace report diff waits replay tune fit options help version" -- "$word")
     return
   fi
   case $verb in
@@ -73,11 +73,28 @@ _cupool() {
     report)
       mapfile -t COMPREPLY < <(compgen -W "-o --text --pytorch --last --perfetto --pprof --speedscope --folded --csv --brief --debug-path --help" -- "$word"; compgen -f -- "$word")
       ;;
+    replay | tune | fit)
+      case ${COMP_WORDS[COMP_CWORD - 1]} in
+        --set)
+          mapfile -t COMPREPLY < <(compgen -S = -W "$(cupool options --all | sed -n 's/^CUPOOL_\([A-Z_]*\)=.*/\L\1/p')" -- "$word")
+          compopt -o nospace 2> /dev/null
+          return
+          ;;
+        --goal)
+          mapfile -t COMPREPLY < <(compgen -W "memory speed" -- "$word")
+          return
+          ;;
+      esac
+      local words="--memory --lag --one-thread --json --help"
+      [ "$verb" = replay ] && words="--set --gpu --play $words"
+      [ "$verb" = tune ] && words="--goal $words"
+      mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word"; compgen -f -- "$word")
+      ;;
     options)
       mapfile -t COMPREPLY < <(compgen -W "--all --json --markdown --help $(cupool options --all | sed -n 's/^\(CUPOOL_[A-Z_]*\)=.*/\1/p')" -- "$word")
       ;;
     help)
-      mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace report diff waits options help version" -- "$word")
+      mapfile -t COMPREPLY < <(compgen -W "run doctor compare merge top trim trace report diff waits replay tune fit options help version" -- "$word")
       ;;
   esac
 }

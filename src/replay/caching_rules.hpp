@@ -12,31 +12,38 @@
 
 #include "base/bytes.hpp"
 
-namespace cupool::test {
+namespace cupool::replay {
 
 class CachingRules {
  public:
+  // `expandable`: segments that grow instead (expandable_segments:True): one for each stream and pool, mapped
+  // in steps of 2 or 20 MiB, from whose end every block may be split off to 512 bytes.
+  explicit CachingRules(bool expandable = false) : expandable_(expandable) {}
+
   uint64_t reserved() const { return reserved_; }
+  uint64_t driver_allocations() const { return driver_allocations_; }
 
   uint64_t allocate(uint64_t bytes, long stream) {
     const uint64_t size = round_up(bytes < 512 ? 512 : bytes, uint64_t{512});
     const bool is_small = size <= kMiB;
     auto& free = free_[{stream, is_small}];
     auto found = free.lower_bound({size, 0});
+    if (found == free.end() && expandable_) found = extend(free, stream, is_small, size);
     if (found == free.end()) {
       const uint64_t large = size < 10 * kMiB ? 20 * kMiB : round_up(size, 2 * kMiB);
       const uint64_t segment = is_small ? 2 * kMiB : large;
       blocks_[next_] = {segment, next_, stream, is_small, false};
       found = free.insert({segment, next_}).first;
-      next_ += uint64_t{1} << 40;
+      next_ += kApart;
       reserved_ += segment;
+      ++driver_allocations_;
     }
     const uint64_t at = found->second;
     free.erase(found);
     Block& block = blocks_[at];
     block.is_taken = true;
     const uint64_t rest = block.bytes - size;
-    if (is_small ? rest >= 512 : rest > kMiB) {
+    if (is_small || expandable_ ? rest >= 512 : rest > kMiB) {
       block.bytes = size;
       blocks_[at + size] = {rest, block.segment, stream, is_small, false};
       free.insert({rest, at + size});
@@ -69,15 +76,44 @@ class CachingRules {
   }
 
  private:
+  static constexpr uint64_t kApart = uint64_t{1} << 40;
+  using Free = std::set<std::pair<uint64_t, uint64_t>>;
+
+  // The segment of the stream and pool grows at its end, by as much as its last block lacks.
+  Free::iterator extend(Free& free, long stream, bool is_small, uint64_t size) {
+    const uint64_t step = is_small ? 2 * kMiB : 20 * kMiB;
+    const auto [entry, is_new] = segments_.try_emplace({stream, is_small}, next_);
+    if (is_new) next_ += kApart;
+    const uint64_t start = entry->second;
+    auto last = blocks_.lower_bound(start + kApart);
+    const bool is_empty = last == blocks_.begin() || std::prev(last)->first < start;
+    if (!is_empty) --last;
+    const uint64_t end = is_empty ? start : last->first + last->second.bytes;
+    const bool has_rest = !is_empty && !last->second.is_taken;
+    const uint64_t lacking = round_up(size - (has_rest ? last->second.bytes : 0), step);
+    reserved_ += lacking;
+    driver_allocations_ += lacking / step;
+    if (!has_rest) {
+      blocks_[end] = {lacking, start, stream, is_small, false};
+      return free.insert({lacking, end}).first;
+    }
+    free.erase({last->second.bytes, last->first});
+    last->second.bytes += lacking;
+    return free.insert({last->second.bytes, last->first}).first;
+  }
+
   struct Block {
     uint64_t bytes, segment;
     long stream;
     bool is_small, is_taken;
   };
   std::map<uint64_t, Block> blocks_;
-  std::map<std::pair<long, bool>, std::set<std::pair<uint64_t, uint64_t>>> free_;
-  uint64_t next_ = uint64_t{1} << 40;
+  std::map<std::pair<long, bool>, Free> free_;
+  std::map<std::pair<long, bool>, uint64_t> segments_;  // that grow
+  const bool expandable_;
+  uint64_t next_ = kApart;
   uint64_t reserved_ = 0;
+  uint64_t driver_allocations_ = 0;
 };
 
-}  // namespace cupool::test
+}  // namespace cupool::replay

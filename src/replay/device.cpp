@@ -1,0 +1,295 @@
+// See device.hpp.
+#include "replay/device.hpp"
+
+#include <algorithm>
+
+#include "base/bytes.hpp"
+
+namespace cupool::replay {
+
+using driver::kInvalidValue;
+using driver::kNotReady;
+using driver::kOutOfMemory;
+using driver::kSuccess;
+using driver::Status;
+
+// ---- Addresses.
+
+driver::Address Addresses::take(uint64_t bytes) {
+  for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+    if (gap->second < bytes) continue;
+    const driver::Address at = gap->first;
+    const uint64_t rest = gap->second - bytes;
+    gaps_.erase(gap);
+    if (rest != 0) gaps_[at + bytes] = rest;
+    return at;
+  }
+  return 0;
+}
+
+void Addresses::give(driver::Address at, uint64_t bytes) {
+  auto next = gaps_.lower_bound(at);
+  if (next != gaps_.end() && at + bytes == next->first) {
+    bytes += next->second;
+    next = gaps_.erase(next);
+  }
+  if (next != gaps_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == at) {
+      before->second += bytes;
+      return;
+    }
+  }
+  gaps_[at] = bytes;
+}
+
+Device::Device(const Program& program, uint64_t capacity, Lag lag)
+    : program_(program), capacity_(capacity), lag_(lag), devices_(static_cast<size_t>(program.devices())) {}
+
+// ---- Contexts, streams and events.
+
+Status Device::device(int* number) {
+  *number = device_here();
+  return kSuccess;
+}
+
+Status Device::memory(size_t* free, size_t* total) {
+  *free = capacity_ - devices_[static_cast<size_t>(device_here())].reserved;
+  *total = capacity_;
+  return kSuccess;
+}
+
+Status Device::create_stream(driver::Context, driver::Stream* out) {
+  *out = reinterpret_cast<driver::Stream>(++streams_);
+  return kSuccess;
+}
+
+Status Device::create_event(driver::Context, driver::Event* out) {
+  events_.emplace_back();
+  *out = reinterpret_cast<driver::Event>(events_.size());
+  return kSuccess;
+}
+
+Status Device::record(driver::Context context, driver::Event event) {
+  const size_t number = reinterpret_cast<uintptr_t>(event) - 1;
+  Recording& recording = events_[number];
+  if (recording.is_done) not_done_.push_back(number);
+  recording = {(reinterpret_cast<uintptr_t>(context) >> 8) - 1, step_, launches_, false};
+  questions_ = 0;
+  return kSuccess;
+}
+
+Status Device::record_on(driver::Stream, driver::Event event) { return record(context(place_), event); }
+
+bool Device::is_done(const Recording& event) const {
+  if (event.is_done || lag_.launches == 0) return true;
+  if (lag_.launches != Lag::kUntilWaited) return launches_ - event.launches > lag_.launches;
+  if (!program_.knows_done) return false;
+  const auto& done = program_.places[event.place].done;
+  const auto known =
+      std::lower_bound(done.begin(), done.end(), event.step,
+                       [](const Place::Done& one, uint64_t step) { return one.before < step; });
+  return known != done.end() && known->seen <= step_;
+}
+
+// Who waits asks again and again, while nothing is submitted: then the work ends.
+Status Device::query(driver::Event event) {
+  constexpr uint64_t kOften = 20;
+  Recording& asked = events_[reinterpret_cast<uintptr_t>(event) - 1];
+  if (program_.knows_done && asked_in_ != step_) questions_ = 0;
+  asked_in_ = step_;
+  if (++questions_ == kOften) finish(asked.place);
+  if (!is_done(asked)) return kNotReady;
+  return kSuccess;
+}
+
+Status Device::synchronize(driver::Context context) {
+  finish((reinterpret_cast<uintptr_t>(context) >> 8) - 1);
+  return kSuccess;
+}
+
+void Device::finish(size_t place) {
+  std::erase_if(not_done_, [&](size_t number) {
+    Recording& event = events_[number];
+    if (event.place == place) event.is_done = true;
+    return event.is_done;
+  });
+}
+
+// ---- Memory.
+
+bool Device::book(int device, uint64_t bytes) {
+  One& one = devices_[static_cast<size_t>(device)];
+  if (bytes > capacity_ - one.reserved) {
+    ++refusals_;
+    return false;
+  }
+  one.reserved += bytes;
+  one.peak = std::max(one.peak, one.reserved);
+  reserved_all_ += bytes;
+  peak_all_ = std::max(peak_all_, reserved_all_);
+  return true;
+}
+
+void Device::unbook(int device, uint64_t bytes) {
+  devices_[static_cast<size_t>(device)].reserved -= bytes;
+  reserved_all_ -= bytes;
+}
+
+Status Device::allocate(size_t bytes, driver::Address* out) {
+  const int here = device_here();
+  if (bytes == 0) return kInvalidValue;
+  if (bytes > capacity_) {
+    ++refusals_;
+    return kOutOfMemory;
+  }
+  if (bytes <= kShared) {
+    if (!take_shared(here, round_up(uint64_t{bytes}, uint64_t{512}), out)) return kOutOfMemory;
+  } else {
+    const uint64_t taken = round_up(uint64_t{bytes}, kStep);
+    if (!book(here, taken)) return kOutOfMemory;
+    *out = addresses_.take(taken);
+    taken_[*out] = {taken, here, 0};
+  }
+  ++calls_;
+  return kSuccess;
+}
+
+bool Device::take_shared(int device, uint64_t bytes, driver::Address* out) {
+  const auto cut = [&](driver::Address at, Slab& slab) {
+    for (auto gap = slab.gaps.begin(); gap != slab.gaps.end(); ++gap) {
+      if (gap->second < bytes) continue;
+      *out = gap->first;
+      const uint64_t rest = gap->second - bytes;
+      slab.gaps.erase(gap);
+      if (rest != 0) slab.gaps[*out + bytes] = rest;
+      taken_[*out] = {bytes, device, at};
+      return true;
+    }
+    return false;
+  };
+  for (auto& [at, slab] : slabs_) {
+    if (slab.device == device && cut(at, slab)) return true;
+  }
+  if (!book(device, kStep)) return false;
+  const driver::Address at = addresses_.take(kStep);
+  Slab& slab = slabs_[at];
+  slab.device = device;
+  slab.gaps[at] = kStep;
+  return cut(at, slab);
+}
+
+void Device::give_shared(driver::Address start, const Taken& taken) {
+  Slab& slab = slabs_[taken.slab];
+  uint64_t bytes = taken.bytes;
+  auto next = slab.gaps.lower_bound(start);
+  if (next != slab.gaps.end() && start + bytes == next->first) {
+    bytes += next->second;
+    next = slab.gaps.erase(next);
+  }
+  if (next != slab.gaps.begin() && std::prev(next)->first + std::prev(next)->second == start) {
+    std::prev(next)->second += bytes;
+    bytes = std::prev(next)->second;
+  } else {
+    slab.gaps[start] = bytes;
+  }
+  if (bytes != kStep) return;
+  unbook(slab.device, kStep);
+  addresses_.give(taken.slab, kStep);
+  slabs_.erase(taken.slab);
+}
+
+Status Device::release(driver::Address start) {
+  const auto found = taken_.find(start);
+  if (found == taken_.end()) return kInvalidValue;
+  const Taken taken = found->second;
+  taken_.erase(found);
+  if (taken.slab != 0) {
+    give_shared(start, taken);
+  } else {
+    unbook(taken.device, taken.bytes);
+    addresses_.give(start, taken.bytes);
+  }
+  ++calls_;
+  return kSuccess;
+}
+
+bool Device::might_give(int device, uint64_t bytes) {
+  return bytes <= capacity_ - devices_[static_cast<size_t>(device)].reserved;
+}
+
+// ---- Mapped memory.
+
+Status Device::reserve(uint64_t bytes, driver::Address* out) {
+  *out = reservations_.take(bytes);
+  return *out == 0 ? kOutOfMemory : kSuccess;
+}
+
+Status Device::unreserve(driver::Address start, uint64_t bytes) {
+  reservations_.give(start, bytes);
+  return kSuccess;
+}
+
+Status Device::create(int device, driver::Backing backing, uint64_t bytes, driver::Chunk* out) {
+  const bool is_host = backing == driver::Backing::kHost;
+  if (!is_host && !book(device, bytes)) return kOutOfMemory;
+  chunks_[++last_chunk_] = {bytes, device, is_host};
+  *out = driver::Chunk{last_chunk_};
+  return kSuccess;
+}
+
+// The memory goes back once nobody has it.
+void Device::give_if_unused(uint64_t number) {
+  const auto found = chunks_.find(number);
+  if (found == chunks_.end() || !found->second.is_released || found->second.uses != 0) return;
+  if (!found->second.is_host) unbook(found->second.device, found->second.bytes);
+  chunks_.erase(found);
+}
+
+Status Device::release(driver::Chunk chunk) {
+  const auto number = static_cast<uint64_t>(chunk);
+  const auto found = chunks_.find(number);
+  if (found == chunks_.end()) return kInvalidValue;
+  if (found->second.is_released) {
+    --found->second.uses;
+  } else {
+    found->second.is_released = true;
+    if (!found->second.is_host) ++calls_;
+  }
+  give_if_unused(number);
+  return kSuccess;
+}
+
+Status Device::map(driver::Address at, uint64_t bytes, driver::Chunk chunk) {
+  const auto found = chunks_.find(static_cast<uint64_t>(chunk));
+  if (found == chunks_.end() || found->second.bytes != bytes) return kInvalidValue;
+  ++found->second.uses;
+  mapped_[at] = {bytes, found->first};
+  ++calls_;
+  return kSuccess;
+}
+
+Status Device::unmap(driver::Address start, uint64_t bytes) {
+  for (driver::Address at = start; at < start + bytes;) {
+    const auto found = mapped_.find(at);
+    if (found == mapped_.end()) return kInvalidValue;
+    const auto [size, number] = found->second;
+    mapped_.erase(found);
+    --chunks_[number].uses;
+    give_if_unused(number);
+    at += size;
+  }
+  return kSuccess;
+}
+
+Status Device::retain(driver::Address address, driver::Chunk* out) {
+  auto found = mapped_.upper_bound(address);
+  if (found == mapped_.begin()) return kInvalidValue;
+  --found;
+  if (address - found->first >= found->second.first) return kInvalidValue;
+  *out = driver::Chunk{found->second.second};
+  ++chunks_[found->second.second].uses;
+  return kSuccess;
+}
+
+}  // namespace cupool::replay

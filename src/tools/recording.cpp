@@ -1,0 +1,494 @@
+// See recording.hpp. The steps of a trace of cupool's, in the order of its times; a position is a number of
+// steps, and what was told between two steps lies at the position between them.
+#include "tools/recording.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <unordered_map>
+
+#include "base/say.hpp"
+#include "config/process.hpp"
+#include "replay/builder.hpp"
+#include "replay/readers.hpp"
+#include "tools/code_names.hpp"
+#include "tools/stack_text.hpp"
+#include "tools/trace_file.hpp"
+#include "tools/trace_reader.hpp"
+
+namespace cupool::tools {
+
+namespace {
+
+using replay::Do;
+using replay::Step;
+
+constexpr size_t kMostPlaces = 250;
+constexpr uint8_t kPool[] = {
+    static_cast<uint8_t>(trace::Kind::kPool), static_cast<uint8_t>(trace::Kind::kWhole),
+    static_cast<uint8_t>(trace::Kind::kNative), static_cast<uint8_t>(trace::Kind::kSpilled)};
+
+// A field of an event of this file, by the table in its head.
+class Field {
+ public:
+  Field(const TraceAbout& about, size_t event, const char* name)
+      : at_(event < about.events.size() ? about.events[event].find(name) : -1) {}
+  uint64_t of(const Happened& happened) const {
+    return at_ < 0 ? 0 : happened.values[static_cast<size_t>(at_)];
+  }
+
+ private:
+  int at_;
+};
+
+class Recording {
+ public:
+  explicit Recording(const TraceAbout& about) : about_(about) { builder_.program().places.clear(); }
+
+  void see(const Happened& happened) {
+    if (happened.event == allocated_) return allocated(happened);
+    if (happened.event == freed_) return freed(happened);
+    if (happened.event == worked_) return worked(happened);
+    if (happened.event == ordered_) return ordered(happened);
+    if (happened.event == waited_) return waited(happened);
+    if (happened.event == live_) return live(happened);
+    if (happened.event == segment_) return segment(happened);
+    if (happened.event == counters_) return counters(happened);
+    if (happened.event == driver_) return driver(happened);
+    if (happened.event == context_ended_) return context_ended(happened);
+  }
+
+  // `names`: null leaves stacks without them.
+  bool finish(StackText* names, replay::Program* out, std::string* error) {
+    for (const auto& [name, one] : earlier_) {
+      if (seen_.count(name) == 0) builder_.held_before(name, one.bytes, one.step, one.stack);
+    }
+    replay::Program& program = builder_.program();
+    if (program.places.empty()) program.places.emplace_back();
+    for (replay::Place& place : program.places) settle(place);
+    *out = builder_.finish();
+    out->stack_names.emplace_back();
+    for (size_t i = 1; names != nullptr && i < stacks_.size(); ++i)
+      out->stack_names.push_back(one_line(names->lines(stacks_[i])));
+    out->form = "cupool";
+    out->has_times = true;
+    out->has_waits = true;
+    out->knows_done = true;
+    out->has_recorded = true;
+    if (has_too_many_contexts_)
+      *error = "it has more contexts than can be played";
+    else if (out->blocks == 0)
+      *error = "the pool served no allocation in it";
+    return error->empty();
+  }
+
+ private:
+  struct Earlier {
+    Step step;
+    uint64_t bytes;
+    uint32_t stack;
+  };
+
+  // A number of the program's for one of the trace's.
+  uint32_t stack_of(uint64_t number) {
+    if (number == 0) return 0;
+    const auto [entry, is_new] = stack_numbers_.try_emplace(number, static_cast<uint32_t>(stacks_.size()));
+    if (is_new) stacks_.push_back(number);
+    return entry->second;
+  }
+  static std::string one_line(const std::vector<std::string>& frames) {
+    constexpr size_t kMostFrames = 6;
+    std::string out;
+    for (size_t i = 0; i < frames.size() && i < kMostFrames; ++i) out += (i == 0 ? "" : " < ") + frames[i];
+    return out;
+  }
+
+  // The words of a choice may stand elsewhere in a file of another version.
+  bool is_pools(uint64_t kind) const {
+    return std::find(std::begin(kPool), std::end(kPool), kind) != std::end(kPool);
+  }
+  uint64_t position() const { return builder_.steps(); }
+
+  Step step_of(const Happened& happened, Do what) {
+    Step step;
+    step.time = happened.time;
+    step.what = what;
+    step.thread = builder_.thread(happened.thread);
+    is_programs_[happened.thread] = true;
+    return step;
+  }
+  uint8_t place_of(uint64_t context, uint64_t device) {
+    auto& places = builder_.program().places;
+    const auto known = places_.find(context);
+    if (known != places_.end()) return known->second;
+    if (places.size() >= kMostPlaces) {
+      has_too_many_contexts_ = true;
+      return 0;
+    }
+    places.push_back({static_cast<int>(std::min<uint64_t>(device, 63)), {}});
+    return places_[context] = static_cast<uint8_t>(places.size() - 1);
+  }
+
+  void allocated(const Happened& happened) {
+    if (!is_pools(kind_of_allocated_.of(happened))) {
+      ++builder_.program().left_out;
+      return;
+    }
+    Step step = step_of(happened, Do::kAllocate);
+    step.place = place_of(context_of_allocated_.of(happened), device_of_allocated_.of(happened));
+    step.stream = stream_of_allocated_.of(happened);
+    const uint64_t name = address_of_allocated_.of(happened);
+    seen_[name] = true;
+    if (builder_.is_held(name)) builder_.free(name, step);  // that event was lost
+    builder_.allocate(name, asked_of_allocated_.of(happened), step,
+                      stack_of(stack_of_allocated_.of(happened)));
+  }
+
+  void live(const Happened& happened) {
+    if (!is_pools(kind_of_live_.of(happened))) return;
+    Step step = step_of(happened, Do::kAllocate);
+    step.place = place_of(context_of_live_.of(happened), device_of_live_.of(happened));
+    const uint64_t name = address_of_live_.of(happened);
+    if (!builder_.is_held(name))
+      earlier_[name] = {step, asked_of_live_.of(happened), stack_of(stack_of_live_.of(happened))};
+  }
+
+  void freed(const Happened& happened) {
+    if (!is_pools(kind_of_freed_.of(happened))) return;
+    const uint64_t name = address_of_freed_.of(happened);
+    Step step = step_of(happened, Do::kFree);
+    if (!builder_.is_held(name)) {
+      const auto earlier = earlier_.find(name);
+      if (earlier == earlier_.end() || seen_.count(name) != 0) return;
+      builder_.held_before(name, earlier->second.bytes, earlier->second.step, earlier->second.stack);
+      seen_[name] = true;
+    }
+    step.place = builder_.place_of(name);
+    builder_.free(name, step);
+    after_free_[happened.thread] = position();
+  }
+
+  void worked(const Happened& happened) {
+    Step step = step_of(happened, Do::kWork);
+    const uint64_t context = context_of_worked_.of(happened);
+    const auto known = places_.find(context);
+    step.place = context == 0 || known == places_.end() ? replay::kNoPlace : known->second;
+    step.stream = stream_of_worked_.of(happened);
+    builder_.other(step);
+  }
+
+  void ordered(const Happened& happened) {
+    const auto what = static_cast<trace::Ordering>(what_of_ordered_.of(happened));
+    auto& recorded = builder_.program().recorded;
+    if (what == trace::Ordering::kStreamWait || what == trace::Ordering::kContextWait) ++recorded.waits;
+    const auto known = places_.find(context_of_ordered_.of(happened));
+    if (known == places_.end()) return;
+    const uint8_t place = known->second;
+    replay::Place& here = builder_.program().places[place];
+    const uint64_t epoch = epoch_of_ordered_.of(happened);
+    switch (what) {
+      case trace::Ordering::kSeal:
+        seals_[place].push_back({epoch, position()});
+        if (is_ours(happened)) look(happened, place);
+        break;
+      case trace::Ordering::kDoneAtFree:
+        note_done(here, place, epoch, after_free_[happened.thread]);
+        break;
+      case trace::Ordering::kDone:
+        // At one look there may be a seal, and what is done.
+        if (is_ours(happened)) look(happened, place);
+        note_done(here, place, epoch, is_ours(happened) ? position() - 1 : position());
+        break;
+      case trace::Ordering::kWaitBegins: {
+        Step step = step_of(happened, Do::kWaitBegins);
+        step.place = place;
+        step.stream = stream_of_ordered_.of(happened);
+        step.block = static_cast<uint32_t>(waits_.size());
+        waits_[{place, epoch}] = {step.block, position()};
+        builder_.other(step);
+        break;
+      }
+      case trace::Ordering::kWaitEnds:
+      case trace::Ordering::kWaitFailed: {
+        const auto wait = waits_.find({place, epoch});
+        if (wait == waits_.end()) break;
+        const bool is_good = what == trace::Ordering::kWaitEnds;
+        Step step = step_of(happened, is_good ? Do::kWaitEnds : Do::kWaitFailed);
+        step.place = place;
+        step.block = wait->second.first;
+        if (is_good) here.done.push_back({wait->second.second, position()});
+        builder_.other(step);
+        break;
+      }
+      case trace::Ordering::kStreamEnds: {
+        Step step = step_of(happened, Do::kStreamEnds);
+        step.place = place;
+        step.stream = stream_of_ordered_.of(happened);
+        builder_.other(step);
+        break;
+      }
+      default:
+        break;
+    }
+  }
+
+  // Our own thread does nothing else.
+  bool is_ours(const Happened& happened) const { return is_programs_.count(happened.thread) == 0; }
+  void look(const Happened& happened, uint8_t place) {
+    const auto& steps = builder_.program().steps;
+    if (!steps.empty() && steps.back().what == Do::kLook && steps.back().place == place) return;
+    Step step;
+    step.time = happened.time;
+    step.what = Do::kLook;
+    step.thread = replay::kNoThread;
+    step.place = place;
+    builder_.other(step);
+  }
+
+  // Seals up to an epoch were seen to be done.
+  void note_done(replay::Place& here, uint8_t place, uint64_t epoch, uint64_t seen) {
+    const auto& seals = seals_[place];
+    const auto beyond = std::upper_bound(seals.begin(), seals.end(), epoch,
+                                         [](uint64_t one, const auto& seal) { return one < seal.first; });
+    if (beyond != seals.begin()) here.done.push_back({std::prev(beyond)->second, seen});
+  }
+  // Both numbers rise.
+  static void settle(replay::Place& place) {
+    std::stable_sort(place.done.begin(), place.done.end(),
+                     [](const auto& a, const auto& b) { return a.seen < b.seen; });
+    size_t kept = 0;
+    for (const replay::Place::Done& one : place.done) {
+      if (kept == 0 || one.before > place.done[kept - 1].before) place.done[kept++] = one;
+    }
+    place.done.resize(kept);
+  }
+
+  void waited(const Happened& happened) {
+    const auto cause = static_cast<trace::Cause>(cause_of_waited_.of(happened));
+    if (cause == trace::Cause::kPool) ++builder_.program().recorded.waits;
+    if (cause != trace::Cause::kSynchronisation || result_of_waited_.of(happened) != 0) return;
+    const uint64_t call = call_of_waited_.of(happened);
+    // (Waiting for an event is no moment at which memory goes back.)
+    if (call < about_.calls.size() && about_.calls[call].find("Event") != std::string::npos) return;
+    builder_.other(step_of(happened, Do::kWaited));
+  }
+
+  void segment(const Happened& happened) {
+    auto& recorded = builder_.program().recorded;
+    const uint64_t bytes = bytes_of_segment_.of(happened);
+    switch (static_cast<trace::Dealing>(what_of_segment_.of(happened))) {
+      case trace::Dealing::kTaken:
+      case trace::Dealing::kMapped:
+        reserved_ += bytes;
+        recorded.peak_reserved = std::max(recorded.peak_reserved, reserved_);
+        break;
+      case trace::Dealing::kGiven:
+      case trace::Dealing::kUnmapped:
+        reserved_ -= std::min(reserved_, bytes);
+        break;
+      case trace::Dealing::kRefused:
+      case trace::Dealing::kMoved:
+        break;
+    }
+    ++recorded.driver_calls;
+  }
+
+  void counters(const Happened& happened) {
+    replay::Program& program = builder_.program();
+    Step step = step_of(happened, Do::kCompare);
+    step.block = static_cast<uint32_t>(program.checks.size());
+    program.checks.push_back({live_of_counters_.of(happened), asked_of_counters_.of(happened),
+                              reserved_of_counters_.of(happened),
+                              static_cast<int>(std::min<uint64_t>(device_of_counters_.of(happened), 63))});
+    builder_.other(step);
+  }
+
+  void driver(const Happened& happened) {
+    replay::Program& program = builder_.program();
+    const uint64_t total = total_of_driver_.of(happened);
+    const uint64_t known = free_of_driver_.of(happened) + reserved_of_driver_.of(happened);
+    program.device_bytes = std::max(program.device_bytes, total);
+    if (total > known) program.beside = std::max(program.beside, total - known);
+  }
+
+  void context_ended(const Happened& happened) {
+    const auto known = places_.find(context_of_ended_.of(happened));
+    if (known == places_.end()) return;
+    Step step = step_of(happened, Do::kContextEnds);
+    step.place = known->second;
+    builder_.other(step);
+    builder_.forget(known->second);
+    places_.erase(known);
+  }
+
+  const TraceAbout& about_;
+  replay::Builder builder_;
+  std::map<uint64_t, uint8_t> places_;
+  std::unordered_map<uint64_t, Earlier> earlier_;
+  std::unordered_map<uint64_t, bool> seen_;
+  std::unordered_map<uint32_t, bool> is_programs_;     // threads
+  std::unordered_map<uint32_t, uint64_t> after_free_;  // of each thread, the position after its last free
+  std::map<uint8_t, std::vector<std::pair<uint64_t, uint64_t>>> seals_;  // epoch and position
+  std::map<std::pair<uint8_t, uint64_t>, std::pair<uint32_t, uint64_t>> waits_;
+  std::unordered_map<uint64_t, uint32_t> stack_numbers_;
+  std::vector<uint64_t> stacks_{0};
+  uint64_t reserved_ = 0;
+  bool has_too_many_contexts_ = false;
+
+  const size_t allocated_ = about_.find_event("allocated"), freed_ = about_.find_event("freed"),
+               worked_ = about_.find_event("worked"), ordered_ = about_.find_event("ordered"),
+               waited_ = about_.find_event("waited"), live_ = about_.find_event("live"),
+               segment_ = about_.find_event("segment"), counters_ = about_.find_event("counters"),
+               driver_ = about_.find_event("driver"), context_ended_ = about_.find_event("context_ended");
+#define CUPOOL_FIELD(event, name) const Field name##_of_##event##_{about_, event##_, #name};
+  CUPOOL_FIELD(allocated, address)
+  CUPOOL_FIELD(allocated, asked)
+  CUPOOL_FIELD(allocated, stack)
+  CUPOOL_FIELD(allocated, kind)
+  CUPOOL_FIELD(allocated, stream)
+  CUPOOL_FIELD(allocated, context)
+  CUPOOL_FIELD(allocated, device)
+  CUPOOL_FIELD(live, address)
+  CUPOOL_FIELD(live, asked)
+  CUPOOL_FIELD(live, stack)
+  CUPOOL_FIELD(live, kind)
+  CUPOOL_FIELD(live, context)
+  CUPOOL_FIELD(live, device)
+  CUPOOL_FIELD(freed, address)
+  CUPOOL_FIELD(freed, kind)
+  CUPOOL_FIELD(worked, stream)
+  CUPOOL_FIELD(worked, context)
+  CUPOOL_FIELD(ordered, what)
+  CUPOOL_FIELD(ordered, stream)
+  CUPOOL_FIELD(ordered, epoch)
+  CUPOOL_FIELD(ordered, context)
+  CUPOOL_FIELD(waited, call)
+  CUPOOL_FIELD(waited, cause)
+  CUPOOL_FIELD(waited, result)
+  CUPOOL_FIELD(segment, what)
+  CUPOOL_FIELD(segment, bytes)
+  CUPOOL_FIELD(counters, live)
+  CUPOOL_FIELD(counters, asked)
+  CUPOOL_FIELD(counters, reserved)
+  CUPOOL_FIELD(counters, device)
+  CUPOOL_FIELD(driver, free)
+  CUPOOL_FIELD(driver, reserved)
+  CUPOOL_FIELD(driver, total)
+#undef CUPOOL_FIELD
+  const Field context_of_ended_{about_, context_ended_, "context"};
+};
+
+bool read_trace(std::FILE* file, bool with_names, replay::Program* out, std::string* error) {
+  TraceReader reader(file);
+  if (!reader.begin()) {
+    *error = reader.error();
+    return false;
+  }
+  Recording recording(reader.about());
+  if (!reader.read([&](const Happened& happened) { recording.see(happened); })) {
+    *error = reader.error();
+    return false;
+  }
+  CodeNames names({});
+  StackText texts(reader.stacks(), names);
+  return recording.finish(with_names ? &texts : nullptr, out, error);
+}
+
+bool read_all(int file, std::string* out) {
+  constexpr size_t kPiece = 1 << 20;
+  for (;;) {
+    const size_t before = out->size();
+    out->resize(before + kPiece);
+    const ssize_t got = read(file, out->data() + before, kPiece);
+    out->resize(before + (got > 0 ? static_cast<size_t>(got) : 0));
+    if (got == 0) return true;
+    if (got < 0 && errno != EINTR) return false;
+  }
+}
+
+// What gzip says the file holds.
+bool decompress(const std::string& path, std::string* out, std::string* error) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    *error = strerror(errno);
+    return false;
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  const char* const words[] = {"gzip", "-dc", "--", path.c_str(), nullptr};
+  pid_t child = 0;
+  const int failed = posix_spawnp(&child, "gzip", &actions, nullptr, const_cast<char* const*>(words),
+                                  const_cast<char* const*>(config::environment()));
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  const bool is_read = failed == 0 && read_all(ends[0], out);
+  close(ends[0]);
+  int status = 0;
+  if (failed == 0) waitpid(child, &status, 0);
+  if (failed != 0)
+    *error = std::string("gzip cannot be started: ") + strerror(failed);
+  else if (!is_read || status != 0)
+    *error = "gzip cannot read it";
+  return error->empty();
+}
+
+}  // namespace
+
+bool read_program(std::string_view bytes, bool with_names, replay::Program* out, std::string* error) {
+  uint32_t magic = 0;
+  memcpy(&magic, bytes.data(), std::min(sizeof magic, bytes.size()));
+  if (magic == trace::kMagic) {
+    const OpenFile file(fmemopen(const_cast<char*>(bytes.data()), bytes.size(), "r"));
+    if (file == nullptr) *error = strerror(errno);
+    return file != nullptr && read_trace(file.get(), with_names, out, error);
+  }
+  const replay::Reader reader = replay::reader_of(bytes);
+  if (reader != nullptr) return reader(bytes, out, error);
+  *error = "it is neither a trace of cupool's nor a snapshot of PyTorch's, a log of RMM's or lines of text";
+  return false;
+}
+
+bool load_program(const std::string& path, bool with_names, replay::Program* out, std::string* error) {
+  struct stat about;
+  if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
+    *error = "it is not a file";
+    return false;
+  }
+  const OpenFile file(fopen(path.c_str(), "re"));
+  if (file == nullptr) {
+    *error = strerror(errno);
+    return false;
+  }
+  uint8_t first[4] = {};
+  const size_t got = fread(first, 1, sizeof first, file.get());
+  rewind(file.get());
+  uint32_t magic = 0;
+  memcpy(&magic, first, sizeof magic);
+  if (got == sizeof magic && magic == trace::kMagic) return read_trace(file.get(), with_names, out, error);
+  constexpr uint32_t kZstandard = 0xfd2fb528;
+  if (got == sizeof magic && magic == kZstandard) {
+    const OpenFile plain = open_trace(path);
+    if (plain != nullptr) return read_trace(plain.get(), with_names, out, error);
+    *error = "it cannot be decompressed";
+    return false;
+  }
+  std::string content;
+  if (got >= 2 && first[0] == 0x1f && first[1] == 0x8b) {
+    if (!decompress(path, &content, error)) return false;
+  } else if (!read_all(fileno(file.get()), &content)) {
+    *error = strerror(errno);
+    return false;
+  }
+  return read_program(content, with_names, out, error);
+}
+
+}  // namespace cupool::tools

@@ -1,0 +1,105 @@
+"""Programs that ran under the library, on the simulated driver, replayed from their traces; and runs as replays foretold them."""
+
+import gzip
+import json
+import random
+
+import harness
+import lab
+
+COMMAND = harness.BUILD / "cupool"
+DATA = harness.SOURCE / "tests" / "data"
+MIB = 1 << 20
+# What goes back when depends on how fast the machine is.
+STEADY = {"CUPOOL_DECAY_MS": "0"}
+COUNTERS = ("allocations", "thread_hits", "slab_hits", "range_hits", "hits_after_wait", "misses", "segments_allocated", "segments_released",
+            "peak_live_bytes", "peak_reserved_bytes", "reserved_bytes")
+SETTINGS = {"": {}, "segments=mapped": {"CUPOOL_SEGMENTS": "mapped"}, "segments=mapped,chunk=4M": {"CUPOOL_SEGMENTS": "mapped", "CUPOOL_CHUNK": "4M"},
+            "segment_exact=8M,thread_cache=0": {"CUPOOL_SEGMENT_EXACT": "8M", "CUPOOL_THREAD_CACHE": "0"}}
+
+
+class RecordedTest(harness.TestCase):
+    def run_with_report(self, command, env):
+        """A run under the library, and the counters of its report."""
+        report = self.scratch / "report.json"
+        report.unlink(missing_ok=True)
+        more = {"CUPOOL_STATS": "json", "CUPOOL_STATS_FILE": str(report), "CUPOOL_SIM_MEMORY": "16G", **STEADY, **env}
+        done = harness.with_cupool(command, env=more, driver="sim")
+        self.assertEqual(0, done.code, done.err)
+        return json.loads(report.read_text())
+
+    def rows(self, path, *flags):
+        """The rows of one trace by their names."""
+        done = harness.run([COMMAND, "replay", "--json", *flags, path], env=STEADY)
+        self.assertEqual(0, done.code, done.err)
+        (only,) = json.loads(done.out)
+        return {row["with"]: row for row in only["rows"]}
+
+    def same_as_recorded(self, trace, report, *flags, names=COUNTERS):
+        (row,) = (row for name, row in self.rows(trace, *flags).items() if name == " ".join(["cupool", *flags[1:]]))
+        self.assertEqual({name: report[name] for name in names}, {name: row[name] for name in names})
+        self.assertEqual(row["compared"], row["agreed"])
+        return row
+
+    def steps(self, seed, streams):
+        """A program for the scripted victim: blocks come and go, with work on them."""
+        rng = random.Random(seed)
+        out, held = [], []
+        for i in range(2500):
+            if held and rng.random() < 0.47:
+                out.append("f:" + held.pop(rng.randrange(len(held))))
+            else:
+                held.append(f"b{i}")
+                out.append(f"a:b{i}:{rng.choice([300, 5000, 70000, 900000, 4 * MIB]) + rng.randrange(200)}")
+                if rng.random() < 0.6:
+                    out.append(f"m:b{i}:{1 + rng.randrange(streams)}")
+            if rng.random() < 0.03:
+                out.append("s")
+        return out
+
+    def test_the_replay_of_a_trace_gives_the_counters_of_the_run(self):
+        for seed, (flag, env) in enumerate(SETTINGS.items()):
+            for streams in (1, 3):
+                trace = self.scratch / "t.trace"
+                report = self.run_with_report([lab.PROGRAM, *self.steps(seed, streams)], {"CUPOOL_TRACE": str(trace), **env})
+                row = self.same_as_recorded(trace, report, *(["--set", flag] if flag else []))
+                self.assertGreater(row["compared"], 0)
+
+    def test_the_replay_of_a_real_program_s_trace_gives_its_counters(self):
+        for name in ("gpt", "conv", "llama", "gnn"):
+            trace = self.scratch / f"{name}.trace"
+            report = self.run_with_report([COMMAND, "replay", "--play", DATA / f"{name}.trace.gz"], {"CUPOOL_TRACE": str(trace)})
+            self.same_as_recorded(trace, report)
+
+    def in_step(self, name):
+        """The same program, whose host waits for each piece of work: how fast the device is plays no part."""
+        lines = gzip.decompress((DATA / f"{name}.trace.gz").read_bytes()).decode().splitlines()
+        path = self.scratch / name
+        path.write_text("".join(line + "\n" + ("s -1 " + line.split()[-1] + "\n" if line[0] == "k" else "") for line in lines))
+        return path
+
+    def test_a_run_needs_what_its_replay_foretold(self):
+        for name in ("gpt", "conv", "llama", "gnn"):
+            path = self.in_step(name)
+            found = json.loads(harness.run([COMMAND, "tune", "--json", path], env=STEADY).out)
+            tuned = [one["set"] for one in found["set"]]
+            self.assertLess(found["after"]["peak_reserved_bytes"], found["before"]["peak_reserved_bytes"])
+            foretold = {(): found["before"]["peak_reserved_bytes"], tuple(tuned): found["after"]["peak_reserved_bytes"]}
+            for setting, said in foretold.items():
+                needed = self.run_with_report([COMMAND, "replay", "--play", path], dict(entry.split("=", 1) for entry in setting))["peak_reserved_bytes"]
+                self.assertLessEqual(abs(said - needed), 0.01 * needed, (name, setting))
+
+    def test_gpu_plays_under_the_library_and_without_it(self):
+        env = {"LD_LIBRARY_PATH": str(harness.BUILD / "sim"), "CUPOOL_SIM_MEMORY": "16G", "CUPOOL_NEIGHBOURS": "no"}
+        done = harness.run([COMMAND, "replay", "--gpu", "--json", "--set", "segments=mapped", DATA / "gnn.trace.gz"], env=env, driver="sim")
+        self.assertEqual(0, done.code, done.err)
+        (only,) = json.loads(done.out)
+        rows = {row["with"]: row for row in only["rows"]}
+        self.assertEqual({"cupool", "cupool segments=mapped", "the driver alone"}, set(rows))
+        self.assertEqual(2692, rows["the driver alone"]["allocations"])
+        for row in rows.values():
+            self.assertGreater(row["peak_reserved_bytes"], 500 * MIB)
+
+
+if __name__ == "__main__":
+    harness.main()
