@@ -40,6 +40,8 @@ struct BlockInfo {
   uint64_t given = 0;         // bytes of the block, with the slack
 };
 
+using VisitLive = void (*)(const BlockInfo& block, void* data);
+
 // The allocator does not serve this context now (it is ending, has failed, or host memory is short): the
 // driver serves instead.
 inline constexpr Status kDeclined = -1;
@@ -92,6 +94,15 @@ class Allocator : public context::Resident {
     return visit_mark(
         address, [](Mark& mark, void* data) { (*static_cast<std::remove_reference_t<F>*>(data))(mark); }, &f);
   }
+  // Runs `f(const BlockInfo&)` for every live block, in no order: under a lock of the allocator's, so f only
+  // takes notes. Of the BlockInfo start, bytes, given and context are told. A block that is allocated or
+  // freed meanwhile is told or not.
+  template <typename F>
+  void for_each_live(F&& f) {
+    visit_live(
+        [](const BlockInfo& block, void* data) { (*static_cast<std::remove_reference_t<F>*>(data))(block); },
+        &f);
+  }
   // Live blocks in a range of addresses are not reused after their free; whether there was one.
   virtual bool taint(Address address, uint64_t bytes, Taint reason) = 0;
   // The device of a context that it serves; false: it does not serve it.
@@ -117,6 +128,7 @@ class Allocator : public context::Resident {
 
  private:
   virtual bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) = 0;
+  virtual void visit_live(VisitLive visit, void* data) = 0;
 };
 
 }  // namespace cupool::allocator

@@ -102,6 +102,7 @@ class DedicatedBlocks final : public allocator::Allocator {
  private:
   static constexpr uint64_t kFromOptions = ~uint64_t{0} - 1;
 
+  void visit_live(allocator::VisitLive visit, void* data) override;
   bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) override;
   bool take(Account& account, uint64_t bytes, order::Reach reach, stats::DeviceCounter how, Address* out);
   bool take_when_short(Account& account, uint64_t bytes, Address* out);

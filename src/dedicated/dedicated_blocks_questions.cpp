@@ -54,6 +54,19 @@ bool DedicatedBlocks::find(Address address, BlockInfo* out) {
   return true;
 }
 
+void DedicatedBlocks::visit_live(allocator::VisitLive visit, void* data) {
+  Guard hold(table_.lock());
+  BlockInfo info{};
+  table_.for_each([&](Address start, const Block& block) {
+    if (block.asked == 0) return;
+    info.start = start;
+    info.bytes = block.asked;
+    info.given = block.bytes;
+    info.context = block.owner->context;
+    visit(info, data);
+  });
+}
+
 bool DedicatedBlocks::visit_mark(Address address, void (*visit)(Mark&, void*), void* data) {
   Guard hold(table_.lock());
   BlockTable::Entry* const found = table_.live_at(address);

@@ -123,6 +123,13 @@ class Memory {
   driver::Driver& driver() { return *driver_; }
   context::InFlight& in_flight() { return in_flight_; }
   pool::Pools& pools() { return allocators_.pools(); }
+  // Runs `f(allocator)` for each: pools, dedicated blocks, the driver's pool.
+  template <typename F>
+  void for_each_allocator(F&& f) {
+    f(allocators_.pools());
+    allocators_.for_each_dedicated(f);
+    if (NativePool* const one = allocators_.native()) f(*one);
+  }
   IdleMemory& idle() { return idle_; }
   ShortageLadder& shortage() { return ladder_; }
 

@@ -51,6 +51,17 @@ ContextPool* Ledger::pool_of(Address address, driver::Context* context) {
   return found->second.pool;
 }
 
+void Ledger::visit_live(allocator::VisitLive visit, void* data) {
+  Guard hold(lock_);
+  allocator::BlockInfo info{};
+  for (const auto& [address, block] : blocks_) {
+    info.start = address;
+    info.bytes = info.given = block.bytes;
+    info.context = block.pool->context;
+    visit(info, data);
+  }
+}
+
 ContextPool* Ledger::take_out(Address address, driver::Context* context) {
   Guard hold(lock_);
   const auto found = blocks_.find(address);

@@ -44,6 +44,8 @@ class Ledger {
   void enter_block(ContextPool& pool, Address address, uint64_t bytes) CUPOOL_EXCLUDES(lock_);
   // Whose block starts at an address; null: none. A pool found has not ended before the call.
   ContextPool* pool_of(Address address, driver::Context* context = nullptr) CUPOOL_EXCLUDES(lock_);
+  // See Allocator::for_each_live().
+  void visit_live(allocator::VisitLive visit, void* data) CUPOOL_EXCLUDES(lock_);
   // Takes a block out, and its bytes off every account.
   ContextPool* take_out(Address address, driver::Context* context) CUPOOL_EXCLUDES(lock_);
 

@@ -88,6 +88,7 @@ class NativePool final : public allocator::Allocator {
 
  private:
   ContextPool* open(driver::Context context);
+  void visit_live(allocator::VisitLive visit, void* data) override { ledger_.visit_live(visit, data); }
   bool visit_mark(Address, void (*)(Mark&, void*), void*) override { return false; }
   // Runs `f(ContextPool&, is_open)` for each. Open: its context does not end meanwhile. Else it is ending or
   // has failed, and the driver must not be called.

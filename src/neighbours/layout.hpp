@@ -29,9 +29,11 @@ struct AskRecord {
   uint64_t bytes;
   uint64_t serial;
   uint32_t every_device;
-  uint32_t unused;
+  uint32_t what;  // Ask::What; a process that knows only memory sees none asked for
   DeviceId device;
-  unsigned char unused_end[48];
+  uint64_t token;
+  uint64_t duration_ns;
+  unsigned char unused_end[32];
 };
 static_assert(sizeof(AskRecord) == 128);
 

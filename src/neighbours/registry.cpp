@@ -236,7 +236,8 @@ size_t Registry::asks_since(uint64_t* serial, Ask* out, size_t most) {
       continue;
     const bool named = one.pid == self_.pid && one.pid_namespace == self_.pid_namespace;
     if (one.from == self_.token || !(one.pid == -1 || named) || age(one.stamp) > kAskIsOld) continue;
-    const Ask ask = {one.device, one.every_device != 0, one.pid, one.bytes, one.serial};
+    const Ask ask = {one.device, one.every_device != 0, one.pid,   one.bytes,
+                     one.serial, Ask::What{one.what},   one.token, one.duration_ns};
     // Keeps the newest requests, sorted; the oldest are dropped if there are too many.
     size_t place = found;
     while (place > 0 && out[place - 1].serial < ask.serial) --place;
@@ -272,6 +273,9 @@ bool Registry::ask(const Ask& ask) {
   record.serial = header.serial;
   record.every_device = ask.every_device ? 1 : 0;
   record.device = ask.device;
+  record.what = static_cast<uint32_t>(ask.what);
+  record.token = ask.token;
+  record.duration_ns = ask.duration_ns;
   const uint64_t at = ask_at(record.serial);
   seal(&record, at);
   const bool posted =

@@ -33,15 +33,22 @@ struct Figures {
   uint64_t limit;     // CUPOOL_LIMIT in bytes; kUnlimited: none
 };
 
-// A request for idle memory. `bytes`: how much is needed; 0: none, only publish fresh figures;
+// A request, mostly for idle memory. `bytes`: how much is needed; 0: none, only publish fresh figures;
 // kEverythingIdle: all that is idle.
 inline constexpr uint64_t kEverythingIdle = UINT64_MAX;
 struct Ask {
+  enum class What : uint32_t { kMemory, kTrace, kEndTrace, kTellTrace };
+
   DeviceId device;
   bool every_device;
   int64_t pid;  // in the asking process's pid namespace; -1: every process
   uint64_t bytes;
   uint64_t serial;  // given by the registry
+  // The rest is about the trace of the process that `pid` names, and then no memory is asked for: to record
+  // one for so long, to end that, or to say which it records already. `token` names the file of the answer.
+  What what = What::kMemory;
+  uint64_t token = 0;
+  uint64_t duration_ns = 0;
 };
 
 // One process on one device, as another process sees it.

@@ -47,6 +47,27 @@ bool Inventory::find_in_ranges(Address address, BlockInfo* out) {
   return true;
 }
 
+// (What a stream has yet to free was told as freed.)
+void Inventory::visit_live(allocator::VisitLive visit, void* data) {
+  Guard hold(blocks_.ranges().lock());
+  BlockInfo info{};
+  info.context = tenancy_.context();
+  for (const Segment* segment = blocks_.ranges().first_segment(); segment != nullptr;
+       segment = segment->next) {
+    for (const Range* range = segment->lowest(); range != nullptr; range = range->after) {
+      const BlockRecord& record = record_of(*range);
+      for (uint32_t i = 0; i < record.blocks; ++i) {
+        const uint16_t tag = record.tags[i].load(std::memory_order_relaxed);
+        if (tag == 0) continue;
+        info.start = record.start + uint64_t{i} * record.bytes_of_blocks();
+        info.bytes = record.asked(tag);
+        info.given = record.bytes_of_blocks();
+        visit(info, data);
+      }
+    }
+  }
+}
+
 bool Inventory::may_take(uint64_t bytes) {
   const uint64_t most = std::min(tenancy_.device_bytes(), tenancy_.settings().limit);
   const uint64_t reserved = blocks_.ranges().bytes().reserved();

@@ -20,6 +20,8 @@ class Inventory {
 
   // The block that contains `address`, if the application holds it.
   bool find(Address address, BlockInfo* out);
+  // See Allocator::for_each_live().
+  void visit_live(allocator::VisitLive visit, void* data);
   // Whether `bytes` more fit the device and the user's limit beside what is live.
   bool may_take(uint64_t bytes);
   // An allocation of `bytes` has failed for good: counts it, and reports why if the user wants that.

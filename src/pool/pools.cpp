@@ -293,6 +293,10 @@ uint64_t Pools::largest_free(int device, bool wait) {
   return largest;
 }
 
+void Pools::visit_live(allocator::VisitLive visit, void* data) {
+  table_.for_each([&](Pool& pool) { pool.inventory().visit_live(visit, data); });
+}
+
 void Pools::forget_after_fork() {
   this_thread = {};
   table_.forget_after_fork();

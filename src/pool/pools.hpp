@@ -82,6 +82,7 @@ class Pools final : public allocator::Allocator {
   void forget_after_fork();
 
  private:
+  void visit_live(allocator::VisitLive visit, void* data) override;
   bool visit_mark(Address address, void (*visit)(Mark&, void*), void* data) override;
   Freed free_unkept(Address address, uint64_t asked);
   static void end_free(Pool& pool, ThreadCache& cache, uint64_t bytes);

@@ -1,11 +1,15 @@
 // `cupool trace`: what a trace holds, as a summary or line by line.
+#include <unistd.h>
+
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "base/bytes.hpp"
 #include "base/say.hpp"
+#include "tools/attach.hpp"
 #include "tools/code_names.hpp"
 #include "tools/commands.hpp"
 #include "tools/holders.hpp"
@@ -208,10 +212,15 @@ int trace(const Arguments& arguments) {
     return 0;
   }
   if (arguments.operands.size() != 1) {
-    say(stderr, "cupool: trace needs a file that CUPOOL_TRACE left\n");
+    say(stderr, "cupool: trace needs a file that CUPOOL_TRACE left, or the number of a process\n");
     return kMisuse;
   }
   const std::string& path = arguments.operands[0];
+  int64_t pid = 0;
+  const char* const end = path.data() + path.size();
+  const auto [at, error] = std::from_chars(path.data(), end, pid);
+  if (error == std::errc() && at == end && pid > 0 && access(path.c_str(), F_OK) != 0)
+    return attach(arguments, pid);
   if (arguments.has("--compress")) return compress(path, arguments.value("-o"));
   return arguments.has("--dump") ? dump(path) : summarize(arguments, path);
 }

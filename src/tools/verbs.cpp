@@ -160,9 +160,12 @@ const std::vector<Verb>& verbs() {
        {},
        trim},
       {"trace",
-       "file",
+       "file|PID",
        "say who held memory, by a trace",
-       "Reads a file that CUPOOL_TRACE left: whose it is, how many events of which sort, what the program "
+       "Of a process that cupool top shows, records a trace until Ctrl-C, or for as long as --for says, and "
+       "writes it to -o, or to PROGRAM-PID.trace; what a process has kept in memory (CUPOOL_TRACE_KEEP) is "
+       "written at once. Else reads a file that CUPOOL_TRACE left: whose it is, how many events of which "
+       "sort, what the program "
        "held at the end and at most, whether that agrees with the counters, and who held it then: by call "
        "stack, if CUPOOL_STACKS recorded them.",
        {{"--at", "moment",
@@ -172,7 +175,8 @@ const std::vector<Verb>& verbs() {
         {"--dump", "", "every event as a line of text, in the order of time"},
         {"--compress", "",
          "write the trace to file.zst, or where -o says; all that reads traces reads those"},
-        {"-o", "file", "where a trace is written to"},
+        {"--for", "time", "how long a process is recorded: seconds, or 5m, or 2h"},
+        {"-o", "file", "where a trace is written to; it must not exist"},
         {"--markdown", "", "the events that there are, as docs/trace-format.md has them"}},
        trace},
       {"diff",

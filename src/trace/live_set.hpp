@@ -47,6 +47,10 @@ class LiveSet {
     }
   }
   size_t count() const { return live_; }
+  bool holds(uint64_t address, uint8_t kind) const {
+    const Item* const item = const_cast<LiveSet*>(this)->find(address, kind);
+    return item != nullptr && item->address != 0 && item->is_live;
+  }
   // False: the host had no memory for it, and it is empty for good.
   bool is_complete() const { return !failed_; }
   void clear();

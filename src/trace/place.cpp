@@ -61,13 +61,20 @@ void Place::begin(const char* path, uint64_t device, uint64_t inode) {
 
 const char* Place::open_file(int* descriptor) const {
   struct stat about;
+  const auto is_this = [&] {
+    return about.st_dev == device_ && about.st_ino == inode_ && about.st_nlink != 0;
+  };
+  // What was kept may be the file of an earlier trace.
+  if (*descriptor >= 0 && (fstat(*descriptor, &about) != 0 || !is_this())) {
+    close(*descriptor);
+    *descriptor = -1;
+  }
   if (*descriptor < 0) {
     *descriptor = move_up(open(path_, kFlags));
     if (*descriptor < 0) return refusal(errno);
+    if (fstat(*descriptor, &about) != 0) return reason(errno);
   }
-  if (fstat(*descriptor, &about) != 0) return reason(errno);
-  const bool is_same = about.st_dev == device_ && about.st_ino == inode_ && about.st_nlink != 0;
-  return is_same ? nullptr : kGone;
+  return is_this() ? nullptr : kGone;
 }
 
 const char* Place::append(const void* data, size_t bytes, int* kept) {

@@ -93,8 +93,16 @@ class Gatherer {
   // Whether the lock was free within a moment.
   bool gather(int* kept) CUPOOL_EXCLUDES(lock_);
   void finish() CUPOOL_EXCLUDES(lock_);
+  bool end() CUPOOL_EXCLUDES(lock_);
+  bool holds(uint64_t address, uint8_t kind) CUPOOL_EXCLUDES(lock_) {
+    if (!enter()) return true;
+    const bool found = live_.holds(address, kind);
+    leave();
+    return found;
+  }
   bool visit_kept(Put put, void* argument) CUPOOL_EXCLUDES(lock_);
   bool visit_live(See see, void* argument) CUPOOL_EXCLUDES(lock_);
+  const char* path() const CUPOOL_NO_THREAD_SAFETY_ANALYSIS { return place_.path(); }
   bool is_kept() const CUPOOL_NO_THREAD_SAFETY_ANALYSIS { return settings_.kept_bytes != 0; }
   // Whether the thread that asks is gathering: a signal handler has interrupted it.
   bool is_here() const { return gathering_thread_.load(std::memory_order_relaxed) == this_thread(); }
@@ -128,6 +136,7 @@ class Gatherer {
   void stop(const char* why) CUPOOL_REQUIRES(lock_);
   void make_about() CUPOOL_REQUIRES(lock_);
   void write_ended(Ending why, int* kept) CUPOOL_REQUIRES(lock_);
+  void end(Ending why) CUPOOL_REQUIRES(lock_);
 
   Lock lock_{Rank::kTrace};
   std::atomic<int> gathering_thread_{0};
@@ -199,6 +208,11 @@ bool Gatherer::begin(const About& about, const Settings& settings) {
   since_live_set_ = live_set_bytes_ = last_index_ = 0;
   live_.clear();
   forget_told_stacks();
+  // What threads told of an earlier trace when that had ended.
+  for (Ring* ring = rings.load(std::memory_order_acquire); ring != nullptr; ring = ring->next) {
+    ring->gather([](Event, uint64_t, const uint64_t*) { return true; });
+    ring->take_lost();
+  }
   began_ = round_ = round_before_ = now_ns();
   if (is_written()) make_about();
   detail::on.store(true, std::memory_order_release);
@@ -339,6 +353,19 @@ void Gatherer::follow(Event event, uint64_t time, uint32_t thread, const uint64_
     told::Allocated what;
     memcpy(static_cast<void*>(&what), words, sizeof what);
     live_.allocated(time, thread, what);
+  } else if (event == Event::kLive) {
+    told::Live live;
+    memcpy(static_cast<void*>(&live), words, sizeof live);
+    told::Allocated what{};
+    what.address = live.address;
+    what.asked = live.asked;
+    what.more = live.more;
+    what.stack = live.stack;
+    what.call = live.call;
+    what.kind = live.kind;
+    what.context = live.context;
+    what.device = live.device;
+    live_.allocated(time, static_cast<uint32_t>(live.thread), what);
   } else if (event == Event::kFreed) {
     told::Freed what;
     memcpy(static_cast<void*>(&what), words, sizeof what);
@@ -520,6 +547,24 @@ bool Gatherer::gather(int* kept) {
   return true;
 }
 
+void Gatherer::end(Ending why) {
+  if (!is_on()) return;
+  gather_all(nullptr);
+  if (is_on() && is_written()) {
+    write_index(nullptr);
+    flush(nullptr);
+    if (is_on()) write_ended(why, nullptr);
+  }
+  detail::on.store(false, std::memory_order_release);
+}
+
+bool Gatherer::end() {
+  if (!enter()) return false;
+  end(Ending::kAsked);
+  leave();
+  return true;
+}
+
 void Gatherer::finish() {
   constexpr int kMostTries = 200;
   for (int i = 0; i < kMostTries && is_on() && !is_here(); ++i) {
@@ -533,6 +578,7 @@ void Gatherer::finish() {
       }
       detail::on.store(false, std::memory_order_release);
     }
+    end(Ending::kProgram);
     leave();
   }
 }
@@ -601,13 +647,17 @@ void gather_now(int* kept) {
   gatherer.gather(kept);
 }
 
+bool end() { return gatherer.end(); }
+
 void finish() { gatherer.finish(); }
 
 void abandon() { detail::on.store(false, std::memory_order_release); }
 
 bool visit_kept(Put put, void* argument) { return gatherer.visit_kept(put, argument); }
 
-bool visit_live(See see, void* argument) { return gatherer.visit_live(see, argument); }
+bool holds(uint64_t address, uint8_t kind) { return gatherer.holds(address, kind); }
+
+const char* path() { return gatherer.path(); }
 
 bool is_kept() { return is_on() && gatherer.is_kept(); }
 

@@ -65,8 +65,11 @@ struct Settings {
   bool has_output = true;              // no: only what is live is known
 };
 
-// False: the host has no memory for what is to be kept.
+// False: the host has no memory for what is to be kept. pre: the trace is off.
 bool begin(const About& about, const Settings& settings);
+
+// Ends it, as it was begun, and says so in it; a later begin() begins another one. False: somebody gathers.
+bool end();
 
 // How to let the file thread gather at once; null: there is none.
 void set_waker(void (*wake)());
@@ -86,6 +89,10 @@ void abandon();
 using Put = void (*)(const void* data, size_t bytes, void* argument);
 bool visit_kept(Put put, void* argument);
 bool is_kept();
+// Whether what was gathered says that this is live.
+bool holds(uint64_t address, uint8_t kind);
+// Of the file that is written, or was.
+const char* path();
 
 // What the program holds: gathers, then calls see(item, argument) for each block. False: it is not known, or
 // another thread gathers. Not from a signal handler.

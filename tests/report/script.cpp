@@ -1,6 +1,7 @@
 // A program that does what its arguments say, one step each, so that a test can state in one line what
 // happened:
 //   a:NAME:BYTES  allocate     f:NAME  free              m:NAME:STREAM  memset on stream 1, 2 …
+//   l             say "waiting", and wait for a line
 //   s             synchronise  n:MS    let time pass     g:NAME:BYTES  allocate managed memory
 //   o:NAME:BYTES  allocate stream-ordered memory         F:NAME  free in the order of the default stream
 //   C             a context of its own is made and used
@@ -186,6 +187,11 @@ CUresult take(const Step& step) {
   if (verb == "n") {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(step.number(1));
     while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  }
+  if (verb == "l") {
+    puts("waiting");
+    fflush(stdout);
+    for (int c = getchar(); c != '\n' && c != EOF; c = getchar()) continue;
   }
   if (verb == "p") print_stat(step.at(1));
   if (verb == "r") {

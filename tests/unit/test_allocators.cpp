@@ -3,6 +3,7 @@
 // that programs come by.
 #include <stdlib.h>
 
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -154,6 +155,34 @@ TEMPLATE_TEST_CASE("the driver's refusal is passed to the program and leaves not
   world.refuse(false);
   get(world, 100 * kMiB);
   world.free(block);
+}
+
+TEMPLATE_TEST_CASE("every live block is told once, with its size, and no freed one", "", EVERY_ALLOCATOR) {
+  TestType world;
+  std::map<driver::Address, uint64_t> expected;
+  std::vector<driver::Address> freed;
+  for (uint64_t i = 1; i < 40; ++i) {
+    const uint64_t bytes = i % 3 == 0 ? i * kMiB : i * 300;
+    const driver::Address block = get(world, bytes);
+    if (i % 4 == 0) {
+      freed.push_back(block);
+    } else {
+      expected[block] = bytes;
+    }
+  }
+  for (const driver::Address block : freed) world.free(block);
+  std::map<driver::Address, uint64_t> told;
+  size_t times = 0;
+  world.memory.for_each_allocator([&](auto& one) {
+    static_cast<allocator::Allocator&>(one).for_each_live([&](const allocator::BlockInfo& block) {
+      ++times;
+      told[block.start] = block.bytes;
+      CHECK(block.given >= block.bytes);
+      CHECK(block.context == world.context);
+    });
+  });
+  CHECK(told == expected);
+  CHECK(times == expected.size());
 }
 
 TEMPLATE_TEST_CASE("trim gives all idle memory back to the driver", "", EVERY_ALLOCATOR) {

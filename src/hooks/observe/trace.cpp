@@ -1,11 +1,16 @@
 // A listener that records what it is told in a trace (CUPOOL_TRACE, trace/recorder.hpp). Only translates:
 // which kind of memory it is and of which device, for what the host waited. Asks the driver how much is free
 // after calls that may have changed it, never while a stream captures. Holds no lock.
+#include "hooks/observe/trace.hpp"
+
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 
+#include "base/after_fork.hpp"
 #include "base/log.hpp"
 #include "base/own_call.hpp"
 #include "base/version.hpp"
@@ -19,6 +24,7 @@
 #include "report/report.hpp"
 #include "stats/device.hpp"
 #include "trace/dealings.hpp"
+#include "trace/live_set.hpp"
 #include "trace/recorder.hpp"
 #include "trace/stacks.hpp"
 
@@ -38,19 +44,25 @@ constexpr size_t kCalls = 0
 
 // ---- The beginning.
 
+// Texts that a trace names stay valid.
+constinit report::Facts facts;
+
+trace::About about_us() {
+  facts = report::facts();
+  return {static_cast<uint64_t>(facts.pid),
+          facts.program,
+          facts.host,
+          facts.rank,
+          kVersion,
+          [](size_t i) { return cuda::name_of(static_cast<cuda::Call>(i)); },
+          kCalls};
+}
+
 bool is_wanted() {
   const config::Options& options = config::options();
   const bool has_output = *options.trace != '\0';
   if (!has_output && !options.leaks) return false;
-  static constinit report::Facts facts;
-  facts = report::facts();
-  const trace::About about{static_cast<uint64_t>(facts.pid),
-                           facts.program,
-                           facts.host,
-                           facts.rank,
-                           kVersion,
-                           [](size_t i) { return cuda::name_of(static_cast<cuda::Call>(i)); },
-                           kCalls};
+  const trace::About about = about_us();
   start_stacks();
   trace::Settings settings;
   settings.most_bytes = options.trace_max.of(kUnlimited);
@@ -323,5 +335,111 @@ constinit const Listener trace_listener{.is_wanted = is_wanted,
                                         .lasted = lasted,
                                         .shared = shared,
                                         .context_ended = context_ended};
+
+bool begin_trace(const report::NewFile& place) {
+  trace::Settings settings;
+  settings.most_bytes = config::options().trace_max.of(kUnlimited);
+  settings.path = place.path;
+  settings.device = place.device;
+  settings.inode = place.inode;
+  start_stacks();
+  if (!trace::begin(about_us(), settings)) return false;
+  observer.listen(trace_listener, true);
+  return true;
+}
+
+void end_trace() {
+  trace::end();
+  observer.listen(trace_listener, false);
+}
+
+namespace {
+
+// What allocators say is live; taken under their locks, and in pages of its own.
+void note_what_is_live(uint64_t now, trace::LiveSet* out) {
+  memory.for_each_allocator([&](auto& one) {
+    using One = std::remove_reference_t<decltype(one)>;
+    told::Allocated note{};
+    note.kind = trace::Kind::kPool;
+    if constexpr (std::is_same_v<One, native::NativePool>) note.kind = trace::Kind::kNative;
+    if constexpr (std::is_same_v<One, dedicated::DedicatedBlocks>)
+      note.kind = one.is_host_visible() ? trace::Kind::kManaged
+                  : one.is_on_device()  ? trace::Kind::kWhole
+                                        : trace::Kind::kSpilled;
+    static_cast<allocator::Allocator&>(one).for_each_live([&](const allocator::BlockInfo& block) {
+      note.address = block.start;
+      note.asked = block.bytes;
+      note.more = block.given - std::min(block.given, block.bytes);
+      note.context = reinterpret_cast<uint64_t>(block.context);
+      out->allocated(now, 0, note);
+    });
+  });
+}
+
+void tell_live(const trace::LiveSet::Item& item, uint64_t time) {
+  told::Live event{};
+  event.address = item.address;
+  event.asked = item.asked;
+  event.more = item.more;
+  event.call = kCalls;  // not known
+  event.kind = static_cast<trace::Kind>(item.kind);
+  event.context = item.context;
+  int device = 0;
+  if (memory.device_of(reinterpret_cast<driver::Context>(item.context), &device))
+    event.device = static_cast<uint64_t>(device);
+  trace::record(event, time);
+}
+
+// Gathers now and then: all of it does not fit a thread's ring.
+class Pace {
+ public:
+  explicit Pace(int* kept) : kept_(kept) {}
+  void step() {
+    constexpr size_t kAtOnce = 1000;
+    if (++told_ % kAtOnce == 0) trace::gather_now(kept_);
+  }
+
+ private:
+  int* kept_;
+  size_t told_ = 0;
+};
+
+constinit trace::LiveSet at_first;
+CUPOOL_AFTER_FORK(at_first_after_fork, [] { at_first.clear(); });
+
+}  // namespace
+
+void tell_what_is_live(uint64_t began, int* kept) {
+  Pace pace(kept);
+  note_what_is_live(began, &at_first);
+  at_first.for_each([&](const trace::LiveSet::Item& item) {
+    tell_live(item, began);
+    pace.step();
+  });
+}
+
+void settle_what_is_live(uint64_t began, int* kept) {
+  Pace pace(kept);
+  trace::LiveSet now;
+  note_what_is_live(began, &now);
+  trace::gather_now(kept);
+  at_first.for_each([&](const trace::LiveSet::Item& item) {
+    if (now.holds(item.address, item.kind) || !trace::holds(item.address, item.kind)) return;
+    told::Freed event{};
+    event.address = item.address;
+    event.call = kCalls;
+    event.kind = static_cast<trace::Kind>(item.kind);
+    trace::record(event, began + 1);
+    pace.step();
+  });
+  trace::gather_now(kept);
+  now.for_each([&](const trace::LiveSet::Item& item) {
+    if (at_first.holds(item.address, item.kind) || trace::holds(item.address, item.kind)) return;
+    tell_live(item, began + 1);
+    pace.step();
+  });
+  now.clear();
+  at_first.clear();
+}
 
 }  // namespace cupool::hooks::observe

@@ -14,6 +14,7 @@
 #include "hooks/process/background_thread.hpp"
 #include "hooks/process/neighbours.hpp"
 #include "hooks/process/round.hpp"
+#include "hooks/process/trace_switch.hpp"
 #include "report/report.hpp"
 #include "trace/recorder.hpp"
 
@@ -78,7 +79,9 @@ class Files {
   }
 
   void gather() {
-    trace::gather_now(has_files_ ? &trace_file_ : nullptr);
+    int* const kept = has_files_ ? &trace_file_ : nullptr;
+    attend_to_trace(kept);
+    trace::gather_now(kept);
     // The other thread has the program's stderr.
     if (log::has_kept_lines()) handover_.play();
   }
@@ -98,7 +101,8 @@ class Files {
     if (has_files_) meet_neighbours();
     // Requests that could not be answered stand; newer ones wait in the registry.
     if (has_files_ && round.ask_count == 0)
-      round.ask_count = hear_neighbours(round.asks, std::size(round.asks));
+      round.ask_count = obey_trace_requests(round.asks, hear_neighbours(round.asks, std::size(round.asks)));
+    attend_to_trace(has_files_ ? &trace_file_ : nullptr);
     handover_.play();
     if (!round.is_done) return;
     // The process that asked waits for a newer stamp, even if the figures are the same.

@@ -65,7 +65,7 @@ _cupool() {
           return
           ;;
       esac
-      local more="--at --dump --compress -o --markdown"
+      local more="--at --for --dump --compress -o --markdown"
       [ "$verb" = diff ] && more="--from --to"
       [ "$verb" = waits ] && more=""
       mapfile -t COMPREPLY < <(compgen -W "$more --top --debug-path --help" -- "$word"; compgen -f -- "$word")
