@@ -151,7 +151,7 @@ std::string print_held(double bytes, double blocks) {
                    count == 1 ? "block" : "blocks");
 }
 
-void print_holders(Holders& holders, size_t most) {
+std::vector<std::string> holder_lines(Holders& holders, size_t most) {
   // Stacks of the same lines are one holder. More are looked up than shown, so that few of those are missed.
   constexpr size_t kLookedUp = 4;
   struct Shown {
@@ -174,13 +174,17 @@ void print_holders(Holders& holders, size_t most) {
   double told = 0;
   double all = 0;
   for (const Holder& holder : holders.all()) all += holder.bytes;
+  std::vector<std::string> out;
   for (const auto* one : sorted) {
     told += one->second.bytes;
-    say("  {}, {}\n", print_held(one->second.bytes, one->second.blocks), one->first.second);
-    for (const std::string& line : one->first.first) say("      {}\n", line);
+    out.push_back(
+        make_text("  {}, {}", print_held(one->second.bytes, one->second.blocks), one->first.second));
+    for (const std::string& line : one->first.first) out.push_back("      " + line);
   }
   // (What is left over of estimates is no holder.)
-  if (all - told >= 1) say("  {} of others\n", print_bytes(static_cast<uint64_t>(std::llround(all - told))));
+  if (all - told >= 1)
+    out.push_back(make_text("  {} of others", print_bytes(static_cast<uint64_t>(std::llround(all - told)))));
+  return out;
 }
 
 void print_missing(const CodeNames& names) {

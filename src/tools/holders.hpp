@@ -80,8 +80,8 @@ class Holders {
   uint64_t time_ = 0;
 };
 
-// The largest, each in a paragraph.
-void print_holders(Holders& holders, size_t most);
+// The largest, each in a paragraph, as lines.
+std::vector<std::string> holder_lines(Holders& holders, size_t most);
 // What is missing for more names; to stderr.
 void print_missing(const CodeNames& names);
 // "412 MiB in 12 blocks"

@@ -1,6 +1,8 @@
 // See stack_text.hpp.
 #include "tools/stack_text.hpp"
 
+#include <algorithm>
+
 #include "base/say.hpp"
 #include "tools/code_names.hpp"
 #include "tools/table.hpp"
@@ -23,7 +25,14 @@ const std::vector<std::string>& StackText::lines(uint64_t stack) {
   const auto [place, is_new] = known_.try_emplace(stack);
   std::vector<std::string>& out = place->second;
   if (!is_new) return out;
-  for (const TraceFrame& frame : stacks_.frames(stack)) {
+  // What calls main, or an interpreted program, is the same for all.
+  bool is_main = false;
+  std::vector<TraceFrame> frames = stacks_.frames(stack);
+  const auto last = std::find_if(frames.rbegin(), frames.rend(),
+                                 [](const TraceFrame& one) { return one.place != nullptr; });
+  if (last != frames.rend() && last->place->function == "<module>") frames.erase(last.base(), frames.end());
+  for (const TraceFrame& frame : frames) {
+    if (is_main) break;
     if (frame.place != nullptr) {
       out.push_back(
           place_of(printable(frame.place->function), printable(frame.place->file), frame.place->line));
@@ -31,6 +40,7 @@ const std::vector<std::string>& StackText::lines(uint64_t stack) {
       out.push_back(make_text("{:#x}", frame.address));
     } else {
       for (const CodeName& name : names_.at(*frame.module, frame.offset)) {
+        is_main = is_main || name.function == "main";
         if (!name.file.empty() || !name.function.empty()) {
           out.push_back(place_of(name.function, name.file, static_cast<uint64_t>(name.line)));
           if (name.file.empty()) out.back() += " in " + printable(last_part(frame.module->path));

@@ -16,7 +16,10 @@
 #include "base/bytes.hpp"
 #include "base/say.hpp"
 #include "report/metrics.hpp"
+#include "tools/attach.hpp"
+#include "tools/code_names.hpp"
 #include "tools/commands.hpp"
+#include "tools/holders.hpp"
 #include "tools/json.hpp"
 #include "tools/keys.hpp"
 #include "tools/registries.hpp"
@@ -174,13 +177,33 @@ void print_once(const std::vector<Neighbour>& all) {
   for (const std::string& line : make_lines(all)) say("{}\n", line);
 }
 
+// Who holds the memory of a process, as the trace says that it records.
+std::vector<std::string> holders_of(const neighbours::Entry& entry) {
+  constexpr size_t kMost = 5;
+  const std::string name = make_text("{}[{}]", printable(entry.program), entry.pid);
+  const std::string path = entry.same_namespace ? find_trace_of(entry.pid) : "";
+  if (path.empty())
+    return {make_text("{} records no trace to a file: CUPOOL_TRACE begins one, or cupool trace {}", name,
+                      entry.pid)};
+  CodeNames names({});
+  Holders holders(names);
+  if (!holders.read(path, {}))
+    return {make_text("{} records {}, which cannot be read", name, printable(path))};
+  std::vector<std::string> lines = holder_lines(holders, kMost);
+  lines.insert(lines.begin(), make_text("Who holds the memory of {}, {} of device memory in all:", name,
+                                        print_bytes(holders.device_bytes())));
+  return lines;
+}
+
 // As many lines as the terminal has, under one that names the keys.
-void draw(const std::vector<Neighbour>& all, const Order& order) {
+void draw(const std::vector<Neighbour>& all, const Order& order, const std::vector<std::string>& holders) {
   std::string keys;
   for (const Order& one : kOrders) keys += one.key;
   std::vector<std::string> lines = make_lines(all);
   lines.insert(lines.begin(),
-               make_text("sorted by {}; {} sort by another column, q quits", order.name, keys));
+               make_text("sorted by {}; {} sort by another column, 1-9: holders, q quits", order.name, keys));
+  if (!holders.empty()) lines.emplace_back();
+  lines.insert(lines.end(), holders.begin(), holders.end());
   const size_t height = terminal_height();
   if (height > 2 && lines.size() >= height) {
     const size_t hidden = lines.size() - (height - 2);
@@ -242,10 +265,17 @@ std::vector<Neighbour> read_sorted(Registries& registries, const Order& order) {
 void watch(Registries registries, const Order* order) {
   constexpr int kRefreshMs = 1000;
   Keys keys;
+  std::vector<std::string> holders;
   for (;;) {
     ask_for_figures(registries);
-    draw(read_sorted(registries, *order), *order);
+    const std::vector<Neighbour> all = read_sorted(registries, *order);
+    draw(all, *order, holders);
     const char key = keys.wait(kRefreshMs);
+    // Of the process in that line; 0: of none any more.
+    const auto line = static_cast<size_t>(key - '0');
+    if (key >= '0' && key <= '9')
+      holders =
+          line >= 1 && line <= all.size() ? holders_of(all[line - 1].entry) : std::vector<std::string>();
     if (key == 'q' || key == Keys::kClosed) return;
     for (const Order& one : kOrders) {
       if (key == one.key) order = &one;

@@ -90,7 +90,7 @@ void print_at(Holders& holders, const Moment& moment, size_t most) {
     when += make_text(", after {}.{:03} s", ns / 1'000'000'000, ns / 1'000'000 % 1000);
   say("\nWho held memory {}: {} of device memory in all{}\n", when, print_bytes(holders.device_bytes()),
       holders.is_sampled() ? "; by samples:" : "");
-  print_holders(holders, most);
+  for (const std::string& line : holder_lines(holders, most)) say("{}\n", line);
 }
 
 // Who holds it at a moment; without one, after the summary, at the peak and at the end.

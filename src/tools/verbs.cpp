@@ -146,7 +146,8 @@ const std::vector<Verb>& verbs() {
        "show the processes under the pool",
        "Lists every process of this user that uses device memory under cupool, and the devices; root sees "
        "those of all users. On a terminal the list is refreshed each second: q quits, a letter of the first "
-       "line sorts. K, M and G are powers of 1024 in bytes, k, M and G powers of 1000 in counts.",
+       "line sorts, a digit says who holds the memory of the process in that line, if it records a trace. K, "
+       "M and G are powers of 1024 in bytes, k, M and G powers of 1000 in counts.",
        {{"--once", "", "print the list once"},
         {"--sort", "column", "reserved (the default), live, cached, peak, waits, pid, user, name or device"},
         {"--json", "", "one JSON object, once"},

@@ -1,9 +1,12 @@
 """Traces of processes that run already (cupool trace PID), on the simulated driver."""
 
+import fcntl
 import os
 import re
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 import harness
@@ -95,6 +98,25 @@ class AttachTest(harness.TestCase):
         self.assertRegex(said.out, r"pool: 7.6 MiB in 1 blocks at the end")
         self.assertIn("why=it was switched off", self.command("trace", "--dump", self.out).out)
         self.assertIn("File exists", self.trace(program, "--for", "0.2").err)
+
+    def test_top_says_who_holds_the_memory_of_a_program_that_is_recorded(self):
+        program = self.start("a:x:8000000", "l", CUPOOL_TRACE=str(self.scratch / "own"))
+        ours, its = os.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        with os.fdopen(ours, "r+b", buffering=0) as screen:
+            top = subprocess.Popen([COMMAND, "top"], stdin=its, stdout=its, env={**PLAIN, "CUPOOL_NEIGHBOURS_DIR": str(self.scratch)})
+            os.close(its)
+            self.addCleanup(top.wait)
+            self.addCleanup(top.kill)
+            shown = b""
+            while str(program.pid).encode() not in shown:
+                shown += screen.read(4096)
+            screen.write(b"1")
+            while b"Who holds the memory of script" not in shown or b"cuMemAlloc_v2" not in shown:
+                shown += screen.read(4096)
+            screen.write(b"q")
+            self.assertEqual(0, top.wait(timeout=60))
+        self.assertIn(b"7.6 MiB in 1 block, pool", shown)
 
     def test_a_program_that_is_recorded_already_says_where(self):
         program = self.start("a:x:1000", "l", CUPOOL_TRACE=str(self.scratch / "own"))

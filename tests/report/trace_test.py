@@ -1,5 +1,6 @@
 """Traces (CUPOOL_TRACE) of programs on the simulated driver, read back by the command."""
 
+import gzip
 import os
 import random
 import re
@@ -130,6 +131,36 @@ class TraceTest(harness.TestCase):
             self.assertIn("events in", self.read(full / "t").out)
         finally:
             subprocess.run(["umount", full], check=False)
+
+    def test_a_disk_that_fails_ends_the_trace_in_a_line(self):
+        failing = harness.compile_shared(self.scratch, "failing.so", """
+            #define _GNU_SOURCE
+            #include <errno.h>
+            #include <stddef.h>
+            #include <sys/syscall.h>
+            #include <unistd.h>
+            static long written;
+            ssize_t write(int file, const void *data, size_t bytes) {
+              if (bytes > 4096 && (written += bytes) > 100000) { errno = EIO; return -1; }
+              return syscall(SYS_write, file, data, bytes);
+            }""")
+        steps = "a:x:1000 t:1:512:200000 f:x p:frees".split()
+        plain = self.play(*steps)
+        done = harness.with_cupool([lab.PROGRAM, *steps], env={"CUPOOL_TRACE": str(self.scratch / "e")}, more=[failing], driver="sim")
+        self.assertEqual((plain.code, plain.out), (done.code, done.out))
+        self.assertEqual(1, done.err.count("the device reports an error"), done.err)
+        self.assertIn("events in", self.read(self.scratch / "e").out)
+
+    def test_an_event_of_a_real_program_takes_at_most_sixteen_bytes_and_the_counters_agree_at_every_thousandth(self):
+        steps = []
+        with gzip.open(harness.SOURCE / "tests" / "data" / "gpt.trace.gz", "rt") as lines:
+            for kind, *words in map(str.split, lines):
+                steps += [f"a:{words[0]}:{words[1]}"] if kind == "a" else [f"f:{words[0]}"] if kind == "f" else ["s"] if kind == "s" else []
+        self.assertEqual(0, self.play(*steps).code)
+        said = self.read().out
+        self.assertLessEqual(int(re.search(r"events in .* (\d+) bytes each", said)[1]), 16)
+        agreed, moments = map(int, re.search(r"the counters agree at (\d+) of (\d+) moments", said).groups())
+        self.assertEqual((moments, True), (agreed, moments >= 3))
 
     def test_a_fork_child_leaves_the_trace_of_its_parent_alone(self):
         self.assertEqual((0, ""), self.said("a:x:1000", "k", "a:y:1000", "f:x"))
