@@ -655,6 +655,8 @@ void abandon() { detail::on.store(false, std::memory_order_release); }
 
 bool visit_kept(Put put, void* argument) { return gatherer.visit_kept(put, argument); }
 
+bool visit_live(See see, void* argument) { return gatherer.visit_live(see, argument); }
+
 bool holds(uint64_t address, uint8_t kind) { return gatherer.holds(address, kind); }
 
 const char* path() { return gatherer.path(); }
