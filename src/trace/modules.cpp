@@ -179,6 +179,15 @@ void Modules::forget_told() {
   lock_.unlock();
 }
 
+bool Modules::has_path_with(std::string_view part) {
+  Guard hold(lock_);
+  for (size_t i = 0; i < count_; ++i) {
+    const Module& one = modules_[i];
+    if (one.gone == 0 && std::string_view(one.path).find(part) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 bool Modules::find(uint64_t address, uint32_t map, Module* out) {
   Guard hold(lock_);
   for (size_t i = 0; i < count_; ++i) {

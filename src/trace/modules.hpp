@@ -54,6 +54,8 @@ class Modules {
   void forget_told() CUPOOL_EXCLUDES(lock_);
   // The module that lies, or lay, there in that map: copies it. False: none is known.
   bool find(uint64_t address, uint32_t map, Module* out) CUPOOL_EXCLUDES(lock_);
+  // Whether anything that is loaded has this in its path.
+  bool has_path_with(std::string_view part) CUPOOL_EXCLUDES(lock_);
   void forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS { lock_.reset_after_fork(); }
 
  private:

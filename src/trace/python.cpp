@@ -431,6 +431,8 @@ void look_for_python() {
   }
   found.loop_begin = reinterpret_cast<uintptr_t>(loop);
   found.loop_end = found.loop_begin + symbol->st_size;
+  // It must not be unloaded any more: its functions and types are used from now on.
+  if (info.dli_fname != nullptr) dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   interpreter = found;
   is_known.store(true, std::memory_order_release);
 }

@@ -210,6 +210,7 @@ bool Gatherer::begin(const About& about, const Settings& settings) {
   forget_told_stacks();
   // What threads told of an earlier trace when that had ended.
   for (Ring* ring = rings.load(std::memory_order_acquire); ring != nullptr; ring = ring->next) {
+    ring->mark();
     ring->gather([](Event, uint64_t, const uint64_t*) { return true; });
     ring->take_lost();
   }
@@ -642,7 +643,9 @@ void gather_now(int* kept) {
   // So that what is loaded and unloaded past our doors is known soon.
   if (is_on() && stack_tables.modules.map() != 0) {
     const uint32_t before = stack_tables.modules.map();
-    if (stack_tables.modules.look() != before) look_for_python();
+    // (The loader's big lock is held while libraries are loaded: it is asked for a good reason only.)
+    if (stack_tables.modules.look() != before && stack_tables.modules.has_path_with("python"))
+      look_for_python();
   }
   gatherer.gather(kept);
 }

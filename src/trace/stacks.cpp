@@ -29,7 +29,10 @@ constinit StackSettings settings;  // written before `walker`
 constinit std::atomic<Walk> walker{nullptr};
 constinit thread_local bool is_taking = false;
 
+// glibc does not free the loader's locks in a child: what another thread held at the fork stays held. So a
+// child takes no stacks before it begins to use CUDA itself, which cannot be done without the loader.
 CUPOOL_AFTER_FORK(stacks_after_fork, [] {
+  walker.store(nullptr, std::memory_order_relaxed);
   is_taking = false;
   stack_tables.modules.forget_after_fork();
 });
