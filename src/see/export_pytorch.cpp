@@ -145,6 +145,9 @@ uint64_t address_of(const Model& model, const Life& life) {
   return kind == "physical" ? address | kPhysical : kind == "array" ? address | kArray : address;
 }
 
+// (Of imported memory the size may not be known; a block has some.)
+uint64_t room_of(const Life& life) { return std::max<uint64_t>(life.given, 1); }
+
 // The innermost phase of a thread, asked in the order of time.
 class Phases {
  public:
@@ -267,28 +270,62 @@ class Device {
                        at->first, at->second.bytes});
     pieces.erase(at);
   }
+  // What no device can do is left out, with its free: the viewer stops at a block over another one, or over
+  // the end of its segment.
+  bool is_possible(uint64_t address, uint64_t given) {
+    const auto after = blocks.lower_bound(address);
+    if (after != blocks.end() && after->first < address + given) return false;
+    if (after != blocks.begin()) {
+      const auto before = std::prev(after);
+      if (before->first + room_of(model_.lives[before->second]) > address) return false;
+    }
+    const auto first = piece_of(address);
+    if (first == pieces.end()) {
+      const auto next = pieces.lower_bound(address);
+      return next == pieces.end() || next->first >= address + given;
+    }
+    // It may go on in chunks that lie behind one another.
+    uint64_t end = first->first + first->second.bytes;
+    for (auto at = std::next(first); end < address + given; ++at) {
+      if (!first->second.is_chunk || at == pieces.end() || !at->second.is_chunk || at->first != end)
+        return false;
+      end += at->second.bytes;
+    }
+    return true;
+  }
+  template <typename F>
+  void for_each_piece(uint64_t address, uint64_t bytes, F&& f) {
+    for (auto at = piece_of(address); at != pieces.end() && at->first < address + bytes;) {
+      const auto next = std::next(at);
+      f(at);
+      at = next;
+    }
+  }
   void allocate(uint32_t number, uint32_t phase) {
     const Life& life = model_.lives[number];
     const uint64_t address = address_of(model_, life);
-    auto at = piece_of(address);
-    if (at == pieces.end()) {
-      at = pieces.emplace(address, Piece{std::max<uint64_t>(life.given, 1), 0, false, true, true}).first;
-      entries.push_back({Action::kSegmentAlloc, number, phase, life.begin, address, at->second.bytes});
+    const uint64_t given = room_of(life);
+    if (!is_possible(address, given)) return;
+    if (piece_of(address) == pieces.end()) {
+      pieces[address] = {given, 0, false, true, true};
+      entries.push_back({Action::kSegmentAlloc, number, phase, life.begin, address, given});
     }
-    ++at->second.blocks;
+    for_each_piece(address, given, [](auto at) { ++at->second.blocks; });
     blocks[address] = number;
     entries.push_back({Action::kAlloc, number, phase, life.begin, address, life.asked});
   }
   void free(uint32_t number, uint32_t phase) {
     const Life& life = model_.lives[number];
     const uint64_t address = address_of(model_, life);
+    const auto found = blocks.find(address);
+    if (found == blocks.end() || found->second != number) return;
+    blocks.erase(found);
     entries.push_back({Action::kFreeRequested, number, phase, life.end, address, life.asked});
     entries.push_back({Action::kFreeCompleted, number, phase, life.end, address, life.asked});
-    blocks.erase(address);
-    const auto at = piece_of(address);
-    if (at == pieces.end()) return;
-    if (at->second.blocks != 0) --at->second.blocks;
-    drop_if_empty(at, life.end);
+    for_each_piece(address, room_of(life), [&](auto at) {
+      --at->second.blocks;
+      drop_if_empty(at, life.end);
+    });
   }
 
   const Model& model_;
@@ -418,9 +455,9 @@ class Snapshot {
     for (auto block = device.blocks.lower_bound(begin); block != device.blocks.end() && block->first < end;
          ++block) {
       const Life& life = model_.lives[block->second];
-      if (block->first < until || life.given == 0 || block->first + life.given > end) continue;
-      until = block->first + life.given;
-      given += life.given;
+      if (block->first < until || block->first + room_of(life) > end) continue;
+      until = block->first + room_of(life);
+      given += room_of(life);
       asked += life.asked;
       lives.push_back(block->second);
     }
@@ -451,8 +488,8 @@ class Snapshot {
     for (const uint32_t one : lives) {
       const Life& life = model_.lives[one];
       hole(address_of(model_, life));
-      write_block(blocks, at, life.given, life.asked, "active_allocated", holders_.of(life));
-      at += life.given;
+      write_block(blocks, at, room_of(life), life.asked, "active_allocated", holders_.of(life));
+      at += room_of(life);
     }
     hole(end);
     blocks.end();

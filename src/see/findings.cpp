@@ -104,7 +104,7 @@ class Findings {
                               model_.kind_name(one.kind) == "native";
         if (one.device == device && is_pools) live += one.bytes[picture_.peak];
       }
-      if (reserved == 0 || reserved < live) continue;
+      if (live == 0 || reserved < live) continue;
       text += " The pool had taken " + std::string(print_bytes(reserved)) + " of device " +
               make_text("{}", device) + " by then, of which " + std::string(print_bytes(reserved - live)) +
               " (" + share_of(reserved - live, reserved) + ") " + "held nothing.";

@@ -329,7 +329,7 @@ void Model::deal(const Happened& now) {
   one.time = now.time;
   one.address = value(now, segment_.address);
   one.bytes = std::min(value(now, segment_.bytes), uint64_t{1} << 48);
-  one.ns = value(now, segment_.ns);
+  one.ns = std::min(value(now, segment_.ns), now.time - std::min(first, now.time));
   one.what = short_word(value(now, segment_.what));
   one.why = short_word(value(now, segment_.why));
   one.device = static_cast<uint8_t>(std::min(value(now, segment_.device), kMostDevices));

@@ -95,11 +95,16 @@ class Browser:
     def open(self, url):
         """Opens a page, and waits until it has drawn (its body says so) or its script has failed."""
         self.call("Page.navigate", url=url)
-        end = time.monotonic() + PATIENCE
-        while self.run("document.readyState") != "complete":
-            if time.monotonic() > end:
-                raise RuntimeError("the page does not load")
+        self.wait("document.readyState === 'complete'")
         self.settle()
+
+    def wait(self, condition):
+        """Until a script comes to true: it is asked at each frame."""
+        end = time.monotonic() + PATIENCE
+        while not self.run(condition):
+            if time.monotonic() > end:
+                raise RuntimeError(f"it does not become true that {condition}")
+            self.settle()
 
     def run(self, script):
         """What a script in the page comes to; a promise is waited for."""

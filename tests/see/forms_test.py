@@ -180,6 +180,19 @@ class FormsTest(harness.TestCase):
         self.assertEqual((2, 2), (page.count("<script"), page.count("</script>")))
         self.assertNotIn("onerror", page)
 
+    def test_a_trace_of_any_events_with_any_values_makes_every_form(self):
+        for seed in range(1, 9):
+            trace = self.made(4000, "wild", seed)
+            for form in ("--text", "--folded", "--csv"):
+                self.report(trace, form)
+            snapshot = self.snapshot(trace)
+            for device in range(len(snapshot["device_traces"])):
+                forms.walk_snapshot(snapshot, device)
+            forms.read_perfetto(self.file(trace, "--perfetto"))
+            forms.read_pprof(self.file(trace, "--pprof"))
+            json.loads(self.file(trace, "--speedscope").read_text())
+            self.assertGreater(self.file(trace).stat().st_size, 100000)
+
     def test_a_report_of_what_is_no_trace_is_a_sentence(self):
         (self.scratch / "t").write_bytes(b"x" * 1000)
         self.assertIn("it is no trace of cupool", self.report(self.scratch / "t", code=1).err)

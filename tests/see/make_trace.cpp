@@ -1,8 +1,8 @@
-// Writes a trace of a training that never ran, of any number of events: make_trace FILE EVENTS [hostile]. The
-// same bytes each time. Steps of a forward pass that keeps what it allocates, a backward pass that gives it
-// back and an optimizer; temporary memory in between; two threads; segments of a pool that grows; waits,
-// phases, a failure. `hostile`: names that would be markup, script or the end of a line where they are not
-// made safe.
+// Writes a trace of a training that never ran, of any number of events: make_trace FILE EVENTS [hostile|wild
+// SEED]. The same bytes each time. Steps of a forward pass that keeps what it allocates, a backward pass that
+// gives it back and an optimizer; temporary memory in between; two threads; segments of a pool that grows;
+// waits, phases, a failure. `hostile`: names that would be markup, script or the end of a line where they are
+// not made safe.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -282,11 +282,96 @@ void phase(File& file, const char* name) {
   file.tell(what);
 }
 
+// Events of any sort with any values: many of few addresses, some beyond all bounds.
+uint64_t any_number() {
+  switch (random_below(6)) {
+    case 0:
+      return 0;
+    case 1:
+      return random_below(4);
+    case 2:
+      return random_below(64) << 12;
+    case 3:
+      return random_below(1 << 20);
+    case 4:
+      return ~random_below(1 << 20);
+    default:
+      return random_below(uint64_t{1} << 62);
+  }
+}
+uint64_t any_address() {
+  return random_below(20) == 0 ? any_number() : 0x7000'0000'0000 + (random_below(256) << 18);
+}
+
+void tell_any(File& file, uint32_t thread) {
+  const uint64_t sort = random_below(12);
+  if (sort < 4) {
+    told::Allocated what{};
+    what.address = any_address();
+    what.asked = random_below(20) == 0 ? any_number() : random_below(1 << 22);
+    what.more = random_below(20) == 0 ? any_number() : 0;
+    what.stack = random_below(12);
+    what.call = random_below(9);
+    what.kind = static_cast<Kind>(random_below(4) == 0 ? random_below(15) : 0);
+    what.stream = any_number();
+    what.context = random_below(3);
+    what.device = random_below(50) == 0 ? any_number() : random_below(2);
+    file.tell(what, thread);
+  } else if (sort < 7) {
+    told::Freed what{};
+    what.address = any_address();
+    what.call = random_below(9);
+    what.stack = random_below(12);
+    file.tell(what, thread);
+  } else if (sort == 7) {
+    file.tell(told::Segment{static_cast<Dealing>(random_below(7)), any_address(),
+                            random_below(10) == 0 ? any_number() : random_below(64) << 20, any_number(),
+                            static_cast<Why>(random_below(7)), random_below(2)},
+              thread);
+  } else if (sort == 8) {
+    told::Waited what{};
+    what.ns = any_number();
+    what.call = any_number();
+    what.cause = static_cast<Cause>(random_below(12));
+    what.stack = random_below(12);
+    file.tell(what, thread);
+  } else if (sort == 9) {
+    file.tell(told::Phase{static_cast<Edge>(random_below(3)), Text(random_below(3) == 0 ? "" : "phase")},
+              thread);
+  } else if (sort == 10 && random_below(30) == 0) {
+    file.tell(told::ContextEnded{random_below(3), 0}, thread);
+  } else if (sort == 10) {
+    file.tell(told::Driver{any_number(), any_number(), any_number(), any_number(), random_below(300)},
+              thread);
+  } else {
+    told::Failed what{};
+    what.asked = any_number();
+    what.call = any_number();
+    what.device = any_number();
+    file.tell(what, thread);
+    file.tell(told::OutOfMemory{any_number(), any_number()}, thread);
+    file.tell(told::Counters{any_number(), any_number(), any_number(), any_number()}, thread);
+    file.tell(told::Lost{random_below(3)}, thread);
+  }
+}
+
+void run_wild(File& file) {
+  while (!file.is_full()) {
+    file.pass(random_below(8) == 0 ? 0 : random_below(100'000));
+    tell_any(file, File::kFirstThread + static_cast<uint32_t>(random_below(3)));
+  }
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   if (count < 3) return 2;
   File file(words[1], strtoull(words[2], nullptr, 10), count > 3 && strcmp(words[3], "hostile") == 0);
+  if (count > 4 && strcmp(words[3], "wild") == 0) {
+    for (uint64_t turns = strtoull(words[4], nullptr, 10); turns > 0; --turns) random_below(1);
+    run_wild(file);
+    return 0;
+  }
   Pool pool(file);
   constexpr int kLayers = 24;
   // Weights, one pinned buffer, and a library that is loaded.

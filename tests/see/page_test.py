@@ -1,5 +1,6 @@
 """The page of `cupool report`, drawn in headless Chromium: what a click, a drag, a key or a search changes."""
 
+import base64
 import gzip
 import re
 import shutil
@@ -191,6 +192,34 @@ class PageTest(harness.TestCase):
                     most = re.search(r"pool: .*, ([\d.]+ \w+) at most", said)[1]
                     shown = re.search(r"\(([\d.]+ \w+) held, the most of all\)", self.said(page, "#readout"))[1]
                     self.assertEqual(round(float(most.split()[0])), round(float(shown.split()[0])), name)
+
+    def test_the_pages_of_traces_of_any_values_are_drawn_without_a_complaint(self):
+        with self.chromium() as page:
+            for seed in (1, 2, 3):
+                page.open(self.made(4000, "wild", seed))
+                for key in ("i", "l", "n", "+", "ArrowLeft", "Escape", "p"):
+                    page.key(key)
+                page.hover("#map", 0.3, 0.3)
+                self.assertEqual([], page.complaints(), seed)
+
+    # ---- Another viewer.
+
+    def test_speedscope_itself_opens_its_profile(self):
+        if shutil.which("npm") is None:
+            self.skipTest("npm is not installed")
+        harness.run([MAKE, self.scratch / "made", 20000], driver="unit")
+        with self.chromium() as page:
+            got = subprocess.run(["npm", "pack", "--silent", "--fetch-retries=0", "speedscope@1.25.0"], cwd=self.scratch, capture_output=True, check=False)
+            if got.returncode != 0:
+                self.skipTest("npm cannot reach its registry")
+            subprocess.run(["tar", "-xzf", "speedscope-1.25.0.tgz"], cwd=self.scratch, check=True)
+            self.assertEqual(0, harness.run([COMMAND, "report", "--speedscope", "-o", self.scratch / "p.json", self.scratch / "made"], driver="sim").code)
+            # As its own command hands over a file.
+            text = base64.b64encode((self.scratch / "p.json").read_bytes()).decode()
+            (self.scratch / "p.js").write_text(f'speedscope.loadFileFromBase64("p.json", "{text}")')
+            page.open(f"file://{self.scratch}/package/dist/release/index.html#localProfilePath={self.scratch}/p.js")
+            page.wait("document.title.startsWith('train.py - speedscope')")
+            self.assertIn("device memory held when it was most (1/3)", page.run("document.body.innerText"))
 
     # ---- The bundle.
 

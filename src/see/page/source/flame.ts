@@ -54,7 +54,7 @@ export class Flame {
     out.addEventListener('click', () => this.zoom(-1));
     this.search.addEventListener('input', () => this.draw());
     this.table = make('table', { class: 'holders' }, make('thead', {}, make('tr', {}, ...['held at the moment', 'blocks', 'allocated in the stretch', 'allocations', 'brief', 'by'].map((text) => make('th', text === 'by' ? { class: 'text' } : {}, text)))), this.rows);
-    this.element = make('section', { id: 'who' }, make('h2', {}, 'Who holds it, and who allocated'), make('div', { class: 'bar' }, this.metrics, this.views, this.search, out), this.caption, make('div', { class: 'box' }, this.canvas), this.table);
+    this.element = make('section', { id: 'who' }, make('h2', {}, 'Who holds it, and who allocated'), make('div', { class: 'bar' }, this.metrics, this.views, this.search, out), this.caption, make('div', { class: 'box' }, this.canvas), make('div', { class: 'wide' }, this.table));
     this.canvas.addEventListener('mousemove', (event) => this.hover(event));
     this.canvas.addEventListener('mouseleave', noTip);
     this.canvas.addEventListener('click', (event) => this.click(event));

@@ -89,7 +89,7 @@ export class Calls {
       return make('th', {}, button);
     };
     const table = make('table', {}, make('thead', {}, make('tr', {}, head('together', 'ns'), head('calls', 'count'), head('longest', 'most'), make('th', { class: 'text' }, 'call'), make('th', { class: 'text' }, 'for'), make('th', { class: 'text' }, 'by'))), this.rows);
-    this.element = make('section', { id: 'calls' }, make('h2', {}, 'Host waits and calls of the driver'), this.caption, table);
+    this.element = make('section', { id: 'calls' }, make('h2', {}, 'Host waits and calls of the driver'), this.caption, make('div', { class: 'wide' }, table));
     state.listenPatiently((what) => {
       if (what.has('stretch')) this.draw();
     });
