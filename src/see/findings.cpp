@@ -58,6 +58,9 @@ class Findings {
     return print_seconds(time - std::min(time, model_.first)) + " after the trace began";
   }
 
+  // Else a holder is no more than the function of CUDA.
+  bool has_stacks() const { return model_.stackless != model_.lives.size(); }
+
   void incomplete() {
     if (model_.reader().is_cut())
       out_.push_back("The trace ends in the middle of a block: the program was killed while it was written.");
@@ -110,6 +113,7 @@ class Findings {
               " (" + share_of(reserved - live, reserved) + ") " + "held nothing.";
     }
     out_.push_back(std::move(text));
+    if (!has_stacks()) return;
     const uint32_t best = most_by(sums_, &HolderSums::held_bytes);
     out_.push_back("Of that, " + share_of(sums_[best].held_bytes, held) + " (" +
                    std::string(print_bytes(sums_[best].held_bytes)) + " in " +
@@ -213,11 +217,13 @@ class Findings {
       brief += one.brief;
     }
     if (brief == 0) return;
+    std::string text = share_of(brief, calls) + " of the " + counted(calls, "allocation", "allocations") +
+                       " of device memory ended before " + print_count(picture_.brief_calls) +
+                       " others had followed";
     const uint32_t best = most_by(sums_, &HolderSums::brief);
-    out_.push_back(share_of(brief, calls) + " of the " + counted(calls, "allocation", "allocations") +
-                   " of device memory ended before " + print_count(picture_.brief_calls) +
-                   " others had followed; " + share_of(sums_[best].brief, brief) + " of these came from " +
-                   quoted(best) + ".");
+    if (has_stacks())
+      text += "; " + share_of(sums_[best].brief, brief) + " of these came from " + quoted(best);
+    out_.push_back(text + ".");
   }
 
   void driver() {
@@ -252,14 +258,14 @@ class Findings {
     std::string text = counted(blocks, "block", "blocks") + " of device memory with " +
                        std::string(print_bytes(bytes)) + " " + was(blocks) +
                        " still held when the trace ended";
-    if (best != kNone)
+    if (best != kNone && has_stacks())
       text += "; " + share_of(sums_[best].left_bytes, bytes) + " of that from " + quoted(best);
     out_.push_back(text + ".");
   }
 
   void stacks() {
     if (model_.lives.empty()) return;
-    if (model_.stackless == model_.lives.size()) {
+    if (!has_stacks()) {
       out_.push_back(
           "The trace has no call stacks: memory is told apart by the function of CUDA that was called.");
     } else if (model_.sampled != 0) {

@@ -26,6 +26,12 @@ int run_with_report(const Arguments& arguments) {
     return kCannotRun;
   }
   if (!set_option(("trace=" + scratch.path() + "/%e-%p").c_str())) return kMisuse;
+  // (As deep as most programs are; --set stacks=0 is without.)
+  const auto sets_stacks = [](const auto& one) {
+    return option_name(one.second.substr(0, one.second.find('='))) == "CUPOOL_STACKS";
+  };
+  if (std::none_of(arguments.flags.begin(), arguments.flags.end(), sets_stacks) && !set_option("stacks=16"))
+    return kMisuse;
   const pid_t child = fork();
   if (child == 0) {
     Scratch::become_child();

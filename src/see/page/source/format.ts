@@ -19,10 +19,13 @@ export function count(value: number): string {
 }
 
 // Nanoseconds, as precisely as `step` of them asks for.
-export function time(ns: number, step = ns / 1000): string {
+export function time(ns: number, step = 10 ** Math.floor(Math.log10(Math.max(1, Math.abs(ns))) - 3)): string {
   if (ns === 0) return '0 s';
   const [unit, scale] = Math.abs(ns) >= 1e9 ? ['s', 1e9] : Math.abs(ns) >= 1e6 ? ['ms', 1e6] : Math.abs(ns) >= 1e3 ? ['µs', 1e3] : ['ns', 1];
-  const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(Math.max(step, 1e-9) / (scale as number)))));
+  // So many digits that two figures that are a step apart differ, and round steps are shown as they are.
+  const each = Math.max(step, 1e-9) / (scale as number);
+  let digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(each))));
+  if (digits < 6 && Math.abs(each * 10 ** digits - Math.round(each * 10 ** digits)) > 1e-6 && each > 1e-3) ++digits;
   return `${(ns / (scale as number)).toFixed(scale === 1 ? 0 : digits)} ${unit}`;
 }
 

@@ -63,7 +63,8 @@ export class Histogram {
         const range = one === STILL_HELD ? 'still held when the trace ended' : `${this.label(one)} to ${this.label(one + 1)}`;
         const bar = svg('rect', { x: i * wide + 1, y: HEIGHT - high, width: Math.max(1, wide - 2), height: Math.max(sums[one] === 0 ? 0 : 1, high), class: one === STILL_HELD ? 'kept' : 'bar' }, svg('title', {}, `${range}: ${figure(sums[one]!)}, ${share(sums[one]!, all)}`));
         const parts = [bar];
-        if (i % every === 0 || one === STILL_HELD) parts.push(svg('text', { x: i * wide + wide / 2, y: HEIGHT + 15, class: 'label' }, this.label(one)));
+        const beforeKept = shown[shown.length - 1] === STILL_HELD && shown.length - 1 - i < every;
+        if ((i % every === 0 && !beforeKept) || one === STILL_HELD) parts.push(svg('text', { x: i * wide + wide / 2, y: HEIGHT + 15, class: 'label' }, this.label(one)));
         if (sums[one] === most && all !== 0) parts.push(svg('text', { x: Math.min(Math.max(i * wide + wide / 2, 30), WIDTH - 30), y: HEIGHT - high - 4, class: 'label' }, figure(most)));
         return parts;
       }),
