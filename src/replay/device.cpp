@@ -92,15 +92,25 @@ bool Device::is_done(const Recording& event) const {
   return known != done.end() && known->seen <= step_;
 }
 
-// Who waits asks again and again, while nothing is submitted: then the work ends.
+// Who waits asks again and again, while nothing is submitted: then the work ends. Where it is recorded when
+// work was done, a step may well ask often.
 Status Device::query(driver::Event event) {
-  constexpr uint64_t kOften = 20;
+  const uint64_t often = program_.knows_done ? 1000 : 20;
   Recording& asked = events_[reinterpret_cast<uintptr_t>(event) - 1];
   if (program_.knows_done && asked_in_ != step_) questions_ = 0;
   asked_in_ = step_;
-  if (++questions_ == kOften) finish(asked.place);
-  if (!is_done(asked)) return kNotReady;
-  return kSuccess;
+  if (++questions_ == often) program_.knows_done ? finish_up_to(asked) : finish(asked.place);
+  return is_done(asked) ? kSuccess : kNotReady;
+}
+
+void Device::finish_up_to(const Recording& last) {
+  const uint64_t step = last.step;
+  const size_t place = last.place;
+  std::erase_if(not_done_, [&](size_t number) {
+    Recording& event = events_[number];
+    if (event.place == place && event.step <= step) event.is_done = true;
+    return event.is_done;
+  });
 }
 
 Status Device::synchronize(driver::Context context) {

@@ -126,6 +126,8 @@ class Device final : public driver::Driver, public driver::Source, public driver
   bool take_shared(int device, uint64_t bytes, driver::Address* out);
   void give_shared(driver::Address start, const Taken& taken);
   bool is_done(const Recording& event) const;
+  // What was recorded in its context up to that moment.
+  void finish_up_to(const Recording& last);
   void give_if_unused(uint64_t number);
   int device_here() const { return program_.places[place_].device; }
 

@@ -5,9 +5,9 @@ import json
 import random
 
 import harness
-import lab
 
 COMMAND = harness.BUILD / "cupool"
+SCRIPT = harness.BUILD / "tests" / "report" / "script"
 DATA = harness.SOURCE / "tests" / "data"
 MIB = 1 << 20
 # What goes back when depends on how fast the machine is.
@@ -52,7 +52,8 @@ class RecordedTest(harness.TestCase):
                 held.append(f"b{i}")
                 out.append(f"a:b{i}:{rng.choice([300, 5000, 70000, 900000, 4 * MIB]) + rng.randrange(200)}")
                 if rng.random() < 0.6:
-                    out.append(f"m:b{i}:{1 + rng.randrange(streams)}")
+                    # Waited for: what is done when is not known to a microsecond.
+                    out += [f"m:b{i}:{1 + rng.randrange(streams)}", "s"]
             if rng.random() < 0.03:
                 out.append("s")
         return out
@@ -61,14 +62,14 @@ class RecordedTest(harness.TestCase):
         for seed, (flag, env) in enumerate(SETTINGS.items()):
             for streams in (1, 3):
                 trace = self.scratch / "t.trace"
-                report = self.run_with_report([lab.PROGRAM, *self.steps(seed, streams)], {"CUPOOL_TRACE": str(trace), **env})
+                report = self.run_with_report([SCRIPT, *self.steps(seed, streams)], {"CUPOOL_TRACE": str(trace), **env})
                 row = self.same_as_recorded(trace, report, *(["--set", flag] if flag else []))
                 self.assertGreater(row["compared"], 0)
 
     def test_the_replay_of_a_real_program_s_trace_gives_its_counters(self):
-        for name in ("gpt", "conv", "llama", "gnn"):
+        for name in ("conv", "gnn"):
             trace = self.scratch / f"{name}.trace"
-            report = self.run_with_report([COMMAND, "replay", "--play", DATA / f"{name}.trace.gz"], {"CUPOOL_TRACE": str(trace)})
+            report = self.run_with_report([COMMAND, "replay", "--play", self.in_step(name)], {"CUPOOL_TRACE": str(trace)})
             self.same_as_recorded(trace, report)
 
     def in_step(self, name):
