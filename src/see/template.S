@@ -1,4 +1,8 @@
-# The built page of src/see/page/ as bytes of the command. CUPOOL_PAGE names the file.
+// The built page of src/see/page/ as bytes of the command. CUPOOL_PAGE names the file.
+#if defined(__CET__)
+#include <cet.h>
+#endif
+
   .section .rodata
   .global cupool_page_begin
   .global cupool_page_end
@@ -7,4 +11,4 @@
 cupool_page_begin:
   .incbin CUPOOL_PAGE
 cupool_page_end:
-  .section .note.GNU-stack,"",%progbits
+#include "base/object_notes.inc"

@@ -58,7 +58,7 @@ def exported_names(compiler, source):
     """The names libcupool.so exports, from the table through the same map that the linker gets."""
     source = Path(source)
     text = preprocess(compiler, (source / "src/hooks/doors/exports.map.in").read_text(), f"-I{source / 'src'}")
-    return set(re.findall(r"\b(cu[A-Z]\w*|cupool_\w+\*?|dl\w+|_[eE]xit|exit|unshare|setns)\s*;", text))
+    return set(re.findall(r"\b(cu[A-Z]\w*|cupool_\w+\*?|dl\w+|_[eE]xit|exit|unshare|setns|InitializeInjectionNvtx2)\s*;", text))
 
 
 def called_names(path):
