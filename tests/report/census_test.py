@@ -71,6 +71,11 @@ class CensusTest(harness.TestCase):
         self.assertEqual(played.device["current_bytes"], c["reserved_bytes"])
         self.assertEqual(played.device["peak_bytes"], c["peak_reserved_bytes"])
 
+    def test_a_request_for_more_than_the_device_has_is_told_apart(self):
+        for bytes_, too_large in ((6 << 30, 1), (900 * MIB, 0)):
+            c = play(*fill(7, 500 * MIB), f"a:y:{bytes_}", oom_reports=0).counters
+            self.assertEqual((1, too_large), (c["out_of_memory"], c["too_large"]), bytes_)
+
     def test_cached_memory_and_its_largest_range_are_true(self):
         c = play(*fill(3, 30 * MIB), *drain(2), stats_exact="yes").counters
         self.assertEqual((30 * MIB, 60 * MIB, 60 * MIB), (c["live_bytes"], c["cached_bytes"], c["peak_cached_bytes"]))
