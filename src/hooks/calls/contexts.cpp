@@ -116,9 +116,11 @@ CUresult forward_end(const cuda::Entry<CUresult (*)(Params...)>& entry, Args... 
   return result;
 }
 
+// When this thread's call that ends a context began; 0 where nobody listens.
+constinit thread_local uint64_t ending_since = 0;
+
 // Called before the driver call that ends the context; returns what end_with() needs afterwards.
 // Where the pool does not serve, what other processes share still ends with the context.
-constinit thread_local uint64_t ending_since = 0;
 uint64_t drop(CUcontext context) {
   ending_since = begin_observed(SlowReason::kMemoryObserved);
   if (!may_have_blocks() || context == nullptr) return 0;
