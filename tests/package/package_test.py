@@ -97,8 +97,8 @@ class PackageTest(harness.TestCase):
 
     def test_the_lines_of_the_readme_configure_a_build_without_tests_and_simulator(self):
         install, configure, build, use = self.readme_lines()
-        self.assertEqual("cmake --build build -j 4 --target package", build)
-        self.assertEqual("sudo apt install ./build/packages/cupool_*.deb", use)
+        self.assertEqual("cmake --build build-package -j 4 --target package", build)
+        self.assertEqual("sudo apt install ./build-package/packages/cupool_*.deb", use)
         needed = re.search(r"^packages=\((.*)\)$", (harness.SOURCE / "scripts/setup").read_text(), re.MULTILINE).group(1)
         self.assertEqual(f"sudo apt install {needed}", install)
         place = self.fresh_tree()
@@ -106,11 +106,11 @@ class PackageTest(harness.TestCase):
                  "-DCUPOOL_MAINTAINER=Ada Example <ada@cupool.example>", f"-DCUPOOL_CUDA_INCLUDE={harness.CUDA_INCLUDE}"]
         done = subprocess.run(words, cwd=place, capture_output=True, text=True, check=False)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
-        targets = subprocess.run(["cmake", "--build", "build", "--target", "help"], cwd=place, capture_output=True, text=True, check=True).stdout
+        targets = subprocess.run(["cmake", "--build", "build-package", "--target", "help"], cwd=place, capture_output=True, text=True, check=True).stdout
         names = set(re.findall(r"[\w.]+", targets))
         self.assertLessEqual({"cupool", "cupool_command", "package"}, names)
         self.assertFalse({"cupool_sim", "test", "victim_churn"} & names, targets)
-        self.assertIn('"Ada Example <ada@cupool.example>"', (place / "build/CPackConfig.cmake").read_text())
+        self.assertIn('"Ada Example <ada@cupool.example>"', (place / "build-package/CPackConfig.cmake").read_text())
 
     def test_the_pages_name_the_paths_of_the_packages(self):
         page = (harness.SOURCE / "docs/deploy.md").read_text()
