@@ -58,7 +58,7 @@ class DocumentsTest(harness.TestCase):
         try:
             done = subprocess.run(["man", "--warnings", "-l", DOCS / "cupool.1"], capture_output=True, text=True, check=False)
         except FileNotFoundError:
-            return
+            self.skipTest("man is not installed")
         self.assertNotIn("warning", done.stderr)
 
 

