@@ -49,6 +49,12 @@ class TraceTest(harness.TestCase):
         self.assertEqual("kept", again["sort"])
         self.assertIn(("waited", "cuCtxSynchronize"), [(n, f.get("call")) for n, f in events])
 
+    def test_a_free_of_nothing_is_no_free_in_a_trace(self):
+        for settings in ({}, {"CUPOOL_SPLIT": "no"}, {"CUPOOL_BACKEND": "native"}):
+            # Nothing is called "none": its address is 0.
+            self.assertEqual(0, self.play("a:x:1000", "f:none", "F:none", "f:x", "f:none", **settings).code)
+            self.assertEqual(1, self.names().count("freed"), settings)
+
     def said(self, *steps, **env):
         done = self.play(*steps, **env)
         return done.code, done.err

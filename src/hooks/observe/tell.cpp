@@ -64,7 +64,7 @@ void tell_other_given(cuda::Call call, observe::Memory memory, uint64_t handle, 
                       uint64_t begin) {
   if (Reentry::inside()) return;
   if (result == CUDA_SUCCESS) {
-    observer.freed({call, Server::kDriver, handle, 0, 0, nullptr, memory, begin});
+    if (handle != 0) observer.freed({call, Server::kDriver, handle, 0, 0, nullptr, memory, begin});
   } else {
     observer.failed({call, Server::kDriver, true, false, handle, 0, 0, result});
   }
@@ -98,7 +98,7 @@ void FreeReport::tell(CUresult result) {
     observer.failed({call_, server, true, is_bad_pointer_, pointer_, 0, number_of(stream_), result});
   } else if (is_block_) {
     tell_freed();
-  } else {
+  } else if (pointer_ != 0) {  // to free nothing succeeds, and frees nothing
     observer.freed(
         {call_, server, pointer_, 0, number_of(stream_), context_, observe::Memory::kDevice, began_});
   }
