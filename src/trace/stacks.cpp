@@ -84,7 +84,6 @@ bool begin_stacks(const StackSettings& wanted) {
   if (settings.depth == 0) return true;
   void* const library = open_system_library("libunwind.so.8");
   void* const found = library == nullptr ? nullptr : dlsym(library, "unw_backtrace");
-  if (found == nullptr && !wanted.may_be_slow) return false;
   const Walk walk = found == nullptr ? backtrace : reinterpret_cast<Walk>(found);
   // glibc's one loads a library when it is first called, and libunwind makes its tables.
   void* frames[4];
@@ -93,7 +92,7 @@ bool begin_stacks(const StackSettings& wanted) {
   stack_tables.modules.look();
   look_for_python();
   walker.store(walk, std::memory_order_release);
-  return true;
+  return found != nullptr;
 }
 
 bool takes_stacks() { return walker.load(std::memory_order_acquire) != nullptr; }

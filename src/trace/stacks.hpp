@@ -1,7 +1,8 @@
 // Call stacks for a trace (CUPOOL_STACKS): taken of the calling thread, each stored once, named by a number.
 // Taken with no lock of ours held, never inside the loader (loading.hpp), and not by a thread that is just
-// taking one. Native frames come from libunwind, opened once at the beginning. Where an address has had two
-// meanings libunwind may remember the older one and go astray; from then on glibc's walker takes over.
+// taking one. Native frames come from libunwind, opened once at the beginning, or, where the system has none,
+// from glibc's walker, which takes longer. Where an address has had two meanings libunwind may remember the
+// older one and go astray; from then on glibc's walker takes over.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +15,15 @@
 namespace cupool::trace {
 
 struct StackSettings {
-  size_t depth = 0;          // frames of a stack, at most kMostDepth; 0: no stacks
-  uint64_t least = 0;        // smaller allocations have none
-  uint64_t sample = 0;       // not 0: allocations are drawn, one in so many bytes
-  bool may_be_slow = false;  // without libunwind, glibc's walker will do
-  uint64_t own_begin = 0;    // frames of the library itself are left out
+  size_t depth = 0;        // frames of a stack, at most kMostDepth; 0: no stacks
+  uint64_t least = 0;      // smaller allocations have none
+  uint64_t sample = 0;     // not 0: allocations are drawn, one in so many bytes
+  uint64_t own_begin = 0;  // frames of the library itself are left out
   uint64_t own_end = 0;
 };
 inline constexpr size_t kMostDepth = 100;
 
-// False: the system has no libunwind, and there are no stacks. May load libraries.
+// False: the system has no libunwind, and each stack takes longer. May load libraries.
 bool begin_stacks(const StackSettings& settings);
 bool takes_stacks();
 // The number of the calling thread's stack; 0: there is none.

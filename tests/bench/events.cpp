@@ -73,7 +73,7 @@ int main(int count, char** words) {
   settings.inode = made.st_ino;
   trace::StackSettings stacks;
   stacks.depth = 16;
-  if (!trace::begin_stacks(stacks)) std::printf("no libunwind: no stacks\n");
+  if (!trace::begin_stacks(stacks)) std::printf("no libunwind: glibc's walker\n");
   if (!trace::begin({static_cast<uint64_t>(getpid()), "events", "", "", "", [](size_t) { return ""; }, 0},
                     settings))
     return 1;

@@ -1,5 +1,5 @@
 // See start_stacks.hpp. CUPOOL_CHECK and CUPOOL_LEAKS are of no use without stacks: they get some where the
-// user has not said how deep they are to be, and CUPOOL_CHECK takes them the slow way rather than not at all.
+// user has not said how deep they are to be.
 #include "hooks/observe/start_stacks.hpp"
 
 #include "base/log.hpp"
@@ -22,11 +22,11 @@ void start_stacks() {
   settings.depth = options.stacks != 0 ? options.stacks : options.leaks || options.check ? kUsualDepth : 0;
   settings.least = options.stacks_min.of(kUnlimited);
   settings.sample = options.sample.of(kUnlimited);
-  settings.may_be_slow = options.check;
   settings.own_begin = reinterpret_cast<uint64_t>(&__ehdr_start);
   settings.own_end = reinterpret_cast<uint64_t>(&_end);
-  if (!trace::begin_stacks(settings))
-    log::line("call stacks need libunwind (libunwind8), which this system does not have: there are none");
+  if (!trace::begin_stacks(settings) && options.stacks != 0)
+    log::line(
+        "without libunwind (libunwind8), which this system does not have, each call stack takes longer");
 }
 
 }  // namespace cupool::hooks::observe
