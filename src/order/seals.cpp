@@ -82,6 +82,7 @@ Epoch Seals::newest_done(driver::Driver& driver, bool* failed) {
     // A seal for a program's wait has no event to query; a later seal may still prove it.
     size_t asked = from;
     while (asked < high && at(asked).event == nullptr) ++asked;
+    if (asked != high) ++questions_;
     const driver::Status status = asked == high ? driver::kNotReady : driver.query(at(asked).event);
     *failed = status != driver::kSuccess && status != driver::kNotReady;
     if (status == driver::kSuccess) {

@@ -47,6 +47,8 @@ class Seals {
 
   // The highest epoch whose event is done, or 0. `failed` is set if the driver refuses to answer.
   Epoch newest_done(driver::Driver& driver, bool* failed);
+  // How often that has asked the driver, in all.
+  uint64_t questions() const { return questions_; }
   // Drops all seals up to `epoch`: their work is done.
   void retire(Epoch epoch);
   // Drops a seal that proved nothing. Its lanes pass to the next newer seal; if there is none, they are
@@ -91,6 +93,7 @@ class Seals {
   std::array<Seal, kMost + 1> ring_{};
   std::array<driver::Event, kMost + 2> idle_{};
   std::array<Pin, 64> pins_{};
+  uint64_t questions_ = 0;
 };
 
 }  // namespace cupool::order

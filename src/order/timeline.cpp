@@ -3,10 +3,6 @@
 // wait is noted after it was made. Waits on the host without the lock.
 #include "order/timeline.hpp"
 
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 
@@ -24,7 +20,7 @@ namespace {
 
 // The sleep between two polls of a host wait: shorter than most kernels of a program that frees memory,
 // longer than a poll takes.
-constexpr timespec kPollInterval{0, 20'000};
+constexpr uint32_t kPollInterval = 20'000;
 
 // A program that uses another stream now and then does not count as one whose streams take turns.
 constexpr uint32_t kFewWaits = 16;
@@ -102,6 +98,7 @@ void Timeline::note_thread_locked() {
   if (thread_ != &thread_token) several_threads_.store(true, std::memory_order_relaxed);
   if (!has_several_threads() || !contexts_.has_value_waits() || reuse() == Reuse::kCompleted) return;
   reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
+  trace::tell_order(trace::Ordering::kCompletedOnly, 0, 0, context());
   report::note_mode();
   refresh_locked();
   log::detail("mode exact from now on, memory is reused only when its work is done: {}", kGates);
@@ -123,7 +120,7 @@ Epoch Timeline::open_next_locked() {
 }
 
 // (Where the thread may make calls during a capture, this one would still take the capturing streams along.)
-bool Timeline::seal_locked(Kind kind) {
+bool Timeline::seal_locked(Kind kind, trace::Ordering told_as) {
   if (CaptureGate::is_relaxed() || !seals_.has_event()) return false;
   if (failed_ || !driver_.has_context_events() || !gate_.enter(context())) return false;
   const Epoch epoch = open_next_locked();
@@ -137,7 +134,7 @@ bool Timeline::seal_locked(Kind kind) {
     return false;
   }
   stats::count(stats::Event::seals);
-  trace::tell_order(trace::Ordering::kSeal, 0, epoch, context());
+  trace::tell_order(told_as, 0, epoch, context());
   Seal& seal = seals_.newest();
   seal.event = event;
   seal.in_free = kind == Kind::kInFree || !kSealInFree;
@@ -215,10 +212,20 @@ void Timeline::complete_locked(Epoch epoch) {
   refresh_locked();
 }
 
+// By how often the driver was asked a replay knows which of its own questions finds what this one found.
+// Those of a look of our own thread do not count: of the looks in vain it knows nothing.
 void Timeline::poll_locked(trace::Ordering told_as) {
   if (seals_.empty() || failed_ || gate_.is_capturing()) return;
+  const uint64_t before = seals_.questions();
   const Epoch done = seals_.newest_done(driver_, &failed_);
-  if (done != 0) trace::tell_order(told_as, 0, done, context());
+  const uint64_t now = seals_.questions();
+  const bool is_look = told_as == trace::Ordering::kDoneAtLook;
+  if (done != 0) {
+    trace::tell_order(told_as, 0, done, context(), is_look ? 0 : before - asked_before_);
+    asked_before_ = is_look ? now : before;
+  } else if (is_look) {
+    asked_before_ += now - before;
+  }
   complete_locked(done);
   polls_in_ = std::clamp(seals_.size(), kFewestBetweenPolls, kMostBetweenPolls);
 }
@@ -249,9 +256,11 @@ void Timeline::expect_completion() {
   if (!lock_.try_lock()) return;
   // Where work may be submitted unseen, a capture may begin unseen, too, at any moment of the program's.
   if (!has_untracked_work_) {
-    if (!seals_.has_event()) poll_locked();
-    if (noted_.load(std::memory_order_relaxed) != Lane::kNone) seal_locked(Kind::kForCompletion);
-    poll_locked();
+    using trace::Ordering;
+    if (!seals_.has_event()) poll_locked(Ordering::kDoneAtLook);
+    if (noted_.load(std::memory_order_relaxed) != Lane::kNone)
+      seal_locked(Kind::kForCompletion, Ordering::kSealAtLook);
+    poll_locked(Ordering::kDoneAtLook);
   }
   lock_.unlock();
 }
@@ -513,9 +522,8 @@ bool Timeline::wait_for(Epoch epoch, Kind kind, uint64_t most_ns) {
       const bool is_covered = kind == Kind::kInFree ? seals_.covering(epoch) != nullptr : !seals_.empty();
       may_wait = !failed_ && !gate_.is_capturing() && is_covered;
     }
-    // The raw system call: libc's nanosleep is a cancellation point, and callers are inside the pool.
     may_wait = may_wait && now_ns() - before < most_ns;
-    if (may_wait && !over) syscall(SYS_nanosleep, &kPollInterval, nullptr);
+    if (may_wait && !over) sleep_ns(kPollInterval);
   }
   errno = saved_errno;
   count_pool_wait(now_ns() - before);
@@ -630,6 +638,7 @@ void Timeline::begin(driver::Context context, bool has_work) {
   failed_ = false;
   thread_ = nullptr;
   if (has_work) add_noted_locked(Lane::kMany);
+  asked_before_ = seals_.questions();
   life_.store(next_life(), std::memory_order_relaxed);
   context_.store(context, std::memory_order_release);
 }

@@ -201,8 +201,9 @@ class Timeline {
   // ---- Calls of the application.
 
   // The program's own waits complete epochs: call begin before, end after. `lane` kMany means the whole
-  // context. begin returns 0 when the wait would prove nothing.
-  Epoch begin_wait(Lane lane);
+  // context. begin returns 0 when the wait would prove nothing. `told_as`: kOwnWaitBegins of waits in calls
+  // of the pool's.
+  Epoch begin_wait(Lane lane, trace::Ordering told_as = trace::Ordering::kWaitBegins);
   void end_wait(Epoch epoch, bool succeeded);
   // Before the driver's call: the handle can be reused for another stream.
   void destroy_stream(Lane lane);
@@ -283,7 +284,7 @@ class Timeline {
   enum class Kind { kInFree, kForCompletion };
   bool wait_for(Epoch epoch, Kind kind, uint64_t most_ns);
   bool seal_if_event(bool matters);
-  bool seal_locked(Kind kind) CUPOOL_REQUIRES(lock_);
+  bool seal_locked(Kind kind, trace::Ordering told_as = trace::Ordering::kSeal) CUPOOL_REQUIRES(lock_);
   bool order(Epoch epoch);
   void set_ordered_locked(Epoch epoch) CUPOOL_REQUIRES(lock_);
   void lower_ordered_locked() CUPOOL_REQUIRES(lock_);
@@ -333,6 +334,7 @@ class Timeline {
   const void* thread_ CUPOOL_GUARDED_BY(lock_) = nullptr;     // identifies the thread noted first
   const void* sealer_ CUPOOL_GUARDED_BY(lock_) = nullptr;     // whose free made the newest seal, if one did
   size_t polls_in_ CUPOOL_GUARDED_BY(lock_) = kFewestBetweenPolls;  // so many frees until one polls
+  uint64_t asked_before_ CUPOOL_GUARDED_BY(lock_) = 0;  // questions until the last poll that found some
   uint32_t stream_waits_ CUPOOL_GUARDED_BY(lock_) = 0;
   uint64_t demands_made_ CUPOOL_GUARDED_BY(lock_) = 0;
   Demands demands_ CUPOOL_GUARDED_BY(lock_);

@@ -5,13 +5,12 @@
 
 namespace cupool::order {
 
-Epoch Timeline::begin_wait(Lane lane) {
+Epoch Timeline::begin_wait(Lane lane, trace::Ordering told_as) {
   Guard hold(lock_);
   if (gate_.is_capturing() || (lane != Lane::kMany && in_use_locked() != lane)) return 0;
   const Epoch epoch = open_next_locked();
   refresh_locked();
-  trace::tell_order(trace::Ordering::kWaitBegins, lane == Lane::kMany ? 0 : static_cast<uint64_t>(lane),
-                    epoch, context());
+  trace::tell_order(told_as, lane == Lane::kMany ? 0 : static_cast<uint64_t>(lane), epoch, context());
   return epoch;
 }
 

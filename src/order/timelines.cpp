@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "report/ledger.hpp"
+#include "trace/dealings.hpp"
 
 namespace cupool::order {
 
@@ -75,6 +76,7 @@ void Timelines::expect_peers(driver::Context owner, const char* reason) {
     if (!contexts_.note_peers(owner)) direct_.store(true, std::memory_order_relaxed);
     timeline = find(owner);
   }
+  trace::tell_order(trace::Ordering::kDirectAccess, 0, 0, owner);
   if (timeline != nullptr && kPeersDone) timeline->expect_direct_access();
   tell_change(before, reason);
 }
@@ -88,6 +90,7 @@ void Timelines::expect_untracked_work(const char* reason) {
     has_untracked_work_.store(true, std::memory_order_relaxed);
   }
   report::note_mode();
+  trace::tell_order(trace::Ordering::kUntracked);
   // Each makes its context wait, which may stand, so not under the lock.
   for_each([](Timeline& timeline) { timeline.expect_untracked_work(); });
   tell_change(before, reason);
@@ -96,6 +99,7 @@ void Timelines::expect_untracked_work(const char* reason) {
 void Timelines::use_completed_only(const char* reason) {
   reason_.store(reason, std::memory_order_release);
   const Reuse before = reuse();
+  trace::tell_order(trace::Ordering::kCompletedOnly);
   {
     Guard hold(lock_);
     completed_only_.store(true, std::memory_order_relaxed);
@@ -111,6 +115,7 @@ void Timelines::expect_direct_access(const char* reason) {
     Guard hold(lock_);
     direct_.store(true, std::memory_order_relaxed);
   }
+  trace::tell_order(trace::Ordering::kDirectAccess);
   // Each may wait for its work, so not under the lock.
   for_each([](Timeline& timeline) { timeline.expect_direct_access(); });
 }

@@ -61,7 +61,7 @@ Program Builder::finish() {
     // Numbers of steps move along.
     for (Place& place : program_.places) {
       for (Place::Done& done : place.done) {
-        done.before += before_.size();
+        done.upto += Place::Done::event(before_.size(), 0);
         done.seen += before_.size();
       }
     }

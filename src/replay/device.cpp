@@ -44,7 +44,11 @@ void Addresses::give(driver::Address at, uint64_t bytes) {
 }
 
 Device::Device(const Program& program, uint64_t capacity, Lag lag)
-    : program_(program), capacity_(capacity), lag_(lag), devices_(static_cast<size_t>(program.devices())) {}
+    : program_(program),
+      capacity_(capacity),
+      lag_(lag),
+      devices_(static_cast<size_t>(program.devices())),
+      known_(program.places.size()) {}
 
 // ---- Contexts, streams and events.
 
@@ -74,41 +78,73 @@ Status Device::record(driver::Context context, driver::Event event) {
   const size_t number = reinterpret_cast<uintptr_t>(event) - 1;
   Recording& recording = events_[number];
   if (recording.is_done) not_done_.push_back(number);
-  recording = {(reinterpret_cast<uintptr_t>(context) >> 8) - 1, step_, launches_, false};
+  const size_t place = (reinterpret_cast<uintptr_t>(context) >> 8) - 1;
+  Known& known = known_[place];
+  if (known.step != step_) known.recorded = 0;
+  known.step = step_;
+  recording = {place, Place::Done::event(step_, ++known.recorded), launches_, false};
   questions_ = 0;
   return kSuccess;
 }
 
-Status Device::record_on(driver::Stream, driver::Event event) { return record(context(place_), event); }
+// (No seal of an epoch: it has no number of its own.)
+Status Device::record_on(driver::Stream, driver::Event event) {
+  const Status status = record(context(place_), event);
+  --known_[place_].recorded;
+  return status;
+}
 
 bool Device::is_done(const Recording& event) const {
   if (event.is_done || lag_.launches == 0) return true;
   if (lag_.launches != Lag::kUntilWaited) return launches_ - event.launches > lag_.launches;
   if (!program_.knows_done) return false;
-  const auto& done = program_.places[event.place].done;
-  const auto known =
-      std::lower_bound(done.begin(), done.end(), event.step,
-                       [](const Place::Done& one, uint64_t step) { return one.before < step; });
-  return known != done.end() && known->seen <= step_;
+  const size_t next = known_[event.place].next;
+  return next != 0 && event.number <= program_.places[event.place].done[next - 1].upto;
 }
 
-// Who waits asks again and again, while nothing is submitted: then the work ends. Where it is recorded when
-// work was done, a step may well ask often.
+// What was seen in an earlier step is known. In the same step, a poll sees it after as many questions as in
+// the record: so the polls before that find nothing, as they did then. With other settings a step may ask
+// less often; then it is known from the next step on.
+void Device::learn(size_t place) {
+  const std::vector<Place::Done>& done = program_.places[place].done;
+  Known& known = known_[place];
+  for (; known.next < done.size() && done[known.next].seen < step_; ++known.next) {
+    if (done[known.next].by == Place::Done::By::kPoll) known.asked = 0;
+  }
+  for (; known.next < done.size() && done[known.next].seen == step_; ++known.next) {
+    const Place::Done& one = done[known.next];
+    if (one.by == Place::Done::By::kPoll && (is_look_ || known.asked < one.asked)) break;
+    if (one.by == Place::Done::By::kWait && known.waited != step_) break;
+    if (one.by != Place::Done::By::kWait) known.asked = 0;
+  }
+  if (!is_look_) ++known.asked;
+}
+
+// Who waits asks again and again, while nothing is submitted: then the work ends, if the record does not say
+// when.
 Status Device::query(driver::Event event) {
   const uint64_t often = program_.knows_done ? 1000 : 20;
   Recording& asked = events_[reinterpret_cast<uintptr_t>(event) - 1];
-  if (program_.knows_done && asked_in_ != step_) questions_ = 0;
+  bool ends_here = false;
+  if (program_.knows_done) {
+    learn(asked.place);
+    const std::vector<Place::Done>& done = program_.places[asked.place].done;
+    const size_t next = known_[asked.place].next;
+    ends_here = next < done.size() && done[next].seen == step_;
+    if (asked_in_ != step_) questions_ = 0;
+  }
   asked_in_ = step_;
-  if (++questions_ == often) program_.knows_done ? finish_up_to(asked) : finish(asked.place);
+  if (++questions_ >= often && !ends_here) program_.knows_done ? finish_up_to(asked) : finish(asked.place);
   return is_done(asked) ? kSuccess : kNotReady;
 }
 
 void Device::finish_up_to(const Recording& last) {
-  const uint64_t step = last.step;
+  const uint64_t number = last.number;
   const size_t place = last.place;
-  std::erase_if(not_done_, [&](size_t number) {
-    Recording& event = events_[number];
-    if (event.place == place && event.step <= step) event.is_done = true;
+  questions_ = 0;
+  std::erase_if(not_done_, [&](size_t which) {
+    Recording& event = events_[which];
+    if (event.place == place && event.number <= number) event.is_done = true;
     return event.is_done;
   });
 }
@@ -207,6 +243,12 @@ void Device::give_shared(driver::Address start, const Taken& taken) {
   unbook(slab.device, kStep);
   addresses_.give(taken.slab, kStep);
   slabs_.erase(taken.slab);
+}
+
+// The driver waits for all work of the context.
+Status Device::release_in(driver::Context context, driver::Address start) {
+  known_[(reinterpret_cast<uintptr_t>(context) >> 8) - 1].waited = step_;
+  return release(start);
 }
 
 Status Device::release(driver::Address start) {

@@ -40,7 +40,10 @@ class Device final : public driver::Driver, public driver::Source, public driver
   Device(const Program& program, uint64_t capacity, Lag lag);
 
   // The step that is played, and the context that is current.
-  void set_step(uint64_t step) { step_ = step; }
+  void set_step(uint64_t step, bool is_look = false) {
+    step_ = step;
+    is_look_ = is_look;
+  }
   void enter(size_t place) { place_ = place; }
   static driver::Context context(size_t place) { return reinterpret_cast<driver::Context>((place + 1) << 8); }
   void note_launch() { ++launches_; }
@@ -70,7 +73,7 @@ class Device final : public driver::Driver, public driver::Source, public driver
 
   driver::Status allocate(size_t bytes, driver::Address* out) override;
   driver::Status release(driver::Address start) override;
-  driver::Status release_in(driver::Context, driver::Address start) override { return release(start); }
+  driver::Status release_in(driver::Context context, driver::Address start) override;
   driver::Status release_on(driver::Context, driver::Stream, driver::Address start) override {
     return release(start);
   }
@@ -116,9 +119,17 @@ class Device final : public driver::Driver, public driver::Source, public driver
   };
   struct Recording {
     size_t place = 0;
-    uint64_t step = 0;
+    uint64_t number = 0;  // Place::Done::event()
     uint64_t launches = 0;
     bool is_done = true;
+  };
+  // How far a place has come in its list of what was done when.
+  struct Known {
+    size_t next = 0;
+    uint64_t asked = 0;     // since the poll before that found something
+    uint64_t recorded = 0;  // events in `step`
+    uint64_t step = 0;
+    uint64_t waited = ~uint64_t{0};  // the last step in which a call of ours waited for all
   };
 
   bool book(int device, uint64_t bytes);
@@ -126,6 +137,8 @@ class Device final : public driver::Driver, public driver::Source, public driver
   bool take_shared(int device, uint64_t bytes, driver::Address* out);
   void give_shared(driver::Address start, const Taken& taken);
   bool is_done(const Recording& event) const;
+  // The program's record at a question about work of a place.
+  void learn(size_t place);
   // What was recorded in its context up to that moment.
   void finish_up_to(const Recording& last);
   void give_if_unused(uint64_t number);
@@ -136,6 +149,7 @@ class Device final : public driver::Driver, public driver::Source, public driver
   const Lag lag_;
   size_t place_ = 0;
   uint64_t step_ = 0;
+  bool is_look_ = false;
   uint64_t launches_ = 0;
   uint64_t calls_ = 0;
   uint64_t refusals_ = 0;
@@ -151,6 +165,7 @@ class Device final : public driver::Driver, public driver::Source, public driver
   uint64_t last_chunk_ = 0;
   uint64_t streams_ = 0;
   std::vector<Recording> events_;
+  std::vector<Known> known_;      // of each place
   std::vector<size_t> not_done_;  // events
   uint64_t questions_ = 0;        // since something was recorded or a step began
   uint64_t asked_in_ = 0;         // that step

@@ -19,6 +19,7 @@ namespace cupool::replay {
 namespace {
 
 constexpr uint64_t kStart = 1'000'000'000;  // the clock of a program without times
+constexpr char kAsRecorded[] = "the record says so";
 
 class Player {
  public:
@@ -97,14 +98,26 @@ class Player {
       set_clock(std::max(step.time, now_ns()));
     }
     // What is told of a free lies behind it, of an allocation before it.
-    device_.set_step(step.what == Do::kFree ? at_ + 1 : at_);
+    device_.set_step(step.what == Do::kFree ? at_ + 1 : at_, step.what == Do::kLook);
     ++at_;
-    if (step.place == kNoPlace) {
-      device_.note_launch();
-      return memory_.order().note_early_work();
-    }
+    if (step.place == kNoPlace) return play_everywhere(step);
     device_.enter(step.place);
     play(step);
+  }
+
+  void play_everywhere(const Step& step) {
+    order::Timelines& order = memory_.order();
+    switch (step.what) {
+      case Do::kUntracked:
+        return order.expect_untracked_work(kAsRecorded);
+      case Do::kCompletedOnly:
+        return order.use_completed_only(kAsRecorded);
+      case Do::kDirectAccess:
+        return order.expect_direct_access(kAsRecorded);
+      default:
+        device_.note_launch();
+        return order.note_early_work();
+    }
   }
 
   void play(const Step& step) {
@@ -138,6 +151,12 @@ class Player {
       case Do::kLook:
         if (order::Timeline* const time = memory_.order().find(context)) time->expect_completion();
         return;
+      case Do::kUntracked:
+      case Do::kCompletedOnly:
+        if (order::Timeline* const time = memory_.order().find(context)) time->use_completed_only();
+        return;
+      case Do::kDirectAccess:
+        return memory_.order().expect_peers(context, kAsRecorded);
       case Do::kCompare:
         return compare(program_.checks[step.block]);
     }
@@ -206,13 +225,14 @@ class Player {
   }
 
   void read_figures() {
-    figures_.peak_reserved = device_.peak();
+    figures_.peak_taken = device_.peak();
     figures_.driver_calls = device_.calls();
     figures_.last_reserved = device_.reserved();
     for (int i = 0; i < program_.devices(); ++i)
       figures_.most_on_a_device = std::max(figures_.most_on_a_device, device_.peak_of(i));
     const stats::Sums sums = stats::sums();
     figures_.waits = sums.stream_waits + sums.context_waits + sums.pool_waits;
+    uint64_t reserved = 0;
     for (int i = 0; i < std::min(program_.devices(), stats::kMostDevices); ++i) {
       const stats::DeviceSums one = stats::device(i).read();
       figures_.kept += one.thread_hits;
@@ -224,7 +244,13 @@ class Player {
       figures_.segments_given += one.segments_released;
       figures_.pool_peak_reserved += one.peak_reserved_bytes;
       figures_.pool_peak_live += one.peak_live_bytes;
+      reserved += one.reserved_bytes;
     }
+    // (Blocks of their own are less than the steps in which the driver gives them. Of segments the two are
+    // the same, but that peaks of several devices need not come at once.)
+    const bool is_split = config::options().split;
+    figures_.peak_reserved = is_split ? device_.peak() : figures_.pool_peak_reserved;
+    if (!is_split) figures_.last_reserved = reserved;
   }
 
   const Program& program_;

@@ -22,7 +22,8 @@ struct Conditions {
 // What the same program needs of an allocator.
 struct Figures {
   uint64_t peak_live = 0;      // as asked for
-  uint64_t peak_reserved = 0;  // on all devices at once
+  uint64_t peak_reserved = 0;  // on all devices at once; of the pool as its own counters say
+  uint64_t peak_taken = 0;     // what the driver had given at most, in its own steps; of the pool
   uint64_t driver_calls = 0;
   uint64_t allocations = 0;
   uint64_t hits = 0;   // without a call of the driver

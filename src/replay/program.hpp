@@ -20,7 +20,11 @@ enum class Do : uint8_t {
   kWaited,      // the host has waited for something
   kStreamEnds,  // `stream` is destroyed
   kContextEnds,
-  kLook,     // cupool's own thread saw how far the device was
+  kLook,  // cupool's own thread saw how far the device was
+  // Stricter rules of reuse from now on: of `place`, or of all (kNoPlace).
+  kUntracked,
+  kCompletedOnly,
+  kDirectAccess,
   kCompare,  // the recorded counters at this moment are `checks[block]`
 };
 
@@ -40,10 +44,20 @@ struct Step {
 // A context, on a device.
 struct Place {
   int device = 0;
-  // Work of all steps before `before` was known to be done at step `seen`: both rise.
+  // From step `seen` on all events up to `upto` were known to be done: both rise. An event is named by the
+  // step that it was recorded in, and by how many that step had recorded then.
   struct Done {
-    uint64_t before;
-    uint64_t seen;
+    static constexpr uint64_t kMostInAStep = 255;
+    static uint64_t event(uint64_t step, uint64_t number) {
+      return step << 8 | (number < kMostInAStep ? number : kMostInAStep);
+    }
+    // A poll of the program's thread found it, after the driver had been asked `asked` times since the poll
+    // before that found something; or a look of our own thread; or the program had waited.
+    enum class By : uint8_t { kPoll, kLook, kWait };
+    uint64_t upto = 0;
+    uint64_t seen = 0;
+    uint64_t asked = 0;
+    By by = By::kWait;
   };
   std::vector<Done> done;
 };

@@ -50,6 +50,9 @@ class Field {
 };
 
 class Recording {
+  using Event = replay::Place::Done;
+  using By = Event::By;
+
  public:
   explicit Recording(const TraceAbout& about) : about_(about) { builder_.program().places.clear(); }
 
@@ -122,7 +125,6 @@ class Recording {
     step.time = happened.time;
     step.what = what;
     step.thread = builder_.thread(happened.thread);
-    is_programs_[happened.thread] = true;
     return step;
   }
   uint8_t place_of(uint64_t context, uint64_t device) {
@@ -189,30 +191,43 @@ class Recording {
     const auto what = static_cast<trace::Ordering>(what_of_ordered_.of(happened));
     auto& recorded = builder_.program().recorded;
     if (what == trace::Ordering::kStreamWait || what == trace::Ordering::kContextWait) ++recorded.waits;
-    const auto known = places_.find(context_of_ordered_.of(happened));
+    const uint64_t context = context_of_ordered_.of(happened);
+    const bool is_rule = what == trace::Ordering::kUntracked || what == trace::Ordering::kCompletedOnly ||
+                         what == trace::Ordering::kDirectAccess;
+    if (context == 0 && is_rule) return rule(happened, what, replay::kNoPlace);
+    const auto known = places_.find(context);
     if (known == places_.end()) return;
     const uint8_t place = known->second;
     replay::Place& here = builder_.program().places[place];
     const uint64_t epoch = epoch_of_ordered_.of(happened);
     switch (what) {
       case trace::Ordering::kSeal:
-        seals_[place].push_back({epoch, position()});
-        if (is_ours(happened)) look(happened, place);
+        seal(place, epoch, position());
+        break;
+      case trace::Ordering::kSealAtLook:
+        look(happened, place);
+        seal(place, epoch, position() - 1);
         break;
       case trace::Ordering::kDoneAtFree:
-        note_done(here, place, epoch, after_free_[happened.thread]);
+        note_done(here, place, happened, after_free_[happened.thread], By::kPoll);
         break;
       case trace::Ordering::kDone:
+        note_done(here, place, happened, position(), By::kPoll);
+        break;
+      case trace::Ordering::kDoneAtLook:
         // At one look there may be a seal, and what is done.
-        if (is_ours(happened)) look(happened, place);
-        note_done(here, place, epoch, is_ours(happened) ? position() - 1 : position());
+        look(happened, place);
+        note_done(here, place, happened, position() - 1, By::kLook);
+        break;
+      case trace::Ordering::kOwnWaitBegins:
+        waits_[{place, epoch}] = {kNoStep, Event::event(position(), Event::kMostInAStep)};
         break;
       case trace::Ordering::kWaitBegins: {
         Step step = step_of(happened, Do::kWaitBegins);
         step.place = place;
         step.stream = stream_of_ordered_.of(happened);
-        step.block = static_cast<uint32_t>(waits_.size());
-        waits_[{place, epoch}] = {step.block, position()};
+        step.block = last_wait_++;
+        waits_[{place, epoch}] = {step.block, Event::event(position(), Event::kMostInAStep)};
         builder_.other(step);
         break;
       }
@@ -221,11 +236,14 @@ class Recording {
         const auto wait = waits_.find({place, epoch});
         if (wait == waits_.end()) break;
         const bool is_good = what == trace::Ordering::kWaitEnds;
-        Step step = step_of(happened, is_good ? Do::kWaitEnds : Do::kWaitFailed);
-        step.place = place;
-        step.block = wait->second.first;
-        if (is_good) here.done.push_back({wait->second.second, position()});
-        builder_.other(step);
+        if (is_good) here.done.push_back({wait->second.second, position(), 0, By::kWait});
+        if (wait->second.first != kNoStep) {
+          Step step = step_of(happened, is_good ? Do::kWaitEnds : Do::kWaitFailed);
+          step.place = place;
+          step.block = wait->second.first;
+          builder_.other(step);
+        }
+        waits_.erase(wait);
         break;
       }
       case trace::Ordering::kStreamEnds: {
@@ -235,13 +253,24 @@ class Recording {
         builder_.other(step);
         break;
       }
+      case trace::Ordering::kCompletedOnly:
+      case trace::Ordering::kDirectAccess:
+        rule(happened, what, place);
+        break;
       default:
         break;
     }
   }
 
-  // Our own thread does nothing else.
-  bool is_ours(const Happened& happened) const { return is_programs_.count(happened.thread) == 0; }
+  void rule(const Happened& happened, trace::Ordering what, uint8_t place) {
+    Step step = step_of(happened, what == trace::Ordering::kUntracked       ? Do::kUntracked
+                                  : what == trace::Ordering::kCompletedOnly ? Do::kCompletedOnly
+                                                                            : Do::kDirectAccess);
+    step.place = place;
+    builder_.other(step);
+  }
+
+  // What our own thread does.
   void look(const Happened& happened, uint8_t place) {
     const auto& steps = builder_.program().steps;
     if (!steps.empty() && steps.back().what == Do::kLook && steps.back().place == place) return;
@@ -253,12 +282,22 @@ class Recording {
     builder_.other(step);
   }
 
+  void seal(uint8_t place, uint64_t epoch, uint64_t step) {
+    auto& seals = seals_[place];
+    const bool is_first = seals.empty() || seals.back().second >> 8 != step;
+    seals.push_back({epoch, Event::event(step, is_first ? 1 : (seals.back().second & 0xff) + 1)});
+  }
   // Seals up to an epoch were seen to be done.
-  void note_done(replay::Place& here, uint8_t place, uint64_t epoch, uint64_t seen) {
+  void note_done(replay::Place& here, uint8_t place, const Happened& happened, uint64_t seen, By by) {
+    const uint64_t epoch = epoch_of_ordered_.of(happened);
     const auto& seals = seals_[place];
     const auto beyond = std::upper_bound(seals.begin(), seals.end(), epoch,
                                          [](uint64_t one, const auto& seal) { return one < seal.first; });
-    if (beyond != seals.begin()) here.done.push_back({std::prev(beyond)->second, seen});
+    // (Who waits for a minute asks so often.)
+    constexpr uint64_t kMostAsked = 1 << 20;
+    if (beyond != seals.begin())
+      here.done.push_back(
+          {std::prev(beyond)->second, seen, std::min(asked_of_ordered_.of(happened), kMostAsked), by});
   }
   // Both numbers rise.
   static void settle(replay::Place& place) {
@@ -266,7 +305,7 @@ class Recording {
                      [](const auto& a, const auto& b) { return a.seen < b.seen; });
     size_t kept = 0;
     for (const replay::Place::Done& one : place.done) {
-      if (kept == 0 || one.before > place.done[kept - 1].before) place.done[kept++] = one;
+      if (kept == 0 || one.upto > place.done[kept - 1].upto) place.done[kept++] = one;
     }
     place.done.resize(kept);
   }
@@ -334,10 +373,11 @@ class Recording {
   std::map<uint64_t, uint8_t> places_;
   std::unordered_map<uint64_t, Earlier> earlier_;
   std::unordered_map<uint64_t, bool> seen_;
-  std::unordered_map<uint32_t, bool> is_programs_;     // threads
   std::unordered_map<uint32_t, uint64_t> after_free_;  // of each thread, the position after its last free
-  std::map<uint8_t, std::vector<std::pair<uint64_t, uint64_t>>> seals_;  // epoch and position
+  std::map<uint8_t, std::vector<std::pair<uint64_t, uint64_t>>> seals_;  // epoch and event
+  static constexpr uint32_t kNoStep = ~uint32_t{0};                      // a replay's own pool waits
   std::map<std::pair<uint8_t, uint64_t>, std::pair<uint32_t, uint64_t>> waits_;
+  uint32_t last_wait_ = 0;
   std::unordered_map<uint64_t, uint32_t> stack_numbers_;
   std::vector<uint64_t> stacks_{0};
   uint64_t reserved_ = 0;
@@ -370,6 +410,7 @@ class Recording {
   CUPOOL_FIELD(ordered, stream)
   CUPOOL_FIELD(ordered, epoch)
   CUPOOL_FIELD(ordered, context)
+  CUPOOL_FIELD(ordered, asked)
   CUPOOL_FIELD(waited, call)
   CUPOOL_FIELD(waited, cause)
   CUPOOL_FIELD(waited, result)

@@ -69,7 +69,8 @@ Answer to_json(const Row& row) {
                  {"reserved_bytes", figures.last_reserved},
                  {"ns", figures.ns}});
   if (!row.is_pools) return answer;
-  answer.update({{"thread_hits", figures.kept},
+  answer.update({{"peak_taken_bytes", figures.peak_taken},
+                 {"thread_hits", figures.kept},
                  {"slab_hits", figures.slab},
                  {"range_hits", figures.range},
                  {"hits_after_wait", figures.after_wait},

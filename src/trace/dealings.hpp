@@ -33,12 +33,12 @@ inline void tell_segment(Dealing what, int device, uint64_t address, uint64_t by
   if (is_on()) [[unlikely]]
     record_inside(told::Segment{what, address, bytes, ns, detail::why, static_cast<uint64_t>(device)});
 }
-inline void tell_order(Ordering what, uint64_t stream = 0, uint64_t epoch = 0,
-                       const void* context = nullptr) {
+inline void tell_order(Ordering what, uint64_t stream = 0, uint64_t epoch = 0, const void* context = nullptr,
+                       uint64_t asked = 0) {
   if (!is_on()) [[likely]]
     return;
   note_order_turn();
-  record_inside(told::Ordered{what, stream, epoch, reinterpret_cast<uint64_t>(context)});
+  record_inside(told::Ordered{what, stream, epoch, reinterpret_cast<uint64_t>(context), asked});
 }
 // The pool itself waited on the host. `call`: none of the program's.
 inline void tell_pool_wait(uint64_t ns) {

@@ -58,7 +58,7 @@ void Upstream::tell_limit(uint64_t bytes) const {
 // The driver's free waits for all work, so it completes epochs like a wait of the program's.
 bool Upstream::release(order::Timeline& order, driver::Address start, uint64_t bytes) {
   const auto free = [&] {
-    const order::Epoch epoch = order.begin_wait(order::Lane::kMany);
+    const order::Epoch epoch = order.begin_wait(order::Lane::kMany, trace::Ordering::kOwnWaitBegins);
     const bool is_taken = source_.release_in(order.context(), start) == kSuccess;
     order.end_wait(epoch, is_taken);
     return is_taken;
