@@ -12,9 +12,9 @@
 #include "see/exports.hpp"
 #include "see/findings.hpp"
 #include "see/page.hpp"
-#include "see/progress.hpp"
 #include "see/text.hpp"
 #include "tools/commands.hpp"
+#include "tools/progress.hpp"
 #include "tools/table.hpp"
 #include "tools/trace_file.hpp"
 
@@ -90,20 +90,26 @@ int make(const Wanted& wanted) {
     say(stderr, "cupool: {} is the trace itself; name another file with -o\n", wanted.target);
     return tools::kMisuse;
   }
-  Progress progress(file.get(), static_cast<uint64_t>(about.st_size));
+  tools::Progress progress;
+  const auto is_read = [&] {
+    // (One that was compressed has no place.)
+    const long at = ftell(file.get());
+    if (at < 0) return progress.show("reading the trace");
+    progress.show("reading the trace", static_cast<uint64_t>(at), static_cast<uint64_t>(about.st_size));
+  };
   Model model(reader);
   int code = 0;
-  if (!model.read([&] { progress.read(); })) {
+  if (!model.read(is_read)) {
     // What came before is shown all the same.
     say(stderr, "cupool: cannot read all of {}: {}\n", path, reader.error());
     code = 1;
   }
-  progress.step("looking up who asked for memory");
+  progress.show("looking up who asked for memory");
   tools::CodeNames names(wanted.folders);
   const Holders holders(model, names);
   const Picture picture =
-      make_picture(model, holders, wanted.limits, [&] { progress.step("adding up what happened"); });
-  progress.step("writing");
+      make_picture(model, holders, wanted.limits, [&] { progress.show("adding up what happened"); });
+  progress.show("writing");
   if (wanted.target.empty()) {
     // (That it did not all arrive is said at the end, for every verb.)
     write_form(wanted.form, stdout, model, holders, picture, wanted.last);

@@ -11,6 +11,7 @@
 #include "base/say.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
+#include "tools/progress.hpp"
 #include "tools/replays.hpp"
 #include "tools/table.hpp"
 
@@ -134,8 +135,8 @@ bool judge(const NamedProgram& one, uint64_t room, Verdict* verdict) {
     }
   }
   {
-    Progress progress("fitting", replays.size());
-    play_all(replays, [&](size_t done) { progress.show(done); });
+    Progress progress;
+    play_all(replays, [&](size_t done) { progress.show("fitting", done, replays.size()); });
   }
   for (const Replay& replay : replays) {
     if (replay.figures) continue;

@@ -8,6 +8,7 @@
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
 #include "tools/play.hpp"
+#include "tools/progress.hpp"
 #include "tools/replays.hpp"
 #include "tools/table.hpp"
 
@@ -111,7 +112,7 @@ int replay_on_gpu(const Arguments& arguments, const std::vector<NamedProgram>& p
   std::vector<Row> rows;
   const size_t all = programs.size() * (settings.size() + 1);
   {
-    Progress progress("playing", all);
+    Progress progress;
     for (size_t i = 0; i < programs.size(); ++i) {
       const auto play = [&](const Setting* setting) {
         std::string error;
@@ -122,7 +123,7 @@ int replay_on_gpu(const Arguments& arguments, const std::vector<NamedProgram>& p
           return false;
         }
         rows.push_back({&programs[i], with, setting != nullptr ? *setting : Setting{}, *figures});
-        progress.show(rows.size());
+        progress.show("playing", rows.size(), all);
         return true;
       };
       for (const Setting& setting : settings) {
@@ -164,8 +165,8 @@ int replay(const Arguments& arguments) {
       replays.push_back({&one.program, setting, one.conditions, std::nullopt, ""});
   }
   {
-    Progress progress("replaying", replays.size());
-    play_all(replays, [&](size_t done) { progress.show(done); });
+    Progress progress;
+    play_all(replays, [&](size_t done) { progress.show("replaying", done, replays.size()); });
   }
   std::vector<Row> rows;
   size_t at = 0;

@@ -213,22 +213,4 @@ std::vector<NamedProgram> load_programs(const Arguments& arguments, int* code, b
   return out;
 }
 
-// ---- Progress.
-
-Progress::Progress(const char* what, size_t all)
-    : what_(what), all_(all), is_on_(isatty(STDERR_FILENO) != 0) {}
-
-Progress::~Progress() {
-  if (has_shown_) say(stderr, "\r\033[K");
-}
-
-void Progress::show(size_t done, const std::string& more) {
-  constexpr size_t kWidth = 30;
-  if (!is_on_ || all_ == 0) return;
-  const size_t full = std::min(done, all_) * kWidth / all_;
-  say(stderr, "\r{} [{}{}] {}/{}{}{}\033[K", what_, std::string(full, '#'), std::string(kWidth - full, ' '),
-      std::min(done, all_), all_, more.empty() ? "" : ", ", more);
-  has_shown_ = true;
-}
-
 }  // namespace cupool::tools

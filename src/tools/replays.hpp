@@ -44,20 +44,4 @@ struct NamedProgram {
 // `code` is the exit code.
 std::vector<NamedProgram> load_programs(const Arguments& arguments, int* code, bool with_names = false);
 
-// A line on a terminal's stderr that is written over: how far something is.
-class Progress {
- public:
-  explicit Progress(const char* what, size_t all);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  void show(size_t done, const std::string& more = "");
-
- private:
-  const char* const what_;
-  const size_t all_;
-  const bool is_on_;
-  bool has_shown_ = false;
-};
-
 }  // namespace cupool::tools

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "base/say.hpp"
 #include "tools/commands.hpp"
 #include "tools/json.hpp"
+#include "tools/progress.hpp"
 #include "tools/replays.hpp"
 #include "tools/table.hpp"
 
@@ -82,6 +84,21 @@ class Tuner {
 
   // False: a replay failed, after an error message.
   bool search() {
+    progress_.emplace();
+    const bool is_good = climb() && prune();
+    progress_.reset();
+    return is_good;
+  }
+
+  const Setting& setting() const { return setting_; }
+  const Cost& at_first() const { return at_first_; }
+  const Cost& best() const { return best_; }
+  // What it costs without one of them.
+  const Cost& without(const std::string& entry) const { return known_.at(less(setting_, entry)); }
+  size_t tried() const { return known_.size(); }
+
+ private:
+  bool climb() {
     if (!try_all({{}})) return false;
     at_first_ = best_ = known_.at({});
     constexpr int kMostRounds = 6;
@@ -96,17 +113,9 @@ class Tuner {
       }
       if (setting_ == from) break;
     }
-    return prune();
+    return true;
   }
 
-  const Setting& setting() const { return setting_; }
-  const Cost& at_first() const { return at_first_; }
-  const Cost& best() const { return best_; }
-  // What it costs without one of them.
-  const Cost& without(const std::string& entry) const { return known_.at(less(setting_, entry)); }
-  size_t tried() const { return known_.size(); }
-
- private:
   static std::string name_of(const std::string& entry) { return entry.substr(0, entry.find('=')); }
   static Setting less(const Setting& setting, const std::string& entry) {
     Setting out;
@@ -147,10 +156,11 @@ class Tuner {
       for (const NamedProgram& one : programs_)
         replays.push_back({&one.program, setting, one.conditions, std::nullopt, ""});
     }
-    Progress progress("tuning", replays.size());
-    play_all(replays, [&](size_t done) { progress.show(done, describe(setting_)); });
+    play_all(replays,
+             [&](size_t done) { progress_->show("tuning", done, replays.size(), describe(setting_)); });
     for (const Replay& replay : replays) {
       if (!replay.figures) {
+        progress_.reset();
         say(stderr, "cupool: {}: {}\n", describe(replay.setting), replay.error);
         return false;
       }
@@ -186,6 +196,7 @@ class Tuner {
 
   const std::vector<NamedProgram>& programs_;
   const Goal goal_;
+  std::optional<Progress> progress_;
   std::map<Setting, Cost> known_;
   Setting setting_;
   Cost best_;
