@@ -73,12 +73,7 @@ TraceReader::Next TraceReader::next_block(BlockHead* head) {
     is_cut_ = true;
     return Next::kEnd;
   }
-#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
-  constexpr bool kAsksChecksum = false;  // a fuzzer would never come past it
-#else
-  constexpr bool kAsksChecksum = true;
-#endif
-  if (kAsksChecksum && trace::checksum_of(*head, content_.data()) != head->checksum) {
+  if (trace::checksum_of(*head, content_.data()) != head->checksum) {
     fail(make_text("it is damaged at byte {}: the checksum of the block there is wrong", at));
     return Next::kDamaged;
   }

@@ -1,9 +1,6 @@
 """The same lives of allocations in every form that cupool replay reads."""
 
-import os
 import random
-import struct
-from pathlib import Path
 
 MIB = 1 << 20
 
@@ -61,9 +58,3 @@ def snapshot(lines, before=()):
              "blocks": [{"size": b, "requested_size": b, "state": "active_allocated", "frames": frames}]} for i, b in enumerate(before)]
     return {"segments": held, "device_traces": [events], "allocator_settings": {"expandable_segments": False, "ratio": 0.5}}
 
-
-def traces():
-    """Traces of cupool's: those that CUPOOL_FUZZ_TRACES names, or only the head of one."""
-    folder = os.environ.get("CUPOOL_FUZZ_TRACES")
-    found = [path.read_bytes()[:8192] for path in Path(folder).glob("*.trace")] if folder else []
-    return found or [struct.pack("<4sIIHHQQQII", b"CUCT", 0, 0, 1, 0, 0, 0, 0, 1, 0)]

@@ -1,0 +1,75 @@
+// Any bytes as a recorded program, in each of the four forms (FUZZ_FORM): either a program whose steps hold
+// together, or a sentence; never a crash. Of a trace of cupool's the blocks are also tried with the lengths
+// and checksums that their content asks for, or nothing behind the checksum would ever be read.
+#include "replay/readers.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "tools/recording.hpp"
+#include "trace/format.hpp"
+
+namespace {
+
+using namespace cupool;
+
+void look(bool is_read, const replay::Program& program, const std::string& error) {
+  if (is_read != error.empty()) abort();
+  if (!is_read) return;
+  for (const replay::Step& step : program.steps) {
+    const bool is_block = step.what == replay::Do::kAllocate || step.what == replay::Do::kFree;
+    if (is_block && (step.block >= program.blocks || step.place >= program.places.size())) abort();
+    if (step.thread != replay::kNoThread && step.thread >= program.threads) abort();
+  }
+}
+
+template <typename Read>
+void try_reader(const Read& read) {
+  replay::Program program;
+  std::string error;
+  const bool is_read = read(&program, &error);
+  look(is_read, program, error);
+}
+
+void try_program(std::string_view bytes) {
+  try_reader([&](replay::Program* out, std::string* error) {
+    return tools::read_program(bytes, false, out, error);
+  });
+}
+
+std::string mended(std::string bytes) {
+  const std::string magic(reinterpret_cast<const char*>(&trace::kMagic), sizeof trace::kMagic);
+  for (size_t at = bytes.find(magic); at != std::string::npos;) {
+    trace::BlockHead head;
+    if (bytes.size() - at < sizeof head) break;
+    memcpy(&head, &bytes[at], sizeof head);
+    const size_t content = at + sizeof head;
+    const size_t next = bytes.find(magic, content);
+    head.bytes = static_cast<uint32_t>(std::min(next, bytes.size()) - content);
+    if (head.bytes <= trace::kMostContent) head.checksum = trace::checksum_of(head, bytes.data() + content);
+    memcpy(&bytes[at], &head, sizeof head);
+    at = next;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const char* const form = getenv("FUZZ_FORM");
+  if (form == nullptr) abort();
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const auto with = [&](replay::Reader reader) {
+    try_reader([&](replay::Program* out, std::string* error) { return reader(bytes, out, error); });
+  };
+  if (strcmp(form, "text") == 0) with(replay::read_text);
+  if (strcmp(form, "rmm") == 0) with(replay::read_rmm_log);
+  if (strcmp(form, "pytorch") == 0) with(replay::read_pytorch_snapshot);
+  if (strcmp(form, "cupool") != 0) return 0;
+  try_program(bytes);
+  try_program(mended(std::string(bytes)));
+  return 0;
+}
