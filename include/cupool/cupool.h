@@ -38,6 +38,12 @@ CUPOOL_API int cupool_stat(const char* name, uint64_t* value);
 /* The same for one device, by the driver's number. Only what is counted for devices has a name here. */
 CUPOOL_API int cupool_device_stat(int device, const char* name, uint64_t* value);
 
+/* Bytes of the device memory that the driver charges this process. "charged" asks the driver and NVML, which
+   takes milliseconds; other names tell how it divides at the time of that call: "explained", "unexplained",
+   and the rows of the table in docs/stats.md, such as "pool_live" or "contexts". Rows that are seen as
+   changes around calls are 0 without CUPOOL_STATS=text. Error 1: no such name; 801: nobody knows. */
+CUPOOL_API int cupool_device_charge(int device, const char* part, int64_t* bytes);
+
 /* The whole report as JSON, as at exit, with a terminating zero. Returns the characters it has without that
    zero, like snprintf: where that is `size` or more, the text was cut. */
 CUPOOL_API size_t cupool_stats_json(char* text, size_t size);

@@ -353,6 +353,13 @@ void write_metrics_now(const neighbours::Figures* figures, size_t count) {
   stand_up(dump_desk);
 }
 
+bool writes_text() {
+  const config::Options& options = config::options();
+  if (options.stats == StatsForm::kText) return true;
+  return options.stats == StatsForm::kSummary && *options.stats_file != '\0' &&
+         form_for_file(options.stats_file) == StatsForm::kText;
+}
+
 size_t print_json(char* text, size_t room) {
   Writer out(-1, text, room == 0 ? 0 : room - 1);
   write_json(out, facts(), Reading::kLocked);

@@ -19,6 +19,9 @@ void begin(const Probe& probe);
 enum class Ending { kOrderly, kAbrupt };  // kAbrupt: other threads may be anywhere, with any lock
 void finish(Ending ending);
 
+// Whether one of the reports will be text.
+bool writes_text();
+
 // Writes a full report now. Safe in a signal handler.
 void dump();
 

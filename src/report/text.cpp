@@ -5,6 +5,7 @@
 #include "base/bytes.hpp"
 #include "config/options.hpp"
 #include "config/print.hpp"
+#include "report/charges.hpp"
 #include "report/forms.hpp"
 
 namespace cupool::report {
@@ -164,6 +165,7 @@ void write_text(Writer& out, const Facts& facts, stats::Reading reading) {
                  [&](const stats::CounterInfo& info, uint64_t value) { write_counts(out, info, value); });
     write_sizes(out, device);
   }
+  write_charges(out);
   const config::Options plain = config::defaults();
   config::visit_changed(config::options(), plain, [&](const config::OptionInfo& info, const char* value) {
     out.print("cupool: {}={}\n", info.name, value);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/capture.hpp"
+#include "sim/charges.hpp"
 #include "sim/entry.hpp"
 
 using namespace cupool::sim;
@@ -190,6 +191,7 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   return in_context(SIM_SITE(cuCtxSetLimit), [&](Context& context) -> CUresult {
     if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    if (limit == CU_LIMIT_PRINTF_FIFO_SIZE && !charge(context, value)) return CUDA_ERROR_OUT_OF_MEMORY;
     context.limits[limit] = value;
     return CUDA_SUCCESS;
   });

@@ -2,6 +2,7 @@
 // kernel in any. Arguments are read during the call, through kernelParams.
 #include <cuda.h>
 
+#include "sim/charges.hpp"
 #include "sim/entry.hpp"
 #include "sim/kernels.hpp"
 
@@ -42,6 +43,9 @@ CUresult launch(Site& site, CUfunction handle, const Shape& shape, CUstream stre
     if (!sound(shape) || extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
     const CUresult prepared = prepare_launch(function->kernel, *stream->context);
     if (prepared != CUDA_SUCCESS) return prepared;
+    if (!function->is_loaded && !charge(stream->context->memory_owner(), kKernelCharge))
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    function->is_loaded = true;
     auto work = kernel_work(function->kernel, parameters, *stream->context);
     if (work == nullptr) return CUDA_ERROR_INVALID_VALUE;
     work->overlaps = overlapping;

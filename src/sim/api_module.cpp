@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "sim/charges.hpp"
 #include "sim/entry.hpp"
 #include "sim/kernels.hpp"
 
@@ -14,6 +15,7 @@ namespace {
 CUresult load(Site& site, CUmodule* out, const void* image) {
   return in_context(site, [&](Context& context) -> CUresult {
     if (out == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!charge(context, kModuleCharge)) return CUDA_ERROR_OUT_OF_MEMORY;
     auto module = std::make_shared<Module>();
     module->context_id = context.id;
     *out = state().modules.insert(std::move(module));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/arrays.hpp"
+#include "sim/charges.hpp"
 #include "sim/scheduler.hpp"
 #include "sim/state.hpp"
 #include "sim/streams.hpp"
@@ -20,6 +21,7 @@ ContextPtr fresh_context(int device, unsigned flags, ContextPtr whole = nullptr)
   context->id = state().next_id++;
   context->device = device;
   context->flags = flags;
+  if (context->part_of == nullptr) charge(*context, kContextCharge);
   context->legacy = create_stream(*context, StreamKind::kLegacy, 0, 0);
   return context;
 }
@@ -30,6 +32,7 @@ void empty_context(Context& context) {
   complete(part_target(context));
   s.oracle.end_context(context.id);
   s.allocations.destroy_context(context);
+  discharge(context);
   const auto streams = context.streams;
   for (const StreamPtr& stream : streams) destroy_stream(stream);
   context.per_thread.clear();

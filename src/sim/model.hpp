@@ -117,9 +117,10 @@ struct Context {
   std::vector<std::shared_ptr<Stream>> streams;  // all of them, hidden and destroyed-but-busy ones too
   std::unordered_map<std::uint64_t, std::shared_ptr<Stream>> per_thread;
   std::map<CUlimit, std::size_t> limits;
-  bool has_stacks = false;           // memory for a kernel with a large stack
-  bool has_heap = false;             // memory for malloc in kernels
-  std::vector<std::uint64_t> peers;  // ids of contexts this one may reach
+  bool has_stacks = false;                                     // memory for a kernel with a large stack
+  bool has_heap = false;                                       // memory for malloc in kernels
+  std::vector<std::pair<CUdeviceptr, std::uint64_t>> charged;  // of the driver for itself: start, granules
+  std::vector<std::uint64_t> peers;                            // ids of contexts this one may reach
   Slabs slabs;
 
   Context& memory_owner() { return part_of != nullptr ? *part_of : *this; }
@@ -149,6 +150,7 @@ struct Function {
   std::uint64_t context_id = 0;
   CUmodule module = nullptr;
   CUlibrary library = nullptr;
+  bool is_loaded = false;  // launched before
   CUfunction handle = nullptr;
 };
 

@@ -79,6 +79,7 @@ Options read() {
   o.devices = static_cast<int>(number("CUPOOL_SIM_DEVICES", 1, 0, 16));
   o.driver_version = static_cast<int>(number("CUPOOL_SIM_DRIVER_VERSION", 13000, 11000, 13000));
   o.oracle = number("CUPOOL_SIM_ORACLE", 1, 0, 1) != 0;
+  o.charges = number("CUPOOL_SIM_CHARGES", 0, 0, 1) != 0;
   o.waits = allowed_waits();
   o.hang_ms = number("CUPOOL_SIM_HANG_MS", o.hang_ms, 0, UINT64_MAX / 2000000);
   o.faults = word("CUPOOL_SIM_FAULTS");

@@ -14,6 +14,13 @@
 //                              (default: for work submitted before a free of any thread in that context, or
 //                              of the waiting thread in another), exact (of the waiting thread alone), off
 //                              (all: nothing is reported)
+//   CUPOOL_SIM_CHARGES         1: contexts, modules, kernels when first launched and a larger print buffer
+//   take
+//                              memory of the device, as on a real one (see charges.hpp); default 0
+//   CUPOOL_SIM_NVML            what libnvidia-ml.so.1 beside this driver says (see nvml.cpp): hidden (it
+//   lists
+//                              other processes alone, as in a container), off (it does not start); default:
+//                              all
 //   CUPOOL_SIM_HANG_MS         a process in which nothing moves for so long hangs (default 30000, 0: it is
 //   let be);
 //                              one that provably cannot go on is found at once
@@ -36,6 +43,7 @@ struct Options {
   std::string faults;
   std::string report;
   bool oracle = true;
+  bool charges = false;
   AllowedWaits waits = AllowedWaits::kAny;
   std::uint64_t hang_ms = 30000;
 };

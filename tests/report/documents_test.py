@@ -27,6 +27,14 @@ class DocumentsTest(harness.TestCase):
         made = harness.run([COMMAND, "trace", "--markdown"], driver="sim").out
         self.assertEqual(made, (DOCS / "trace-format.md").read_text().split("## Events\n\n")[1], "run scripts/make-docs")
 
+    def test_the_page_of_statistics_lists_every_part_of_what_the_driver_charges(self):
+        page = (DOCS / "stats.md").read_text()
+        rows = re.findall(r'^CUPOOL_(?:CHARGE|SEEN)\((\w+), "([^"]*)"\)', (harness.SOURCE / "src/report/charges.def").read_text(),
+                          re.MULTILINE)
+        self.assertGreater(len(rows), 15)
+        for name, doc in rows:
+            self.assertIn(f"| `{name}` | {doc} |\n", page, "run scripts/make-docs")
+
     def test_the_page_of_counters_lists_every_counter_with_its_sentence(self):
         page = (DOCS / "counters.md").read_text()
         listed = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))

@@ -88,6 +88,14 @@ int main(void) {
   say("gives JSON", text[0] == '{' && strstr(text, "\"devices\":[{\"device\":0") != NULL);
   free(text);
 
+  int64_t charge = -1;
+  const int answer = cupool_device_charge(0, "charged", &charge);
+  say("tells what the driver charges, or that nobody knows", answer == 0 ? charge >= 0 : answer == 801);
+  say("tells its parts", cupool_device_charge(0, "pool_live", &charge) == 0 && charge >= 0);
+  say("refuses a part that there is not", cupool_device_charge(0, "parts", &charge) == 1 &&
+                                              cupool_device_charge(-1, "charged", &charge) == 1 &&
+                                              cupool_device_charge(0, "charged", NULL) == 1);
+
   int descriptor = -1;
   void* pool = NULL;
   char data[CUPOOL_POINTER_BYTES] = {0};

@@ -35,7 +35,7 @@ class InterfaceTest(harness.TestCase):
         done = harness.with_cupool([PROGRAM], driver="sim")
         self.assertEqual(0, done.code, done.out + done.err)
         self.assertNotIn("NO", done.out)
-        self.assertGreaterEqual(done.out.count("yes"), 17)
+        self.assertGreaterEqual(done.out.count("yes"), 20)
         self.assertIn("enabled 1", done.out)
 
     def test_a_c_program_runs_on_without_the_library(self):

@@ -5,6 +5,7 @@
 #include "base/version.hpp"
 #include "config/options.hpp"
 #include "cupool/cupool.h"
+#include "hooks/observe/charges.hpp"
 #include "hooks/process/process_lifetime.hpp"
 #include "hooks/state/serving.hpp"
 #include "hooks/submit/submit.hpp"
@@ -48,7 +49,24 @@ size_t cupool_stats_json(char* text, size_t size) {
   return report::print_json(text, text == nullptr ? 0 : size);
 }
 
-void cupool_write_stats(void) { report::dump(); }
+int cupool_device_charge(int device, const char* part, int64_t* bytes) {
+  if (device < 0 || device >= stats::kMostDevices || part == nullptr || bytes == nullptr)
+    return kInvalidValue;
+  if (is_forked()) return kNotSupported;
+  report::Charges charges = report::noted_charges(device);
+  if (charges.at == 0 || std::string_view(part) == "charged") {
+    charges = observe::charges_of(device);
+    report::note_charges(device, charges);
+  }
+  return charges.find(part, bytes)        ? kSuccess
+         : report::Charges::is_name(part) ? kNotSupported
+                                          : kInvalidValue;
+}
+
+void cupool_write_stats(void) {
+  observe::look_at_charges();
+  report::dump();
+}
 
 void cupool_write_trace(void) { report::dump_trace(); }
 

@@ -17,7 +17,8 @@ namespace {
 template <typename Entry, typename Array, typename Descriptor, typename... Args>
 CUresult create_array(const Entry& entry, Array* array, const Descriptor* descriptor, Args... args) {
   const uint64_t begin = begin_observed(SlowReason::kMemoryObserved);
-  const CUresult result = pass_on(Counter::array_allocations, entry, array, descriptor, args...);
+  const CUresult result = observe_call(
+      entry.call(), [&] { return pass_on(Counter::array_allocations, entry, array, descriptor, args...); });
   if (begin != 0) [[unlikely]]
     tell_other_taken(entry.call(), observe::Memory::kArray,
                      result == CUDA_SUCCESS ? reinterpret_cast<uint64_t>(*array) : 0,
@@ -30,8 +31,9 @@ CUresult create_array(const Entry& entry, Array* array, const Descriptor* descri
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                      const CUmemAllocationProp* properties, unsigned long long flags) {
   const uint64_t begin = begin_observed(SlowReason::kMemoryObserved);
-  const CUresult result =
-      pass_on(Counter::mapped_allocations, real.cuMemCreate, handle, bytes, properties, flags);
+  const CUresult result = observe_call(cuda::Call::cuMemCreate, [&] {
+    return pass_on(Counter::mapped_allocations, real.cuMemCreate, handle, bytes, properties, flags);
+  });
   if (begin != 0) [[unlikely]]
     tell_other_taken(cuda::Call::cuMemCreate, observe::Memory::kPhysical,
                      result == CUDA_SUCCESS ? *handle : 0, bytes, result, begin);

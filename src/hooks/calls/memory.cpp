@@ -211,7 +211,9 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes, Server* server) {
   }
   *server = Server::kDriver;
   const auto call = [&] {
-    return pass_on(Counter::forwarded_allocations, real.cuMemAlloc_v2, pointer, bytes);
+    return observe_call(cuda::Call::cuMemAlloc_v2, [&] {
+      return pass_on(Counter::forwarded_allocations, real.cuMemAlloc_v2, pointer, bytes);
+    });
   };
   const CUresult result = call();
   if (Reentry::inside() || !memory.order().is_capturing()) return result;
@@ -222,7 +224,9 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes, Server* server) {
 
 // Frees while a stream captures, and frees of memory that is not the pool's.
 CUresult free_elsewhere(CUdeviceptr pointer, FreeReport* report) {
-  if (!is_ours(pointer)) return pass_on(Counter::forwarded_frees, real.cuMemFree_v2, pointer);
+  if (!is_ours(pointer))
+    return observe_call(cuda::Call::cuMemFree_v2,
+                        [&] { return pass_on(Counter::forwarded_frees, real.cuMemFree_v2, pointer); });
   const CaptureProbe probe(pointer);
   if (probe.answer() != CUDA_SUCCESS) return probe.answer();
   if (report != nullptr) report->block_returns();

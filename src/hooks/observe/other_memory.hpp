@@ -7,6 +7,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "hooks/observe/charges.hpp"
 #include "hooks/observe/tell.hpp"
 
 namespace cupool::hooks {
@@ -46,6 +47,23 @@ uint64_t bytes_of_array(const Descriptor* what) {
   if constexpr (requires { what->Depth; }) depth = what->Depth != 0 ? what->Depth : 1;
   const uint64_t height = what->Height != 0 ? what->Height : 1;
   return what->Width * height * depth * what->NumChannels * detail::bytes_of_element(what->Format);
+}
+
+// The program's memory pools, whose sizes the driver tells as long as they are there.
+template <cuda::Call call, typename... Args>
+void after_pool_made([[maybe_unused]] CUresult result, [[maybe_unused]] const Args&... args) {
+  if constexpr (call == cuda::Call::cuMemPoolCreate) {
+    if (Reentry::inside() || result != CUDA_SUCCESS) return;
+    const auto all = std::tie(args...);
+    const CUmemLocation& where = std::get<1>(all)->location;
+    if (where.type == CU_MEM_LOCATION_TYPE_DEVICE)
+      observe::note_pool(where.id, detail::number_of_handle(*std::get<0>(all)));
+  }
+}
+template <cuda::Call call, typename... Args>
+void before_pool_ends([[maybe_unused]] const Args&... args) {
+  if constexpr (call == cuda::Call::cuMemPoolDestroy)
+    observe::forget_pool(detail::number_of_handle(std::get<0>(std::tie(args...))));
 }
 
 // Tells what a call of a row has done to such memory. False: it is no call of that kind.

@@ -82,6 +82,16 @@ struct Forwarded {
   uint64_t ns = 0;  // how long the call took; 0: not known
 };
 
+// A call of the driver is about to be made, and was made: those that are forwarded, and those by which memory
+// comes or goes that is not the pool's. Told besides all else.
+struct Calling {
+  cuda::Call call;
+};
+struct Called {
+  cuda::Call call;
+  uint64_t ns;
+};
+
 // The host waited for a stream, an event or a context.
 struct Waited {
   cuda::Call call;

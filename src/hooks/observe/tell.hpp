@@ -31,6 +31,27 @@ inline CUresult tell_forwarded(cuda::Call call, CUresult result, uint64_t begin 
   return result;
 }
 
+// Makes a call, and tells that it is about to be made and that it was; `begin` gets when it began, or 0 where
+// no listener wants to know.
+template <typename Make>
+[[gnu::cold, gnu::noinline]] CUresult make_observed(cuda::Call call, uint64_t* begin, const Make& make) {
+  observer.calling({call});
+  *begin = now_ns();
+  const CUresult result = make();
+  observer.called({call, now_ns() - *begin});
+  return result;
+}
+template <typename Make>
+CUresult observe_call(cuda::Call call, uint64_t* begin, const Make& make) {
+  *begin = 0;
+  return is_slow_for(SlowReason::kCallsObserved) ? make_observed(call, begin, make) : make();
+}
+template <typename Make>
+CUresult observe_call(cuda::Call call, const Make& make) {
+  uint64_t begin = 0;
+  return observe_call(call, &begin, make);
+}
+
 // One allocation by the program, or its failure. `stream` of a stream-ordered one went through named(); else
 // null.
 class AllocationReport {

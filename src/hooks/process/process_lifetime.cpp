@@ -21,6 +21,7 @@
 #include "cuda/real.hpp"
 #include "hooks/doors/direct_access.hpp"
 #include "hooks/doors/linked_names.hpp"
+#include "hooks/observe/charges.hpp"
 #include "hooks/observe/observer.hpp"
 #include "hooks/process/background_thread.hpp"
 #include "hooks/process/file_thread.hpp"
@@ -152,6 +153,7 @@ void context_made() {
 void before_the_driver_ends() {
   // Once it shuts down, the driver refuses allocations and queries of its pool.
   stop_remembering_contexts();
+  observe::look_at_charges();
   stop_background_thread();
   stop_lending();
   native::NativePool* const native = memory.native();

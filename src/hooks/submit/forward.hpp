@@ -44,14 +44,16 @@ CUresult pass_on(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, A
 // The same, and tells the observer: the call has no event of its own.
 template <typename What, typename... Params, typename... Args>
 CUresult forward(What what, const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
-  const uint64_t begin = begin_observed(SlowReason::kCallsObserved);
-  return tell_forwarded(entry.call(), pass_on(what, entry, args...), begin);
+  uint64_t begin = 0;
+  const CUresult result = observe_call(entry.call(), &begin, [&] { return pass_on(what, entry, args...); });
+  return tell_forwarded(entry.call(), result, begin);
 }
 // The same for calls that have no counter.
 template <typename... Params, typename... Args>
 CUresult forward(const cuda::Entry<CUresult (*)(Params...)>& entry, Args... args) {
-  const uint64_t begin = begin_observed(SlowReason::kCallsObserved);
-  return tell_forwarded(entry.call(), call_guarded(entry, args...), begin);
+  uint64_t begin = 0;
+  const CUresult result = observe_call(entry.call(), &begin, [&] { return call_guarded(entry, args...); });
+  return tell_forwarded(entry.call(), result, begin);
 }
 
 // A call in which the host waits for a stream, or, with null, for an event or a context.

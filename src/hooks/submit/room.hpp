@@ -174,7 +174,9 @@ struct RoomHook<Self, CUresult (*)(Args...)> {
  private:
   [[gnu::cold, gnu::noinline]] static CUresult call_observed(Args... args) {
     const uint64_t begin = now_ns();
-    const CUresult result = call_and_repeat(args...);
+    before_pool_ends<Self::kCall>(args...);
+    const CUresult result = observe_call(Self::kCall, [&] { return call_and_repeat(args...); });
+    after_pool_made<Self::kCall>(result, args...);
     if (!tell_other_memory<Self::kCall>(result, begin, args...)) tell_forwarded(Self::kCall, result, begin);
     return result;
   }
