@@ -141,6 +141,18 @@ class Writer {
     for (auto one = model_.phases.rbegin(); one != model_.phases.rend(); ++one) {
       if (one->end == kNever) end(*one, model_.last);
     }
+    // A track for each row: within one, none lies across another.
+    size_t rows = 0;
+    for (const Phase& one : model_.ranges) rows = std::max<size_t>(rows, one.depth + size_t{1});
+    const uint64_t first_row = thread_track(model_.threads.size());
+    for (size_t row = 0; row < rows; ++row)
+      describe(Message()
+                   .number(track::kUuid, first_row + row)
+                   .number(track::kParent, kProcessTrack)
+                   .text(track::kName, "ranges"));
+    for (const Phase& one : model_.ranges)
+      slice(one.begin, std::min(one.end, model_.last), first_row + one.depth, "phase",
+            model_.phase_names[one.name]);
     for (const Wait& one : model_.waits)
       slice(one.time - one.ns, one.time, thread_track(one.thread) + 1, "wait",
             model_.call_name(one.call) + " (" + model_.cause_name(one.cause) + ")");

@@ -94,7 +94,7 @@ Model::Fields Model::fields_of(std::string_view name) const {
       {&at.context, "context"}, {&at.device, "device"}, {&at.sample, "sample"}, {&at.thread, "thread"},
       {&at.ns, "ns"},           {&at.cause, "cause"},   {&at.what, "what"},     {&at.why, "why"},
       {&at.bytes, "bytes"},     {&at.free, "free"},     {&at.total, "total"},   {&at.reserved, "reserved"},
-      {&at.edge, "edge"},       {&at.count, "count"},   {&at.result, "result"},
+      {&at.edge, "edge"},       {&at.range, "range"},   {&at.count, "count"},   {&at.result, "result"},
   };
   for (const auto& [field, text] : fields) *field = event.find(text);
   return at;
@@ -362,21 +362,49 @@ void Model::deal(const Happened& now) {
   }
 }
 
+uint32_t Model::number_of_phase(const std::string& name) {
+  const auto [at, is_new] = phase_index_.try_emplace(name, static_cast<uint32_t>(phase_names.size()));
+  if (is_new) phase_names.push_back(name);
+  return at->second;
+}
+
 void Model::phase(const Happened& now) {
+  const std::string edge = word(words_of("phase", "edge"), value(now, phase_.edge));
+  if (edge == "start" || edge == "stop") return range(now, edge == "start");
   const uint16_t thread = number_of_thread(now.thread);
   std::vector<uint32_t>& open = open_phases_[thread];
-  if (word(words_of("phase", "edge"), value(now, phase_.edge)) == "begin") {
-    const auto [at, is_new] = phase_index_.try_emplace(now.text, static_cast<uint32_t>(phase_names.size()));
-    if (is_new) phase_names.push_back(now.text);
+  if (edge == "begin") {
     open.push_back(static_cast<uint32_t>(phases.size()));
     phase_edges.push_back(open.back());
-    phases.push_back({now.time, kNever, at->second, thread,
+    phases.push_back({now.time, kNever, number_of_phase(now.text), thread,
                       static_cast<uint16_t>(std::min<size_t>(open.size() - 1, 0xFFFF))});
-  } else if (!open.empty()) {
+  } else if (edge == "end" && !open.empty()) {
     phases[open.back()].end = now.time;
     phase_edges.push_back(open.back() | kIsFree);
     open.pop_back();
   }
+}
+
+void Model::range(const Happened& now, bool is_start) {
+  // Of more that are open at once than can be looked at, all have the last row.
+  constexpr size_t kMostRows = 64;
+  const uint64_t number = value(now, phase_.range);
+  const auto found = open_ranges_.find(number);
+  if (found != open_ranges_.end()) {
+    Phase& one = ranges[found->second];
+    one.end = now.time;
+    range_rows_[one.depth] = false;
+    open_ranges_.erase(found);
+  }
+  if (!is_start) return;
+  size_t row =
+      static_cast<size_t>(std::find(range_rows_.begin(), range_rows_.end(), false) - range_rows_.begin());
+  if (row == range_rows_.size() && row < kMostRows) range_rows_.push_back(false);
+  row = std::min(row, range_rows_.size() - 1);
+  range_rows_[row] = true;
+  open_ranges_[number] = static_cast<uint32_t>(ranges.size());
+  ranges.push_back({now.time, kNever, number_of_phase(now.text), number_of_thread(now.thread),
+                    static_cast<uint16_t>(row)});
 }
 
 }  // namespace cupool::see

@@ -133,6 +133,9 @@ class Model {
   std::vector<Dealing> dealings;
   std::vector<Wait> waits;
   std::vector<Phase> phases;
+  // Those that any thread may end, so that they lie across each other: of the thread that began them, `depth`
+  // their row among themselves.
+  std::vector<Phase> ranges;
   // Their begins and ends as they came: the number of a phase, with kIsFree for its end.
   std::vector<uint32_t> phase_edges;
   std::vector<Failure> failures;
@@ -157,6 +160,8 @@ class Model {
   void end_context(uint64_t context, uint64_t time);
   void deal(const tools::Happened& now);
   void phase(const tools::Happened& now);
+  void range(const tools::Happened& now, bool is_start);
+  uint32_t number_of_phase(const std::string& name);
   void set_reserved(uint64_t time, uint64_t device, uint64_t bytes);
   std::string word(const std::vector<std::string>* words, uint64_t number) const;
   const std::vector<std::string>* words_of(std::string_view event, std::string_view field) const;
@@ -166,7 +171,7 @@ class Model {
     uint32_t event = kNone;
     int address = -1, asked = -1, more = -1, sort = -1, stack = -1, call = -1, kind = -1, stream = -1,
         context = -1, device = -1, sample = -1, thread = -1, ns = -1, cause = -1, what = -1, why = -1,
-        bytes = -1, free = -1, total = -1, reserved = -1, edge = -1, count = -1, result = -1;
+        bytes = -1, free = -1, total = -1, reserved = -1, edge = -1, range = -1, count = -1, result = -1;
   };
   Fields fields_of(std::string_view event) const;
   static uint64_t value(const tools::Happened& now, int field) {
@@ -213,6 +218,8 @@ class Model {
   std::unordered_map<uint64_t, uint16_t> context_index_;
   std::map<std::string, uint32_t> phase_index_;
   std::unordered_map<uint16_t, std::vector<uint32_t>> open_phases_;
+  std::map<uint64_t, uint32_t> open_ranges_;    // by their numbers
+  std::vector<bool> range_rows_;                // those that an open range has
   std::map<uint64_t, uint32_t> open_segments_;  // by address
   std::vector<uint64_t> reserved_now_;
   uint64_t events_ = 0;

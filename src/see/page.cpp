@@ -136,7 +136,17 @@ void add_bands(Columns& columns, const Model& model) {
   const uint64_t first = model.first;
   const auto since = [first](uint64_t time) { return time - std::min(first, time); };
   const auto until = [&](const Phase* one) { return std::max(one->begin, std::min(one->end, model.last)); };
-  const auto phases = longest(model.phases, [&](const Phase& one) { return until(&one) - one.begin; });
+  // Those that lie across each other stand below those that lie within each other.
+  std::vector<Phase> all = model.phases;
+  uint32_t rows = 0;
+  for (const Phase& one : all) rows = std::max(rows, uint32_t{one.depth} + 1);
+  for (Phase one : model.ranges) {
+    one.depth = static_cast<uint16_t>(std::min<uint32_t>(one.depth + rows, 0xFFFF));
+    all.push_back(one);
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Phase& one, const Phase& other) { return one.begin < other.begin; });
+  const auto phases = longest(all, [&](const Phase& one) { return until(&one) - one.begin; });
   columns.add("phase.begin", phases, Form::kDelta, [&](const Phase* one) { return since(one->begin); });
   columns.add("phase.ns", phases, Form::kPlain, [&](const Phase* one) { return until(one) - one->begin; });
   columns.add("phase.name", phases, Form::kPlain, [](const Phase* one) { return one->name; });
@@ -173,7 +183,7 @@ Json head_of(const Model& model, const Holders& holders, const Picture& picture,
   head["least_block"] = picture.least_block;
   head["sentences"] = sentences;
   head["phases"] = model.phase_names;
-  head["phase_count"] = model.phases.size();
+  head["phase_count"] = model.phases.size() + model.ranges.size();
   head["wait_count"] = model.waits.size();
   head["threads"] = model.threads;
   head["libraries"] = libraries;

@@ -159,10 +159,14 @@ class StacksTest(harness.TestCase):
     def test_nvtx_ranges_are_phases_unless_another_tool_is_named(self):
         path = self.scratch / "t"
         bare = harness.run([harness.victim("nvtx")], driver="sim")
-        for env, expected in (({}, ["forward", "attention", "", "loss", "", ""]), ({"NVTX_INJECTION64_PATH": "/none"}, [])):
+        for env, expected in (({}, ["forward", "attention", "", "loss", "", "loading", "copying", ""]), ({"NVTX_INJECTION64_PATH": "/none"}, [])):
             done = harness.with_cupool([harness.victim("nvtx")], driver="sim", env={"CUPOOL_TRACE": str(path), **env})
             self.assertEqual(0, done.code, done.err)
-            self.assertEqual(expected, [event["name"] for event in trace_blocks.Trace(path).events if event["event"] == "phase"])
+            phases = [event for event in trace_blocks.Trace(path).events if event["event"] == "phase"]
+            ours = min((event["thread"] for event in phases), default=0)
+            self.assertEqual(expected, [event["name"] for event in phases if event["thread"] == ours])
+            # The two that another thread ended.
+            self.assertEqual([1, 2] if expected else [], [event["range"] for event in phases if event["thread"] != ours])
             path.unlink()
         # Without a trace nobody is told, as without us.
         self.assertEqual(bare.out, harness.with_cupool([harness.victim("nvtx")], driver="sim").out)

@@ -3,6 +3,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstdio>
+#include <thread>
 
 namespace {
 
@@ -32,6 +33,15 @@ int main() {
   attributes.message.unicode = L"loss";
   nvtxRangePushEx(&attributes);
   nvtxRangePop();
+  // Ranges that lie across each other, and end on another thread than they began.
+  const nvtxRangeId_t first = nvtxRangeStartA("loading");
+  attributes.messageType = NVTX_MESSAGE_TYPE_ASCII;
+  attributes.message.ascii = "copying";
+  const nvtxRangeId_t second = nvtxDomainRangeStartEx(domain, &attributes);
+  std::thread([&] {
+    nvtxRangeEnd(first);
+    nvtxDomainRangeEnd(domain, second);
+  }).join();
   const int level = nvtxRangePop();
   std::printf("levels %d %d\n", outer, level);
   return 0;

@@ -72,11 +72,11 @@ void cupool_write_trace(void) { report::dump_trace(); }
 
 void cupool_phase_begin(const char* name) {
   if (trace::is_on() && name != nullptr)
-    trace::record(trace::told::Phase{trace::Edge::kBegin, trace::Text(name)});
+    trace::record(trace::told::Phase{trace::Edge::kBegin, trace::Text(name), 0});
 }
 
 void cupool_phase_end(void) {
-  if (trace::is_on()) trace::record(trace::told::Phase{trace::Edge::kEnd, {}});
+  if (trace::is_on()) trace::record(trace::told::Phase{trace::Edge::kEnd, {}, 0});
 }
 
 void cupool_reset_peaks(void) {

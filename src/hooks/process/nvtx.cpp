@@ -1,12 +1,13 @@
 // NVTX ranges as phases of a trace. NVTX, a header in the program and its libraries, loads the library that
 // NVTX_INJECTION64_PATH names at its first call, and asks it to take over functions: where a trace is wanted
-// and the user has named none, that is us. Ranges that are pushed and popped by one thread are told, of the
-// default domain and all others; those that start on one thread and end on another are no phases. Holds no
-// lock; off, each call is a test of one word.
+// and the user has named none, that is us. Told are ranges that are pushed and popped by one thread, and
+// ranges that one thread starts and any thread ends, of the default domain and all others. Holds no lock;
+// off, each call is a test of one word.
 #include "hooks/process/nvtx.hpp"
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,8 +27,24 @@ struct Callbacks {
 using GetExportTable = const void* (*)(uint32_t which);
 constexpr uint32_t kCallbacks = 1;
 enum Module : int { kCore = 1, kDomains = 5 };
-enum Core : unsigned { kPushEx = 8, kPushA = 9, kPushW = 10, kPop = 11 };
-enum Domains : unsigned { kDomainPushEx = 4, kDomainPop = 5, kDomainRegisterA = 10, kDomainRegisterW = 11 };
+enum Core : unsigned {
+  kStartEx = 4,
+  kStartA = 5,
+  kStartW = 6,
+  kEnd = 7,
+  kPushEx = 8,
+  kPushA = 9,
+  kPushW = 10,
+  kPop = 11
+};
+enum Domains : unsigned {
+  kDomainStartEx = 2,
+  kDomainEnd = 3,
+  kDomainPushEx = 4,
+  kDomainPop = 5,
+  kDomainRegisterA = 10,
+  kDomainRegisterW = 11
+};
 
 struct Attributes {
   uint16_t version;
@@ -73,15 +90,32 @@ trace::Text text_of(const Attributes* what) {
 }
 
 int begin(const trace::Text& name) {
-  if (trace::is_on()) trace::record(trace::told::Phase{trace::Edge::kBegin, name});
+  if (trace::is_on()) trace::record(trace::told::Phase{trace::Edge::kBegin, name, 0});
   return depth++;
 }
 int end() {
   if (depth == 0) return -1;
-  if (trace::is_on()) trace::record(trace::told::Phase{trace::Edge::kEnd, {}});
+  if (trace::is_on()) trace::record(trace::told::Phase{trace::Edge::kEnd, {}, 0});
   return --depth;
 }
 
+// A range has a number, by which whoever ends it names it; whatever the domain, there is one row of numbers.
+uint64_t start(const trace::Text& name) {
+  static constinit std::atomic<uint64_t> last{0};
+  const uint64_t number = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (trace::is_on()) trace::record(trace::told::Phase{trace::Edge::kStart, name, number});
+  return number;
+}
+void stop(uint64_t number) {
+  if (trace::is_on()) trace::record(trace::told::Phase{trace::Edge::kStop, {}, number});
+}
+
+uint64_t start_ex(const Attributes* what) { return start(text_of(what)); }
+uint64_t start_a(const char* name) { return start(plain(name)); }
+uint64_t start_w(const wchar_t* name) { return start(narrow(name)); }
+void range_end(uint64_t number) { stop(number); }
+uint64_t domain_start_ex(void*, const Attributes* what) { return start(text_of(what)); }
+void domain_end(void*, uint64_t number) { stop(number); }
 int push_ex(const Attributes* what) { return begin(text_of(what)); }
 int push_a(const char* name) { return begin(plain(name)); }
 int push_w(const wchar_t* name) { return begin(narrow(name)); }
@@ -109,7 +143,13 @@ extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(GetExport
   const auto* const callbacks = get == nullptr ? nullptr : static_cast<const Callbacks*>(get(kCallbacks));
   if (callbacks == nullptr || callbacks->struct_size < sizeof(Callbacks)) return 0;
   const auto function = [](auto* one) { return reinterpret_cast<Function>(one); };
-  const Row rows[] = {{kCore, kPushEx, function(push_ex)},
+  const Row rows[] = {{kCore, kStartEx, function(start_ex)},
+                      {kCore, kStartA, function(start_a)},
+                      {kCore, kStartW, function(start_w)},
+                      {kCore, kEnd, function(range_end)},
+                      {kDomains, kDomainStartEx, function(domain_start_ex)},
+                      {kDomains, kDomainEnd, function(domain_end)},
+                      {kCore, kPushEx, function(push_ex)},
                       {kCore, kPushA, function(push_a)},
                       {kCore, kPushW, function(push_w)},
                       {kCore, kPop, function(pop)},
