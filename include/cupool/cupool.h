@@ -54,6 +54,14 @@ CUPOOL_API void cupool_write_stats(void);
 /* Writes now what a trace has kept in memory (CUPOOL_TRACE_KEEP); without one it does nothing. */
 CUPOOL_API void cupool_write_trace(void);
 
+/* Begins a trace, as CUPOOL_TRACE does from the start, in a new file; %p and the like in its name as there.
+   What the program holds is told first, without call stacks. Error 1: the file cannot be made; 600: there is
+   a trace already, or another thread begins one; 801: the process does not use CUDA. */
+CUPOOL_API int cupool_trace_begin(const char* path);
+
+/* Ends the trace, whoever began it; the file is complete then. Error 600: there is none in a file. */
+CUPOOL_API int cupool_trace_end(void);
+
 /* A phase of the program, for a trace (CUPOOL_TRACE): a name of up to 63 bytes for what this thread does
    until the phase ends. Phases may lie within each other. Without a trace these do nothing. */
 CUPOOL_API void cupool_phase_begin(const char* name);

@@ -128,6 +128,17 @@ void resolve_contradictions(Options& options, const Reader& reader) {
     reader.say("CUPOOL_TRACE_KEEP={} has no effect without CUPOOL_TRACE, which names the file",
                print(options.trace_keep));
   }
+  if (options.trace_signal != StatsSignal::kNone && *options.trace == '\0') {
+    reader.say("CUPOOL_TRACE_SIGNAL has no effect without CUPOOL_TRACE, which names the file");
+    options.trace_signal = plain.trace_signal;
+  }
+  if (options.trace_signal != StatsSignal::kNone &&
+      (options.trace_signal == options.stats_signal || options.trace_keep.bytes != 0)) {
+    reader.say("CUPOOL_TRACE_SIGNAL contradicts {}; ignoring CUPOOL_TRACE_SIGNAL",
+               options.trace_keep.bytes != 0 ? "CUPOOL_TRACE_KEEP"
+                                             : "CUPOOL_STATS_SIGNAL, which is the same signal");
+    options.trace_signal = plain.trace_signal;
+  }
   if (options.stacks != 0 && *options.trace == '\0' && !options.leaks && !options.check) {
     reader.say("CUPOOL_STACKS={} has no effect without CUPOOL_TRACE, CUPOOL_LEAKS or CUPOOL_CHECK",
                options.stacks);

@@ -23,6 +23,8 @@ struct Probe {
   // The figures of a device that only the pool knows. With `kNoLock` it must neither wait for a lock nor call
   // the driver; what cannot be known then stays 0.
   void (*fill)(int device, stats::Reading reading, stats::DeviceSums* sums) = nullptr;
+  // CUPOOL_TRACE_SIGNAL has come; called in its handler.
+  void (*switch_trace)() = nullptr;
 };
 void set_probe(const Probe& probe);
 const Probe& probe();

@@ -252,6 +252,12 @@ void on_dump_signal(int) {
   errno = saved_errno;
 }
 
+void on_trace_signal(int) {
+  const int saved_errno = errno;
+  if (is_ours() && probe().switch_trace != nullptr) probe().switch_trace();
+  errno = saved_errno;
+}
+
 void on_quick_exit() { finish(Ending::kAbrupt); }
 
 void handle(int signal_number, void (*handler)(int)) {
@@ -294,6 +300,8 @@ void begin(const Probe& probe) {
   if (options.stats_exact) stats::set_peak_bound(0);
   if (options.stats_signal == config::StatsSignal::kUsr1) handle(SIGUSR1, on_dump_signal);
   if (options.stats_signal == config::StatsSignal::kUsr2) handle(SIGUSR2, on_dump_signal);
+  if (options.trace_signal == config::StatsSignal::kUsr1) handle(SIGUSR1, on_trace_signal);
+  if (options.trace_signal == config::StatsSignal::kUsr2) handle(SIGUSR2, on_trace_signal);
   if (options.stats == StatsForm::kOff && *options.metrics_file == '\0' && *options.trace == '\0') return;
   at_quick_exit(on_quick_exit);
   handle_deadly_signals(options);

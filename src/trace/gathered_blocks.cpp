@@ -103,7 +103,7 @@ void Gatherer::flush(int* kept) {
 }
 
 void Gatherer::stop(const char* why) {
-  detail::on.store(false, std::memory_order_release);
+  leave_file();
   log::line("the trace {} ends here: {}", place_.path(), why);
 }
 

@@ -47,12 +47,20 @@ void Gatherer::forget_after_fork() {
   kept_.forget_after_fork();
   live_.clear();
   settings_ = {};
+  gathering_due.store(~uint64_t{0}, std::memory_order_relaxed);
 }
 
 bool Gatherer::begin(const About& about, const Settings& settings) {
   Guard hold(lock_);
+  // What is live is known already.
+  const bool goes_on = is_on();
+  if (goes_on) gather_all(nullptr);
+  const bool stays = goes_on || settings.stays;
+  const bool remembers = settings.remembers_frees || (goes_on && settings_.remembers_frees);
   about_ = about;
   settings_ = settings;
+  settings_.stays = stays;
+  settings_.remembers_frees = remembers;
   if (settings.kept_bytes != 0) {
     if (!kept_.begin(settings.kept_bytes)) return false;
     settings_.live_set_every = settings.kept_bytes / 4;
@@ -62,8 +70,17 @@ bool Gatherer::begin(const About& about, const Settings& settings) {
   sequence_ = 0;
   used_ = indexed_ = 0;
   since_live_set_ = live_set_bytes_ = last_index_ = 0;
-  live_.clear();
   forget_told_stacks();
+  if (goes_on) {
+    began_ = round_ = round_before_ = now_ns();
+    if (is_written()) make_about();
+    write_stacks(nullptr);
+    write_live_set(nullptr);
+    flush(nullptr);
+    return true;
+  }
+  live_.clear();
+  if (remembers) live_.remember_frees();
   // What threads told of an earlier trace when that had ended.
   for (Ring* ring = rings.load(std::memory_order_acquire); ring != nullptr; ring = ring->next) {
     ring->mark();
@@ -151,6 +168,7 @@ void Gatherer::write_lost(uint64_t lost, int* kept) {
 void Gatherer::gather_all(int* kept) {
   round_before_ = round_;
   round_ = now_ns();
+  if (is_written()) gathering_due.store(round_ + kMostUngathered, std::memory_order_relaxed);
   for (Ring* ring = rings.load(std::memory_order_acquire); ring != nullptr; ring = ring->next) ring->mark();
   if (is_written()) write_stacks(kept);
   for (Ring* ring = rings.load(std::memory_order_acquire); ring != nullptr; ring = ring->next) {
@@ -211,9 +229,17 @@ void Gatherer::end(Ending why) {
   if (is_on() && is_written()) {
     write_index(nullptr);
     flush(nullptr);
-    if (is_on()) write_ended(why, nullptr);
+    if (is_on() && is_written()) write_ended(why, nullptr);
   }
-  detail::on.store(false, std::memory_order_release);
+  if (why == Ending::kProgram) return detail::on.store(false, std::memory_order_release);
+  leave_file();
+}
+
+void Gatherer::leave_file() {
+  settings_.has_output = false;
+  settings_.kept_bytes = 0;
+  gathering_due.store(~uint64_t{0}, std::memory_order_relaxed);
+  if (!settings_.stays) detail::on.store(false, std::memory_order_release);
 }
 
 bool Gatherer::end() {
@@ -252,6 +278,18 @@ bool Gatherer::visit_kept(Put put, void* argument) {
   kept_.for_each([&](const uint8_t* block, size_t bytes) { put(block, bytes, argument); });
   leave();
   return true;
+}
+
+bool Gatherer::find_block(uint64_t address, LiveSet::Item* out) {
+  constexpr int kMostTries = 100;
+  for (int i = 0; i < kMostTries && is_on() && !is_here(); ++i) {
+    if (!enter()) continue;
+    gather_all(nullptr);
+    const bool is_found = live_.find_around(address, out);
+    leave();
+    return is_found;
+  }
+  return false;
 }
 
 bool Gatherer::visit_live(See see, void* argument) {

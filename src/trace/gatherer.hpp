@@ -40,6 +40,10 @@ class Gatherer {
   bool visit_live(See see, void* argument) CUPOOL_EXCLUDES(lock_);
   const char* path() const CUPOOL_NO_THREAD_SAFETY_ANALYSIS { return place_.path(); }
   bool is_kept() const CUPOOL_NO_THREAD_SAFETY_ANALYSIS { return settings_.kept_bytes != 0; }
+  bool is_written_now() const CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+    return settings_.has_output && settings_.kept_bytes == 0;
+  }
+  bool find_block(uint64_t address, LiveSet::Item* out) CUPOOL_EXCLUDES(lock_);
   // Whether the thread that asks is gathering: a signal handler has interrupted it.
   bool is_here() const { return gathering_thread_.load(std::memory_order_relaxed) == this_thread(); }
   void forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS;
@@ -75,6 +79,8 @@ class Gatherer {
   void make_about() CUPOOL_REQUIRES(lock_);
   void write_ended(Ending why, int* kept) CUPOOL_REQUIRES(lock_);
   void end(Ending why) CUPOOL_REQUIRES(lock_);
+  // There is no file any more; what is live may still be wanted.
+  void leave_file() CUPOOL_REQUIRES(lock_);
 
   Lock lock_{Rank::kTrace};
   std::atomic<int> gathering_thread_{0};

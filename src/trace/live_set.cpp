@@ -1,6 +1,8 @@
 // See live_set.hpp.
 #include "trace/live_set.hpp"
 
+#include <algorithm>
+
 #include "base/pages.hpp"
 
 namespace cupool::trace {
@@ -23,10 +25,31 @@ LiveSet::Item* LiveSet::find(uint64_t address, uint8_t kind) {
   }
 }
 
+// Frees before that time make room. Where they are remembered longer, the later ones of too many stay.
+uint64_t LiveSet::oldest_to_keep() const {
+  constexpr size_t kMostFreed = size_t{1} << 16;
+  uint64_t from = oldest_;
+  if (!remembers_) return from;
+  from = 0;
+  for (;;) {
+    size_t count = 0;
+    uint64_t first = oldest_;
+    for (size_t i = 0; i < places_; ++i) {
+      const Item& item = items_[i];
+      if (item.address == 0 || item.is_live || item.time < from || item.time >= oldest_) continue;
+      ++count;
+      first = std::min(first, item.time);
+    }
+    if (count <= kMostFreed) return from;
+    from = first + (oldest_ - first + 1) / 2;
+  }
+}
+
 // Rehashes into a table that has room for four times what is to be kept.
 bool LiveSet::grow() {
+  const uint64_t oldest = oldest_to_keep();
   const auto is_kept = [&](const Item& item) {
-    return item.address != 0 && (item.is_live || item.time >= oldest_);
+    return item.address != 0 && (item.is_live || item.time >= oldest);
   };
   size_t kept = 0;
   for (size_t i = 0; i < places_; ++i) kept += is_kept(items_[i]) ? 1 : 0;
@@ -73,6 +96,7 @@ void LiveSet::allocated(uint64_t time, uint32_t thread, const told::Allocated& w
            what.context,
            thread,
            static_cast<uint32_t>(what.stack),
+           0,
            static_cast<uint16_t>(what.call),
            static_cast<uint8_t>(what.kind),
            static_cast<uint8_t>(what.device),
@@ -86,6 +110,24 @@ void LiveSet::freed(uint64_t time, const told::Freed& what) {
   live_ -= item->is_live ? 1 : 0;
   item->is_live = false;
   item->time = time;
+  item->freed_stack = static_cast<uint32_t>(what.stack);
+}
+
+bool LiveSet::find_around(uint64_t address, Item* out) const {
+  const Item* best = nullptr;
+  for (size_t i = 0; i < places_; ++i) {
+    const Item& item = items_[i];
+    if (item.address == 0 || space_of(item.kind) != 0 || item.kind == static_cast<uint8_t>(Kind::kDriver))
+      continue;
+    // (A free whose allocation nobody knows has no size.)
+    if (address < item.address || address - item.address >= std::max<uint64_t>(item.asked, 1)) continue;
+    const bool is_better =
+        best == nullptr || (item.is_live != best->is_live ? item.is_live : item.time > best->time);
+    if (is_better) best = &item;
+  }
+  if (best == nullptr) return false;
+  *out = *best;
+  return true;
 }
 
 void LiveSet::context_ended(uint64_t time, uint64_t context) {

@@ -20,6 +20,7 @@ class LiveSet {
     uint64_t context = 0;
     uint32_t thread = 0;
     uint32_t stack = 0;
+    uint32_t freed_stack = 0;  // where it was given back
     uint16_t call = 0;
     uint8_t kind = 0;
     uint8_t device = 0;
@@ -46,6 +47,10 @@ class LiveSet {
       if (items_[i].address != 0 && !items_[i].is_live && items_[i].time >= oldest_) f(items_[i]);
     }
   }
+  // From now on some ten thousand frees are remembered longer, the latest ones.
+  void remember_frees() { remembers_ = true; }
+  // The live block of the pool at that address or around it, or else the one that was freed last.
+  bool find_around(uint64_t address, Item* out) const;
   size_t count() const { return live_; }
   bool holds(uint64_t address, uint8_t kind) const {
     const Item* const item = const_cast<LiveSet*>(this)->find(address, kind);
@@ -59,6 +64,7 @@ class LiveSet {
   Item* find(uint64_t address, uint8_t kind);
   Item* find_or_add(uint64_t address, uint8_t kind);
   bool grow();
+  uint64_t oldest_to_keep() const;
 
   Item* items_ = nullptr;
   size_t places_ = 0;  // a power of two
@@ -66,6 +72,7 @@ class LiveSet {
   size_t live_ = 0;
   uint64_t oldest_ = 0;
   bool failed_ = false;
+  bool remembers_ = false;
 };
 
 // Memory of these kinds is told apart by more than its address: a handle may be an address of something else.

@@ -79,7 +79,19 @@ void make_room(Ring& ring, size_t words) {
   ring.is_given_up = !ring.has_room(words);
 }
 
+// The file thread is late: the machine is busy, or it is in a call that takes long.
+void gather_late() {
+  const PreserveErrno preserve;
+  uint64_t due = gathering_due.load(std::memory_order_relaxed);
+  const uint64_t now = now_ns();
+  // (One thread is enough.)
+  if (now <= due || !gathering_due.compare_exchange_strong(due, now + kMostUngathered)) return;
+  if (!knows_new_filter()) gatherer.gather(nullptr);
+}
+
 }  // namespace
+
+constinit std::atomic<uint64_t> gathering_due{~uint64_t{0}};
 
 uint64_t take_lost_without_ring() { return lost_without_ring.exchange(0, std::memory_order_relaxed); }
 
@@ -120,6 +132,10 @@ bool holds(uint64_t address, uint8_t kind) { return gatherer.holds(address, kind
 
 const char* path() { return gatherer.path(); }
 
+bool is_written() { return is_on() && gatherer.is_written_now(); }
+
+bool find_block(uint64_t address, LiveSet::Item* out) { return gatherer.find_block(address, out); }
+
 bool is_kept() { return is_on() && gatherer.is_kept(); }
 
 void detail::record(Event event, uint64_t time, const uint64_t* words, size_t count, From from) {
@@ -150,6 +166,8 @@ void detail::record(Event event, uint64_t time, const uint64_t* words, size_t co
     const PreserveErrno preserve;
     if (const auto wake = wake_gatherer.load(std::memory_order_relaxed)) wake();
   }
+  if (time > gathering_due.load(std::memory_order_relaxed) && from == From::kEntry) [[unlikely]]
+    gather_late();
   std::atomic_signal_fence(std::memory_order_acq_rel);
   ring->is_busy = false;
 }

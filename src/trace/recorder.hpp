@@ -63,9 +63,12 @@ struct Settings {
   uint64_t kept_bytes = 0;             // not 0: no file, the last so many bytes stay in memory
   uint64_t live_set_every = 16 << 20;  // bytes of a file
   bool has_output = true;              // no: only what is live is known
+  bool remembers_frees = false;        // for find_block()
+  bool stays = false;                  // what is live is known even after the file has ended
 };
 
-// False: the host has no memory for what is to be kept. pre: the trace is off.
+// False: the host has no memory for what is to be kept. pre: the trace is off, or has no output: then what is
+// live is known, and the new one begins with it.
 bool begin(const About& about, const Settings& settings);
 
 // Ends it, as it was begun, and says so in it; a later begin() begins another one. False: somebody gathers.
@@ -93,6 +96,10 @@ bool is_kept();
 bool holds(uint64_t address, uint8_t kind);
 // Of the file that is written, or was.
 const char* path();
+// Whether what is recorded goes to a file.
+bool is_written();
+// The block of the pool at or around that address, live or freed lately. False: none, or nobody knows.
+bool find_block(uint64_t address, LiveSet::Item* out);
 
 // What the program holds: gathers, then calls see(item, argument) for each block. False: it is not known, or
 // another thread gathers. Not from a signal handler.

@@ -15,4 +15,8 @@ uint64_t take_lost_without_ring();
 
 void forget_rings_after_fork();
 
+// When events must have been gathered; a thread that records later does so itself.
+extern constinit std::atomic<uint64_t> gathering_due;
+inline constexpr uint64_t kMostUngathered = 80'000'000;  // nanoseconds
+
 }  // namespace cupool::trace

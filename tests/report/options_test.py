@@ -285,6 +285,16 @@ class OptionsTest(harness.TestCase):
         self.assertEqual((0, False), (done.code, path.exists()))
         self.assertIn("has no effect without CUPOOL_TRACE", play("a:x:1", trace_keep="1M").err)
 
+    def test_option_trace_signal_begins_no_trace_until_it_comes(self):
+        path = self.scratch / "here.trace"
+        env = {"CUPOOL_TRACE": str(path), "CUPOOL_TRACE_SIGNAL": "USR2"}
+        done = harness.with_cupool([lab.PROGRAM, "a:x:1"], env=env, driver="sim")
+        self.assertEqual((0, "", False), (done.code, done.err, path.exists()))
+        self.assertIn("has no effect without CUPOOL_TRACE", play("a:x:1", trace_signal="USR1").err)
+        for more, name in (({"CUPOOL_STATS_SIGNAL": "USR2"}, "CUPOOL_STATS_SIGNAL"), ({"CUPOOL_TRACE_KEEP": "1M"}, "CUPOOL_TRACE_KEEP")):
+            done = harness.with_cupool([lab.PROGRAM, "a:x:1"], env={**env, **more}, driver="sim")
+            self.assertIn(f"CUPOOL_TRACE_SIGNAL contradicts {name}", done.err)
+
     def stacks(self, *steps, **env):
         """The sizes that a trace notes a stack for, and all sizes."""
         path = self.scratch / "here.trace"

@@ -7,6 +7,7 @@
 #include "cupool/cupool.h"
 #include "hooks/observe/charges.hpp"
 #include "hooks/process/process_lifetime.hpp"
+#include "hooks/process/trace_switch.hpp"
 #include "hooks/state/serving.hpp"
 #include "hooks/submit/submit.hpp"
 #include "report/facts.hpp"
@@ -69,6 +70,19 @@ void cupool_write_stats(void) {
 }
 
 void cupool_write_trace(void) { report::dump_trace(); }
+
+int cupool_trace_begin(const char* path) {
+  constexpr int kNotReady = 600;
+  if (path == nullptr || *path == '\0') return kInvalidValue;
+  if (!is_alive()) return kNotSupported;
+  const Switched how = begin_trace_now(path);
+  return how == Switched::kDone ? kSuccess : how == Switched::kNoSuchFile ? kInvalidValue : kNotReady;
+}
+
+int cupool_trace_end(void) {
+  constexpr int kNotReady = 600;
+  return end_trace_now() == Switched::kDone ? kSuccess : kNotReady;
+}
 
 void cupool_phase_begin(const char* name) {
   if (trace::is_on() && name != nullptr)

@@ -20,8 +20,9 @@ void start_stacks() {
   const config::Options& options = config::options();
   trace::StackSettings settings;
   settings.depth = options.stacks != 0 ? options.stacks : options.leaks || options.check ? kUsualDepth : 0;
-  settings.least = options.stacks_min.of(kUnlimited);
-  settings.sample = options.sample.of(kUnlimited);
+  // A bad free may be that of any block.
+  settings.least = options.check ? 0 : options.stacks_min.of(kUnlimited);
+  settings.sample = options.check ? 0 : options.sample.of(kUnlimited);
   settings.own_begin = reinterpret_cast<uint64_t>(&__ehdr_start);
   settings.own_end = reinterpret_cast<uint64_t>(&_end);
   if (!trace::begin_stacks(settings) && options.stacks != 0)

@@ -60,13 +60,15 @@ trace::About about_us() {
 
 bool is_wanted() {
   const config::Options& options = config::options();
-  const bool has_output = *options.trace != '\0';
-  if (!has_output && !options.leaks) return false;
+  const bool has_output = *options.trace != '\0' && options.trace_signal == config::StatsSignal::kNone;
+  if (!has_output && !options.leaks && !options.check) return false;
   const trace::About about = about_us();
   start_stacks();
   trace::Settings settings;
   settings.most_bytes = options.trace_max.of(kUnlimited);
   settings.has_output = has_output;
+  settings.remembers_frees = options.check;
+  settings.stays = options.leaks || options.check;
   settings.kept_bytes = has_output ? options.trace_keep.of(kUnlimited) : 0;
   char path[PATH_MAX];
   report::NewFile made;
@@ -349,8 +351,12 @@ bool begin_trace(const report::NewFile& place) {
 }
 
 void end_trace() {
-  trace::end();
-  observer.listen(trace_listener, false);
+  // Another thread may be writing to it.
+  constexpr int kMostTries = 100;
+  for (int i = 0; i < kMostTries && !trace::end(); ++i) continue;
+  if (trace::is_written()) trace::abandon();
+  // What is live may still be wanted.
+  if (!trace::is_on()) observer.listen(trace_listener, false);
 }
 
 namespace {

@@ -1,4 +1,5 @@
-// Switches the listener that records a trace (trace.cpp) while the program runs. For one thread at a time.
+// Switches the listener that records a trace (trace.cpp) while the program runs. For one thread at a time:
+// hooks/process/trace_switch.cpp sees to that.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,8 @@ CUPOOL_AFTER_FORK(forget_background_thread_after_fork, &forget_background_thread
 
 bool is_wanted() {
   const config::Options& options = config::options();
-  return options.decay_ms != 0 || options.neighbours || *options.metrics_file != '\0' || trace::is_on();
+  return options.decay_ms != 0 || options.neighbours || *options.metrics_file != '\0' || trace::is_on() ||
+         options.trace_signal != config::StatsSignal::kNone;
 }
 
 bool is_to_rest() {

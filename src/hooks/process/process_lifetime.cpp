@@ -27,6 +27,7 @@
 #include "hooks/process/file_thread.hpp"
 #include "hooks/process/neighbours.hpp"
 #include "hooks/process/nvtx.hpp"
+#include "hooks/process/trace_switch.hpp"
 #include "hooks/sharing/lending.hpp"
 #include "hooks/state/current.hpp"
 #include "hooks/state/serving.hpp"
@@ -97,7 +98,7 @@ void start() {
   const config::Options& options = config::options();
   find_exit();
   note_filters();
-  report::begin({current_mode, fill_figures});
+  report::begin({current_mode, fill_figures, switch_trace_soon});
   if (options.streams == config::Streams::kFences)
     memory.order().expect_untracked_work("CUPOOL_STREAMS=fences");
   if (options.streams == config::Streams::kExact) memory.order().use_completed_only("CUPOOL_STREAMS=exact");
