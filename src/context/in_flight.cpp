@@ -2,17 +2,29 @@
 #include "context/in_flight.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/clock.hpp"
 
 namespace cupool::context {
+
+namespace {
+
+// Numbers are the process's, not one list's: so a thread need not know of which list it remembers one.
+constinit std::atomic<uint64_t> last_number{0};
+
+// The newest call that there was when a wait of this thread for the releases of others ended too early. Those
+// up to there are waited for no more: what they wait for may be this thread.
+constinit thread_local uint64_t outlasted_by = 0;
+
+}  // namespace
 
 InFlight::Call::Call(InFlight& all, driver::Context context, Kind kind, int device)
     : all_(all), context_(context), kind_(kind), device_(device) {
   Guard hold(all_.lock_);
   is_open_ = context != nullptr && !all_.is_off_locked(context);
   if (!is_open_) return;
-  number_ = ++all_.calls_;
+  number_ = all_.calls_ = last_number.fetch_add(1, std::memory_order_relaxed) + 1;
   next_ = all_.first_;
   if (next_ != nullptr) next_->before_ = this;
   all_.first_ = this;
@@ -50,7 +62,8 @@ bool InFlight::has_releases(int device, driver::Context context, uint64_t newest
                            ? call->context_ == context
                            : device == driver::kEveryDevice || call->device_ == driver::kEveryDevice ||
                                  call->device_ == device;
-    if (call->kind_ == Kind::kRelease && call->number_ <= newest && helps) return true;
+    const bool is_meant = context != nullptr || call->number_ > outlasted_by;
+    if (call->kind_ == Kind::kRelease && call->number_ <= newest && helps && is_meant) return true;
   }
   return false;
 }
@@ -79,7 +92,7 @@ bool InFlight::wait_for_releases_of(driver::Context context) {
 bool InFlight::wait_for_releases(int device, driver::Context context, uint64_t others_ns) {
   const uint64_t newest = begun();
   bool any = false;
-  for (; has_releases(device, context, newest); any = true) sched_yield();
+  for (int turn = 0; has_releases(device, context, newest); any = true) Lock::wait_a_little(turn++);
   return wait_for_releases_until(device, others_ns, newest) || any;
 }
 
@@ -91,7 +104,12 @@ uint64_t InFlight::begun() {
 bool InFlight::wait_for_releases_until(int device, uint64_t most_ns, uint64_t newest) {
   bool any = false;
   const uint64_t begin = now_ns();
-  for (; has_releases(device, nullptr, newest) && now_ns() - begin < most_ns; any = true) sched_yield();
+  bool is_over = !has_releases(device, nullptr, newest);
+  for (int turn = 0; !is_over && now_ns() - begin < most_ns; any = true) {
+    Lock::wait_a_little(turn++);
+    is_over = !has_releases(device, nullptr, newest);
+  }
+  if (any && !is_over) outlasted_by = newest;
   return any;
 }
 
@@ -102,6 +120,7 @@ bool InFlight::can_be_asked() {
 }
 
 void InFlight::forget_after_fork() CUPOOL_NO_THREAD_SAFETY_ANALYSIS {
+  outlasted_by = 0;
   lock_.reset_after_fork();
   first_ = nullptr;
   ending_.clear();

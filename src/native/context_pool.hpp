@@ -29,6 +29,7 @@ struct ContextPool {
   driver::Event freed = nullptr;
   driver::Event drained = nullptr;  // behind all frees, for the thread of another context that waits for them
   std::atomic<bool> is_awaited{false};  // by such a thread
+  bool was_in_vain = false;             // the last such wait ended too early; for who has set is_awaited
   uint64_t max_bytes = 0;               // CUPOOL_NATIVE_MAX; 0: none
   uint64_t limit = kUnlimited;
   bool free_waits = false;

@@ -210,7 +210,9 @@ void NativePool::wait_for_frees(ContextPool& pool, driver::Context asking) {
   if (pool.is_awaited.exchange(true, std::memory_order_acquire)) return;
   const PreserveErrno preserve;
   const uint64_t before = now_ns();
-  Status status = native_.record_on(pool.frees, pool.drained);
+  // What was waited for in vain before comes before all that was freed since.
+  const bool is_in_vain = pool.was_in_vain && driver_.query(pool.drained) == driver::kNotReady;
+  Status status = is_in_vain ? kOutOfMemory : native_.record_on(pool.frees, pool.drained);
   if (status == kSuccess) status = driver_.query(pool.drained);
   while (status == driver::kNotReady && !order_.is_capturing() &&
          now_ns() - before < allocator::kMostForOtherContexts) {
@@ -218,6 +220,7 @@ void NativePool::wait_for_frees(ContextPool& pool, driver::Context asking) {
     status = driver_.query(pool.drained);
   }
   if (status == kSuccess) native_.synchronize_event(pool.drained);
+  pool.was_in_vain = is_in_vain || status == driver::kNotReady;
   pool.is_awaited.store(false, std::memory_order_release);
 }
 

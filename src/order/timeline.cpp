@@ -426,33 +426,6 @@ bool Timeline::wait_for_lean(Lane lane, driver::Stream stream) {
   return is_made;
 }
 
-Epoch Timeline::leant_on_by(driver::Address block) {
-  Guard hold(lock_);
-  return leant_blocks_.of(block);
-}
-
-// The stream is no lane here: its handle may be that of one (the default streams), so no wait of its is
-// noted. Other work of its context must not wait, so where the stream's wait could be lost, this thread
-// waits: the program has ordered it after the allocation of the blocks, and so after the frees that they lean
-// on.
-bool Timeline::before_visit(Lane lane, driver::Stream stream, driver::Context context, Epoch asked) {
-  Wait wait;
-  {
-    Guard hold(lock_);
-    if (asked <= completed_.load(std::memory_order_relaxed) || !kLean) return true;
-    // A captured call is not work; the launch of its graph is.
-    if (gate_.is_capturing() && driver_.is_capturing(stream)) return true;
-    if (Seal* const seal = seals_.covering(asked)) wait = begin_device_wait_locked(*seal);
-  }
-  if (wait.event == nullptr) return wait_for_all();
-  const Made made = make_wait(lane, stream, context, wait.event, Beside::kNothing);
-  {
-    Guard hold(lock_);
-    end_device_wait_locked(wait);
-  }
-  return made == Made::kYes || (made == Made::kLost && wait_for_old_work(asked));
-}
-
 // All later work of the context waits for the seal that covers `epoch`. It was recorded inside a free, so the
 // driver's free would have waited for all that work. Without the lock, for the reason above.
 bool Timeline::order(Epoch epoch) {
@@ -543,15 +516,6 @@ bool Timeline::wait_for_leant() {
 bool Timeline::wait_for_frees() {
   const Epoch sealed = sealed_.load(std::memory_order_acquire);
   return sealed <= completed_.load(std::memory_order_acquire) || wait_for(sealed);
-}
-
-// A free that is not sealed yet gets a seal now, which covers newer work too: that is not waited for long.
-bool Timeline::wait_for_frees_elsewhere(Epoch own, uint64_t others_ns) {
-  const Epoch sealed = std::min(own, sealed_.load(std::memory_order_acquire));
-  if (sealed > completed_.load(std::memory_order_acquire) && !wait_for(sealed)) return false;
-  if (others_ns == 0) return true;
-  seal_for_completion();
-  return wait_for_seals(others_ns);
 }
 
 bool Timeline::wait_for_seals(uint64_t most_ns) {

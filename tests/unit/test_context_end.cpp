@@ -87,3 +87,15 @@ TEST_CASE_METHOD(EndWorld, "an end that nobody was told of is no news to residen
   finish(0, true);
   CHECK(heard.empty());
 }
+
+TEST_CASE_METHOD(EndWorld,
+                 "a release that outlasts a thread's wait is not waited for again, but a newer one is") {
+  using Call = context::InFlight::Call;
+  constexpr uint64_t kMoment = 100'000;
+  const Call old(in_flight, kContext, context::InFlight::Kind::kRelease, 0);
+  CHECK(in_flight.wait_for_releases(0, kMoment));
+  CHECK_FALSE(in_flight.wait_for_releases(0, kMoment));
+  const Call newer(in_flight, kContext, context::InFlight::Kind::kRelease, 0);
+  CHECK(in_flight.wait_for_releases(0, kMoment));
+  CHECK_FALSE(in_flight.wait_for_releases(0, kMoment));
+}

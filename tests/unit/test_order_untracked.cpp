@@ -539,6 +539,23 @@ TEST_CASE_METHOD(Process, "access ends with the context whose memory it is") {
   CHECK(of(third).time.reuse() == Reuse::kLean);
 }
 
+TEST_CASE_METHOD(
+    Process,
+    "what was waited for in vain in another context is not waited for again until more is done there") {
+  constexpr uint64_t kMoment = 100'000, kLong = 60'000'000'000;
+  const OrderSteps app = of(kFirst);
+  app.use_and_free(kS);
+  CHECK_FALSE(app.time.wait_for_frees_elsewhere(0, kMoment));
+  const uint64_t asked = driver.queries;
+  finish_after(driver, 50);
+  CHECK_FALSE(app.time.wait_for_frees_elsewhere(0, kLong));
+  CHECK(driver.queries <= asked + 1);
+  app.finish();
+  app.use_and_free(kS);
+  finish_after(driver, 50);
+  CHECK(app.time.wait_for_frees_elsewhere(0, kLong));
+}
+
 // ---- Copies of one context's stream from and to blocks of another.
 
 namespace {
