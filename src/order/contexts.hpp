@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "base/lock.hpp"
 #include "driver/driver.hpp"
@@ -19,12 +20,34 @@ class Contexts {
   bool add(driver::Context context) {
     Guard hold(lock_);
     if (find_locked(context) != nullptr || count_ == kMost) return false;
-    all_[count_++] = {context, false};
+    all_[count_++] = {context};
     return true;
   }
   void remove(driver::Context context) {
     Guard hold(lock_);
     if (Known* const known = find_locked(context)) *known = all_[--count_];
+  }
+  // Its end has begun. Until the driver has answered it is known to ended() alone: a new context may have the
+  // same handle.
+  void begin_end(driver::Context context, uint64_t ending) {
+    Guard hold(lock_);
+    if (Known* const known = find_locked(context)) known->ending = ending;
+  }
+  // It has ended, or lives on as it was; maybe somebody has met it again meanwhile. Returns the context, if
+  // it lives on and others have access to it.
+  driver::Context ended(uint64_t ending, bool gone) {
+    Guard hold(lock_);
+    for (size_t i = 0; i < count_; ++i) {
+      if (all_[i].ending != ending || ending == 0) continue;
+      const Known ended = all_[i];
+      all_[i] = all_[--count_];
+      if (gone) return nullptr;
+      Known* known = find_locked(ended.context);
+      if (known == nullptr) *(known = &all_[count_++]) = {ended.context};
+      known->has_peers = known->has_peers || ended.has_peers;
+      return known->has_peers ? known->context : nullptr;
+    }
+    return nullptr;
   }
   size_t count() {
     Guard hold(lock_);
@@ -58,11 +81,12 @@ class Contexts {
   struct Known {
     driver::Context context = nullptr;
     bool has_peers = false;
+    uint64_t ending = 0;  // 0: it is not ending
   };
 
   Known* find_locked(driver::Context context) CUPOOL_REQUIRES(lock_) {
     for (size_t i = 0; i < count_; ++i) {
-      if (all_[i].context == context) return &all_[i];
+      if (all_[i].context == context && all_[i].ending == 0) return &all_[i];
     }
     return nullptr;
   }

@@ -57,11 +57,32 @@ void Timelines::join(driver::Context context) {
   if (contexts_.count() > 1) for_each([](Timeline& timeline) { timeline.expect_visits(); });
 }
 
-void Timelines::leave(driver::Context context) {
-  contexts_.remove(context);
+void Timelines::end_timeline(driver::Context context) {
   Guard hold(lock_);
   if (Timeline* const timeline = find(context)) timeline->end();
   refresh_locked();
+}
+
+void Timelines::leave(driver::Context context) {
+  contexts_.remove(context);
+  end_timeline(context);
+}
+
+void Timelines::begin_end(driver::Context context, uint64_t ending) {
+  contexts_.begin_end(context, ending);
+  end_timeline(context);
+}
+
+// A timeline that began while its end was under way knew of no access.
+void Timelines::ended(uint64_t ending, bool gone) {
+  const driver::Context with_peers = contexts_.ended(ending, gone);
+  Timeline* timeline = nullptr;
+  {
+    Guard hold(lock_);
+    refresh_locked();
+    timeline = find(with_peers);
+  }
+  if (timeline != nullptr && kPeersDone) timeline->expect_direct_access();
 }
 
 // Waits without the lock, as expect_direct_access() does.

@@ -25,11 +25,11 @@ class Timelines final : public context::Resident {
   // The same, made if there is none. Null: no host memory, or too many contexts.
   Timeline* of(driver::Context context);
 
-  // A context of the program begins; it has ended.
+  // A context of the program begins; it serves no more.
   void join(driver::Context context);
   void leave(driver::Context context);
-  void begin_end(driver::Context context, uint64_t) override { leave(context); }
-  void ended(uint64_t, bool) override {}
+  void begin_end(driver::Context context, uint64_t ending) override;
+  void ended(uint64_t ending, bool gone) override;
   // Work of other contexts may touch memory of `owner` from now on: it is reused only when its old work is
   // done, since no wait can tell their work that uses it from the rest. Before the program learns of it;
   // waits for the old work of what is handed out already.
@@ -70,6 +70,7 @@ class Timelines final : public context::Resident {
  private:
   void tell_change(Reuse before, const char* reason) const;
   void refresh_locked() CUPOOL_REQUIRES(lock_);
+  void end_timeline(driver::Context context);
 
   driver::Driver* driver_;
   CaptureGate gate_;
