@@ -151,9 +151,9 @@ CUresult submit_plain_copy(const StreamPtr& stream, const char* what, const Side
       if (one != stream->context) visit(*one->legacy);
     }
   };
-  for_each_other([&](Stream& legacy) { stream->clock.join(stream_target(legacy)); });
+  for_each_other([&](Stream& legacy) { order_after(*stream, stream_target(legacy)); });
   const CUresult result = submit_copy(stream, what, to, from, box, waits);
-  for_each_other([&](Stream& legacy) { legacy.clock.join(stream->clock); });
+  for_each_other([&](Stream& legacy) { order_after(legacy, stream->clock); });
   return result;
 }
 

@@ -69,7 +69,8 @@ struct Stream {
   unsigned standing = 0;         // calls that wait for room in the queue
   std::size_t pieces = 0;        // in the queue, marks not counted
   std::deque<Op> queue;
-  VectorClock clock;  // everything the stream's last operation is ordered after, itself included
+  TimelineId waits_for = 0;  // of those that its first operation was seen to wait for
+  VectorClock clock;         // everything the stream's last operation is ordered after, itself included
   VectorClock
       front;  // what the newest operation but marks is ordered after: an overlapping one begins with it
   VectorClock firm;  // waits that do not lead back to the stream itself: an overlapping operation keeps them
@@ -111,8 +112,8 @@ struct Context {
   CUresult error = CUDA_SUCCESS;  // sticky
   VectorClock floor;              // what cuCtxWaitEvent made all later work wait for
   std::vector<std::pair<VectorClock, std::string>> added_waits;  // the latest context waits, for reports
-  VectorClock gone;                                              // work of streams that were destroyed
-  VectorClock gone_blocking;  // the same, of those the legacy stream orders with
+  VectorClock submitted;      // the clocks of all its streams, of destroyed ones too
+  VectorClock gone_blocking;  // of destroyed ones that the legacy stream orders with
   std::shared_ptr<Stream> legacy;
   std::vector<std::shared_ptr<Stream>> streams;  // all of them, hidden and destroyed-but-busy ones too
   std::unordered_map<std::uint64_t, std::shared_ptr<Stream>> per_thread;

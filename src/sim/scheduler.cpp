@@ -16,19 +16,29 @@ namespace {
 
 constexpr std::uint64_t kStepNs = 100;
 
-bool reached(const VectorClock& clock) {
+bool is_behind(TimelineId id, const VectorClock& clock) {
   const State& s = state();
+  return s.timelines[id].completed < (s.without_added_waits ? clock.own_at(id) : clock.at(id));
+}
+
+bool reached(const VectorClock& clock) {
   for (std::size_t i = 0; i < clock.size(); ++i) {
-    const auto id = static_cast<TimelineId>(i);
-    if (s.timelines[i].completed < (s.without_added_waits ? clock.own_at(id) : clock.at(id))) return false;
+    if (is_behind(static_cast<TimelineId>(i), clock)) return false;
   }
   return true;
 }
 
-bool runnable(const Stream& stream) {
+bool runnable(Stream& stream) {
   if (stream.queue.empty() || stream.in_host_function) return false;
   const Op& head = stream.queue.front();
-  if (!reached(head.after)) return false;
+  // Where hundreds of streams wait, most wait for what they waited for at the last look.
+  if (is_behind(stream.waits_for, head.after)) return false;
+  for (std::size_t i = 0; i < head.after.size(); ++i) {
+    const auto id = static_cast<TimelineId>(i);
+    if (!is_behind(id, head.after)) continue;
+    stream.waits_for = id;
+    return false;
+  }
   return head.work->ready == nullptr || stream.context->error != CUDA_SUCCESS || head.work->ready();
 }
 
@@ -201,8 +211,7 @@ void retire_stream(const std::shared_ptr<Stream>& stream) {
   State& s = state();
   s.timelines[stream->timeline].in_use = false;
   Context& context = *stream->context;
-  // The stream is gone, its work is not: later context events and legacy work still come after it.
-  context.gone.join(stream->clock);
+  // The stream is gone, its work is not: later legacy work still comes after it.
   if (stream->blocking()) context.gone_blocking.join(stream->clock);
   auto& all = context.streams;
   all.erase(std::remove(all.begin(), all.end(), stream), all.end());

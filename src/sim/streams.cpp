@@ -139,6 +139,7 @@ void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_afte
   if (!work->mark) stream->front = judged;
   stream->clock = after;
   stream->clock.raise(stream->timeline, position);
+  stream->context->submitted.join(stream->clock);
   ++s.counters.operations;
   if (work->kernel) ++s.counters.launches;
   s.oracle.operation(*stream, position, judged, *work, s.host);
@@ -170,10 +171,14 @@ VectorClock stream_target(const Stream& stream) {
   return target;
 }
 
+void order_after(Stream& stream, const VectorClock& clock) {
+  stream.clock.join(clock);
+  stream.context->submitted.join(clock);
+}
+
 VectorClock part_target(const Context& context) {
   VectorClock target = context_floor(context);
-  target.join(context.gone);
-  for (const StreamPtr& stream : context.streams) target.join(stream->clock);
+  target.join(context.submitted);
   return target;
 }
 

@@ -25,6 +25,8 @@ CUresult submit(const StreamPtr& stream, WorkPtr work);
 // Into the queue, never into a capture; returns nothing because nothing can go wrong.
 void enqueue(const StreamPtr& stream, WorkPtr work, const VectorClock& also_after = VectorClock());
 
+// The stream's next operations, and waits for it, come after this, too.
+void order_after(Stream& stream, const VectorClock& clock);
 // What the stream's next operation is ordered after, whatever it is.
 VectorClock before_next(const Stream& stream);
 // What context waits make all work of the context wait for.
