@@ -1,11 +1,13 @@
 // The slow path of Lock: spin, then yield, then sleep.
 #include "base/lock.hpp"
 
+#include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace cupool {
@@ -15,8 +17,10 @@ namespace {
 constexpr int kSpins = 100;
 // The other sections last as long as a driver call.
 constexpr int kYields = 100;
-// Sleeps of 50 microseconds each.
-constexpr int kSleepsInAMoment = 400;
+constexpr long kLongestSleepNs = 100'000'000;
+// A moment is a few sleeps; a holder that goes on cuts them short.
+constexpr int kSleepsInAMoment = 4;
+constexpr long kSleepOfAMomentNs = 5'000'000;
 
 void relax() {
 #if defined(__x86_64__)
@@ -46,13 +50,45 @@ void Lock::wait_a_little(int turn) {
 }
 
 void Lock::lock_slow() {
-  for (int i = 0; !take_if_free(); ++i) wait_a_little(i);
+  constexpr uint32_t kFew = 4;
+  for (int i = 0; !take_if_free(); ++i) {
+    const bool are_few = sleepers_.load(std::memory_order_relaxed) < kFew;
+    if (i < kSpins || (i < kSpins + kYields && are_few)) {
+      wait_a_little(i);
+    } else {
+      sleep(kLongestSleepNs);
+    }
+  }
+}
+
+// Looks again after a while, in case its holder did not see it lie down: one of many as often as one of few.
+void Lock::sleep(long most_ns) {
+  constexpr long kBetweenLooksNs = 50'000;
+  constexpr long kShortestNs = 1'000'000;
+  // As in wait_a_little().
+  sched_yield();
+  const int saved_errno = errno;
+  const long many = sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  const timespec moment{0, std::clamp(many * kBetweenLooksNs, kShortestNs, most_ns)};
+  syscall(SYS_futex, &held_, FUTEX_WAIT_PRIVATE, 1, &moment, nullptr, 0);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  errno = saved_errno;
+}
+
+void Lock::wake() {
+  const int saved_errno = errno;
+  syscall(SYS_futex, &held_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  errno = saved_errno;
 }
 
 bool Lock::try_lock_for_a_moment() {
   bool taken = take_if_free();
-  for (int i = 0; !taken && i < kSpins + kYields + kSleepsInAMoment; ++i) {
+  for (int i = 0; !taken && i < kSpins + kYields; ++i) {
     wait_a_little(i);
+    taken = take_if_free();
+  }
+  for (int i = 0; !taken && i < kSleepsInAMoment; ++i) {
+    sleep(kSleepOfAMomentNs);
     taken = take_if_free();
   }
   if (taken) note_tried();

@@ -1,9 +1,11 @@
-// A mutex of one byte whose unlock is a plain store: a waiter spins for a moment, then yields, then sleeps.
-// Critical sections are short, so having the holder wake waiters would cost more than it saves. Usable in
-// constinit globals, never destroyed, so a fork child can simply reset it. Not recursive.
+// A small mutex whose unlock is a plain store: a waiter spins for a moment, then yields, then sleeps until a
+// holder wakes it. Where hundreds wait, their yields alone would keep the holder from going on, so there they
+// sleep at once. Usable in constinit globals, never destroyed, so a fork child can simply reset it. Not
+// recursive.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 #include "base/held_locks.hpp"
 #include "base/thread_annotations.hpp"
@@ -31,7 +33,10 @@ class CUPOOL_CAPABILITY("mutex") Lock : private Ranked {
   bool try_lock_for_a_moment() CUPOOL_TRY_ACQUIRE(true);
   void unlock() CUPOOL_RELEASE() {
     note_given_back();
-    held_.store(false, std::memory_order_release);
+    held_.store(0, std::memory_order_release);
+    // The two may change places: who lies down in that moment looks again by itself, after a while.
+    if (sleepers_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      wake();
   }
 
   // One turn of a loop that waits for another thread: spins at first, later yields, then sleeps. Keeps errno,
@@ -41,15 +46,19 @@ class CUPOOL_CAPABILITY("mutex") Lock : private Ranked {
   // Only in a fork child, where the thread that held it does not exist.
   void reset_after_fork() {
     forget();
-    held_.store(false, std::memory_order_relaxed);
+    held_.store(0, std::memory_order_relaxed);
+    sleepers_.store(0, std::memory_order_relaxed);
   }
 
  private:
-  bool take() { return !held_.exchange(true, std::memory_order_acquire); }
-  bool take_if_free() { return !held_.load(std::memory_order_relaxed) && take(); }
-  void lock_slow();
+  bool take() { return held_.exchange(1, std::memory_order_acquire) == 0; }
+  bool take_if_free() { return held_.load(std::memory_order_relaxed) == 0 && take(); }
+  [[gnu::noinline]] void lock_slow();
+  void sleep(long most_ns);
+  [[gnu::noinline]] void wake();
 
-  std::atomic<bool> held_{false};
+  std::atomic<uint32_t> held_{0};
+  std::atomic<uint32_t> sleepers_{0};
 };
 
 class CUPOOL_SCOPED_CAPABILITY Guard {

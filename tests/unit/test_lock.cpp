@@ -1,9 +1,11 @@
 // The small mutex: one holder at a time, a try that does not wait, and a child that can start over.
 #include <catch2/catch.hpp>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "base/lock.hpp"
+#include "other_thread.hpp"
 
 using cupool::Guard;
 using cupool::Lock;
@@ -26,6 +28,28 @@ TEST_CASE("only one thread at a time is inside the lock") {
   CHECK(plain == long{kThreads} * kRounds);
 }
 
+TEST_CASE("threads that sleep for a lock get it, one after the other") {
+  Lock lock{Rank::kRegistry};
+  // More than a few, so that some sleep at once.
+  constexpr size_t kThreads = 12;
+  size_t inside = 0;
+  std::vector<std::unique_ptr<cupool::test::OtherThread>> threads;
+  lock.lock();
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.push_back(std::make_unique<cupool::test::OtherThread>([&] {
+      const Guard guard(lock);
+      ++inside;
+    }));
+  }
+  // Long enough for the first ones, too.
+  for (int i = 0; i < 40; ++i) {
+    for (auto& thread : threads) CHECK(thread->stands());
+  }
+  lock.unlock();
+  for (auto& thread : threads) thread->join();
+  CHECK(inside == kThreads);
+}
+
 TEST_CASE("a try on a held lock fails and does not wait") {
   Lock lock{Rank::kRegistry};
   // Branches rather than checks of the result: clang's analysis follows these alone.
@@ -45,8 +69,8 @@ TEST_CASE("a try on a held lock fails and does not wait") {
 }
 
 #if !defined(CUPOOL_CHECK_LOCKS)
-TEST_CASE("a lock takes one byte, and its rank none of it") {
-  STATIC_REQUIRE(sizeof(Lock) == 1);
+TEST_CASE("a lock takes eight bytes, and its rank none of it") {
+  STATIC_REQUIRE(sizeof(Lock) == 8);
   static constinit Lock global{Rank::kRegistry};
   if (!global.try_lock()) {
     FAIL_CHECK("a new lock was not taken");
