@@ -179,7 +179,7 @@ void Releases::look(const Scope& scope, allocator::Effort effort, driver::Contex
     const bool is_own = asking == nullptr || asking == context;
     is_own ? order->advance() : order->advance_from_outside();
     // What is done goes by it.
-    is_own ? order->make_spare_stream() : order->make_spare_stream_from_outside();
+    is_own ? order->make_spare_stream() : order->ask_for_spare_stream();
     if (effort == allocator::Effort::kDone) continue;
     if (is_own) {
       order->wait_for_frees();

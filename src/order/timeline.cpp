@@ -150,7 +150,8 @@ void Timeline::seal_in_free(bool matters) {
     return;
   }
   order_owed();
-  if (driver_.may_be_capturing() || seal_if_event(matters)) return;
+  if (driver_.may_be_capturing()) return;
+  if (!wants_spare_.load(std::memory_order_relaxed) && seal_if_event(matters)) return;
   keep_events();
   seal_if_event(matters);
 }
@@ -613,6 +614,7 @@ void Timeline::end() {
   seals_.forget_all();
   spare_ = nullptr;
   has_no_spare_ = false;
+  wants_spare_.store(false, std::memory_order_relaxed);
   waited_.drop_all();
   quiet_.store(Lane::kNone, std::memory_order_release);
   noted_.store(Lane::kNone, std::memory_order_release);

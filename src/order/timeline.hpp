@@ -148,9 +148,11 @@ class Timeline {
   driver::Stream spare_stream();
   // Makes it, if there is none; false: the driver makes none. pre: the thread's own context, or an idle one.
   bool make_spare_stream();
-  // The same for a thread of another context, which must not wait for a launch here: false, too, while a
-  // submission is under way.
-  bool make_spare_stream_from_outside();
+  // For a thread of another context, which must wait for nothing here: whether there is one. If not, the next
+  // growth or free here makes it.
+  bool ask_for_spare_stream();
+  // Another context on the device may ask for it.
+  void expect_neighbour() { wants_spare_.store(true, std::memory_order_relaxed); }
 
   // ---- Slow path of an allocation.
 
@@ -325,6 +327,7 @@ class Timeline {
   std::atomic<bool> was_quiet_{false};
   std::atomic<Epoch> owed_{
       0};  // during a capture a hand-out, or untracked work, could not be ordered after this
+  std::atomic<bool> wants_spare_{false};
   std::atomic<bool> is_visited_{false};  // another context's streams may copy from and to blocks of this one
   Epoch looked_at_ = 0;                  // the open epoch at the last look
 

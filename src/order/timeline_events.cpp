@@ -1,7 +1,6 @@
 // What a timeline makes of the driver ahead of its use: events for seals, and a stream that no work goes to.
 // Neither is made with the timeline's lock held, because the driver makes none while a launch stands in a
 // full queue; the lock is taken to look and to store.
-#include "order/submission_gate.hpp"
 #include "order/timeline.hpp"
 
 namespace cupool::order {
@@ -21,6 +20,7 @@ bool Timeline::make_spare_stream() {
   const driver::Context here = context();
   {
     Guard hold(lock_);
+    wants_spare_.store(false, std::memory_order_relaxed);
     if (has_no_spare_ || spare_ != nullptr || here == nullptr) return spare_ != nullptr;
   }
   driver::Stream made = nullptr;
@@ -32,15 +32,18 @@ bool Timeline::make_spare_stream() {
   return spare_ != nullptr;
 }
 
-// With the gate closed no launch stands, and none comes to stand while the driver makes the stream.
-bool Timeline::make_spare_stream_from_outside() {
-  if (spare_stream() != nullptr) return true;
-  const SubmissionGate::Closing closing;
-  return closing.is_closed() && make_spare_stream();
+// Not made here: the driver may let this thread wait for a launch or a free that stands there, and those for
+// what this thread, or one that waits for it, submits elsewhere.
+bool Timeline::ask_for_spare_stream() {
+  const bool is_there = spare_stream() != nullptr;
+  if (!is_there) expect_neighbour();
+  return is_there;
 }
 
 // Without the lock, like the spare stream: the driver makes no event while a launch stands in a full queue.
+// In a call that asks for memory, or in a free, which would wait for that launch under the driver.
 void Timeline::keep_events() {
+  if (wants_spare_.load(std::memory_order_relaxed)) make_spare_stream();
   constexpr int kAtATime = 8;
   const driver::Context here = context();
   uint64_t life = 0;

@@ -29,7 +29,7 @@ Range* Segments::add(uint64_t bytes, uint64_t taken, SegmentRequest* request) {
 // Asked for only if anything could go: a stream for that is made with the first.
 bool Segments::has_stream(From from) {
   order::Timeline& order = tenancy_.order();
-  return from == From::kInside ? order.make_spare_stream() : order.make_spare_stream_from_outside();
+  return from == From::kInside ? order.make_spare_stream() : order.ask_for_spare_stream();
 }
 
 bool Segments::can_go_when_done(From from) {

@@ -75,3 +75,23 @@ TEST_CASE_METHOD(Process, "while untracked work makes a context wait, another co
   CHECK(driver.context_waits.size() == 1);
   CHECK(meanwhile.has_ended);
 }
+
+// The driver may let who makes a stream wait for a launch or a free that stands in its context.
+TEST_CASE_METHOD(Process,
+                 "the stream by which memory goes back is made by no thread of another context, but by the "
+                 "context's own next free or growth") {
+  driver.ordered_frees = true;
+  const OrderSteps first = of(kFirst);
+  CHECK_FALSE(first.time.ask_for_spare_stream());
+  CHECK(driver.streams == 0);
+  SECTION("a free") {
+    first.work(kS);
+    first.free_and_seal();
+  }
+  SECTION("a growth") { first.time.keep_events(); }
+  CHECK(driver.streams == 1);
+  CHECK(first.time.ask_for_spare_stream());
+  first.work(kS);
+  first.free_and_seal();
+  CHECK(driver.streams == 1);
+}
