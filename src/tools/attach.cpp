@@ -36,11 +36,11 @@ constexpr uint64_t kPatience = 5 * kSecond;
 volatile sig_atomic_t is_interrupted = 0;
 
 // The file that a process made for a request. Whoever else makes one of that name is not its user.
-class Answer {
+class AnswerFile {
  public:
-  Answer(int64_t pid, uint64_t token)
+  AnswerFile(int64_t pid, uint64_t token)
       : pid_(pid), here_(token), there_(token, make_text("/proc/{}/root/tmp", pid).c_str()) {}
-  ~Answer() {
+  ~AnswerFile() {
     if (file_ >= 0) close(file_);
     // (Of the two, one is the other, or is not there.)
     if (is_made_) {
@@ -48,8 +48,8 @@ class Answer {
       unlink(here_.text);
     }
   }
-  Answer(const Answer&) = delete;
-  Answer& operator=(const Answer&) = delete;
+  AnswerFile(const AnswerFile&) = delete;
+  AnswerFile& operator=(const AnswerFile&) = delete;
 
   bool look() {
     for (const AnswerPath* const path : {&there_, &here_}) {
@@ -176,7 +176,7 @@ int attach(const Arguments& arguments, int64_t pid) {
   sigaction(SIGINT, &interrupt, nullptr);
   sigaction(SIGTERM, &interrupt, nullptr);
   const uint64_t token = make_token();
-  Answer answer(pid, token);
+  AnswerFile answer(pid, token);
   const uint64_t began = now_ns();
   registries.ask(make_ask(Ask::What::kTrace, pid, token, duration), 0);
   while (!answer.look() && now_ns() - began < kPatience && is_interrupted == 0) sleep_until_next_look();
@@ -215,7 +215,7 @@ std::string find_trace_of(int64_t pid) {
   Registries registries;
   if (!registries.any()) return {};
   const uint64_t token = make_token();
-  Answer answer(pid, token);
+  AnswerFile answer(pid, token);
   const uint64_t began = now_ns();
   registries.ask(make_ask(Ask::What::kTellTrace, pid, token), 0);
   while (!answer.is_complete() && now_ns() - began < kSecond) sleep_until_next_look();

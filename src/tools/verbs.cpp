@@ -64,9 +64,7 @@ constexpr Flag kDebugPath = {"--debug-path", "folder",
                              "build-id or name; may be repeated"};
 
 void print_overview() {
-  print_wrapped(std::string("cupool ") + kVersion +
-                    ": a caching pool for device memory under unmodified CUDA programs.",
-                0);
+  print_wrapped(make_text("cupool {}: a caching pool for device memory under unmodified CUDA programs.", kVersion), 0);
   say("\n");
   for (const Verb& verb : verbs()) {
     std::string line = std::string("cupool ") + verb.name;

@@ -125,7 +125,7 @@ int domain_pop(void*) { return end(); }
 const void* domain_register_a(void*, const char* name) { return keep(plain(name)); }
 const void* domain_register_w(void*, const wchar_t* name) { return keep(narrow(name)); }
 
-struct Row {
+struct Entry {
   Module module;
   unsigned number;
   Function function;
@@ -143,7 +143,7 @@ extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(GetExport
   const auto* const callbacks = get == nullptr ? nullptr : static_cast<const Callbacks*>(get(kCallbacks));
   if (callbacks == nullptr || callbacks->struct_size < sizeof(Callbacks)) return 0;
   const auto function = [](auto* one) { return reinterpret_cast<Function>(one); };
-  const Row rows[] = {{kCore, kStartEx, function(start_ex)},
+  const Entry rows[] = {{kCore, kStartEx, function(start_ex)},
                       {kCore, kStartA, function(start_a)},
                       {kCore, kStartW, function(start_w)},
                       {kCore, kEnd, function(range_end)},
@@ -157,7 +157,7 @@ extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(GetExport
                       {kDomains, kDomainPop, function(domain_pop)},
                       {kDomains, kDomainRegisterA, function(domain_register_a)},
                       {kDomains, kDomainRegisterW, function(domain_register_w)}};
-  for (const Row& row : rows) {
+  for (const Entry& row : rows) {
     Function** table = nullptr;
     unsigned size = 0;
     if (callbacks->module_functions(row.module, &table, &size) != 0 && row.number < size &&
