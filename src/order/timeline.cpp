@@ -589,6 +589,7 @@ void Timeline::expect_direct_access() {
 
 // What was handed out before counts as leaning on the newest of it all.
 void Timeline::expect_visits() {
+  wants_spare_.store(true, std::memory_order_relaxed);
   Guard hold(lock_);
   if (is_visited_.load(std::memory_order_relaxed)) return;
   is_visited_.store(true, std::memory_order_seq_cst);

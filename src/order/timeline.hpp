@@ -151,8 +151,6 @@ class Timeline {
   // For a thread of another context, which must wait for nothing here: whether there is one. If not, the next
   // growth or free here makes it.
   bool ask_for_spare_stream();
-  // Another context on the device may ask for it.
-  void expect_neighbour() { wants_spare_.store(true, std::memory_order_relaxed); }
 
   // ---- Slow path of an allocation.
 
@@ -220,7 +218,8 @@ class Timeline {
   // The same because the host or another device may touch any memory at any time: waits until nothing leans.
   void expect_direct_access();
   // There is a second context, whose streams may copy from and to blocks of this one: from now on it is
-  // remembered what each block leans on, so that a copy waits for no other.
+  // remembered what each block leans on, so that a copy waits for no other. And it may be refused what lies
+  // free here: the next growth or free makes the stream by which that goes back.
   void expect_visits();
   // After a capture: makes the context wait for what it could not be made to wait for meanwhile.
   void order_owed();

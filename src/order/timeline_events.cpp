@@ -36,7 +36,7 @@ bool Timeline::make_spare_stream() {
 // what this thread, or one that waits for it, submits elsewhere.
 bool Timeline::ask_for_spare_stream() {
   const bool is_there = spare_stream() != nullptr;
-  if (!is_there) expect_neighbour();
+  if (!is_there) wants_spare_.store(true, std::memory_order_relaxed);
   return is_there;
 }
 

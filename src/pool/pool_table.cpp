@@ -34,7 +34,6 @@ Pool* PoolTable::open(driver::Context context) {
   Pool* const rested = rested_pool_locked(device);
   if (rested != nullptr && rested->reopen(context, device, *order)) {
     let_peers_in_locked(*rested);
-    meet_locked(*rested);
     return rested;
   }
   for (auto& slot : pools_) {
@@ -46,7 +45,6 @@ Pool* PoolTable::open(driver::Context context) {
     const uint64_t max_cached = max_cached_.load(std::memory_order_relaxed);
     if (max_cached != kFromOptions) pool->tenancy().set_max_cached(max_cached);
     let_peers_in_locked(*pool);
-    meet_locked(*pool);
     slot.store(pool, std::memory_order_release);
     return pool;
   }
@@ -68,15 +66,6 @@ void PoolTable::stop_mapping() {
   for (auto& slot : pools_) {
     if (Pool* const pool = slot.load(std::memory_order_acquire)) pool->segments().stop_mapping();
   }
-}
-
-// Two contexts of one device may each be refused what the other one has free.
-void PoolTable::meet_locked(Pool& pool) {
-  for_each([&](Pool& other) {
-    if (&other == &pool || other.device() != pool.device()) return;
-    other.order().expect_neighbour();
-    pool.order().expect_neighbour();
-  });
 }
 
 // Nothing is mapped there yet, so the driver is not called.

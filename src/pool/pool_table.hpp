@@ -65,7 +65,6 @@ class PoolTable {
   Pool* rested_pool_locked(int device) const CUPOOL_REQUIRES(lock_);
   driver::Mapping* mapping_for(int device);
   void let_peers_in_locked(Pool& pool) CUPOOL_REQUIRES(lock_);
-  void meet_locked(Pool& pool) CUPOOL_REQUIRES(lock_);
 
   driver::Driver* driver_;
   driver::Source* source_;
