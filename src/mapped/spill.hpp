@@ -46,6 +46,7 @@ class Spill final : public driver::Source {
     int device = 0;
     uint64_t slot = 0;  // bytes of each; at least a chunk's: the block is alone
 
+    // NOLINTNEXTLINE(modernize-use-nullptr): no pointer is compared
     auto operator<=>(const Kind&) const = default;
   };
   struct HostChunk {

@@ -10,8 +10,6 @@
 
 namespace cupool::pool {
 
-using driver::kSuccess;
-
 Pool::Pool(driver::Context context, int device, uint64_t device_bytes, driver::Driver& driver,
            driver::Source& source, driver::Mapping* mapping, order::Timeline& order, InFlight& in_flight)
     : tenancy_(context, device, device_bytes, driver, source, order, in_flight),

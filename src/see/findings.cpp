@@ -2,6 +2,7 @@
 #include "see/findings.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <unordered_map>
 
@@ -202,7 +203,7 @@ class Findings {
       std::string text =
           "The phase `" + model_.phase_names[by_time[i]] + "` ran " + print_count(sum.runs) + " times, " +
           print_seconds(sum.ns / sum.runs) + " on average, with " +
-          (each < 100 ? make_text("{:.1f}", each) : print_count(static_cast<uint64_t>(each + 0.5))) +
+          (each < 100 ? make_text("{:.1f}", each) : print_count(static_cast<uint64_t>(std::llround(each)))) +
           " allocations each time on its thread";
       text += sum.waited == 0 ? "." : "; " + share_of(sum.waited, sum.ns) + " of it were host waits.";
       out_.push_back(std::move(text));

@@ -74,6 +74,7 @@ Holders::Holders(const Model& model, tools::CodeNames& names) {
     std::vector<Frame> found;
     for (const tools::TraceFrame& frame : model.reader().stacks().frames(model.stack_numbers[stack]))
       add_frames(frame, names, &found);
+    frames.reserve(found.size());
     for (Frame& frame : found) frames.push_back(number_of(std::move(frame)));
     if (frames.empty()) frames.push_back(number_of({"a stack that is missing", "no stack", "", 0, true}));
     std::reverse(frames.begin(), frames.end());

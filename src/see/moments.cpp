@@ -407,6 +407,7 @@ class Maker {
     }
     if (shown.size() > 2 * limits_.blocks) {
       std::vector<uint64_t> bytes;
+      bytes.reserve(shown.size());
       for (const uint32_t one : shown) bytes.push_back(model_.lives[one].given);
       std::nth_element(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(limits_.blocks), bytes.end(),
                        std::greater<>());

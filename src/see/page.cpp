@@ -122,6 +122,7 @@ void add_all(Columns& columns, const Model& model, const Picture& picture) {
 template <typename Row, typename Ns>
 std::vector<const Row*> longest(const std::vector<Row>& rows, Ns&& ns) {
   std::vector<const Row*> out;
+  out.reserve(rows.size());
   for (const Row& row : rows) out.push_back(&row);
   if (out.size() > kMostBands) {
     std::nth_element(out.begin(), out.begin() + kMostBands, out.end(),

@@ -2,6 +2,7 @@
 #include "see/text.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/bytes.hpp"
 #include "base/say.hpp"
@@ -19,8 +20,7 @@ std::string bar(uint64_t part, uint64_t whole) {
   const size_t full =
       whole == 0
           ? 0
-          : static_cast<size_t>(
-                static_cast<double>(part) / static_cast<double>(whole) * static_cast<double>(kBar) + 0.5);
+          : static_cast<size_t>(std::llround(static_cast<double>(part) / static_cast<double>(whole) * kBar));
   return std::string(std::min(full, kBar), '#') + std::string(kBar - std::min(full, kBar), '.');
 }
 

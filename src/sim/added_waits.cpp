@@ -89,7 +89,7 @@ void AddedWaits::freed(std::uint64_t context_id, const VectorClock& waited, std:
 
 std::shared_ptr<const VectorClock> AddedWaits::freed_in(std::uint64_t context_id) const {
   const auto found = freed_in_.find(context_id);
-  const auto known = found != freed_in_.end() ? found->second : nullptr;
+  auto known = found != freed_in_.end() ? found->second : nullptr;
   const ContextPtr context = is_freeing(context_id) ? state().context_by_id(context_id) : nullptr;
   if (context == nullptr) return known;
   auto joined = std::make_shared<VectorClock>(without_crossings(context_id, context_target(*context)));

@@ -173,13 +173,15 @@ CodeNames::Object& CodeNames::object_of(const TraceModule& module) {
   std::vector<std::string> folders = folders_;
   folders.emplace_back("/usr/lib/debug");
   for (const std::string& one : folders) {
-    if (!by_id.empty()) candidates.push_back(one + "/" + by_id);
+    if (!by_id.empty()) candidates.push_back(make_text("{}/{}", one, by_id));
     if (name.empty()) continue;
     for (const std::string& middle : {std::string("/"), "/" + folder})
-      for (const char* const end : {".debug", ""}) candidates.push_back(one + middle + name + end);
+      for (const char* const end : {".debug", ""})
+        candidates.push_back(make_text("{}{}{}{}", one, middle, name, end));
   }
   if (!path.empty()) {
-    for (const char* const middle : {"", ".debug/"}) candidates.push_back(folder + middle + name + ".debug");
+    for (const char* const middle : {"", ".debug/"})
+      candidates.push_back(make_text("{}{}{}.debug", folder, middle, name));
     candidates.push_back(path);
   }
   bool is_other = false;

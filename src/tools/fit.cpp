@@ -110,6 +110,7 @@ std::vector<Holder> holders_at(const replay::Program& program, const Peak& peak)
     ++holder.blocks;
   });
   std::vector<Holder> out;
+  out.reserve(found.size());
   for (auto& [who, holder] : found) out.push_back(std::move(holder));
   std::stable_sort(out.begin(), out.end(),
                    [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });

@@ -167,6 +167,7 @@ std::vector<std::string> holder_lines(Holders& holders, size_t most) {
     one.blocks += holder.blocks;
   }
   std::vector<const decltype(shown)::value_type*> sorted;
+  sorted.reserve(shown.size());
   for (const auto& one : shown) sorted.push_back(&one);
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto* a, const auto* b) { return a->second.bytes > b->second.bytes; });

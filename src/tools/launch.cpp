@@ -23,7 +23,8 @@ namespace {
 constexpr char kLibrary[] = "libcupool.so";
 // The installed library folder; the usual names after it are for a relocated prefix.
 constexpr char kInstalled[] = "../" CUPOOL_LIBDIR;
-constexpr const char* kFolders[] = {".", kInstalled, "../lib", "../lib64", "../lib/" CUPOOL_TRIPLET};
+constexpr char kOfMachine[] = "../lib/" CUPOOL_TRIPLET;
+constexpr const char* kFolders[] = {".", kInstalled, "../lib", "../lib64", kOfMachine};
 
 std::string own_folder() {
   char path[PATH_MAX];
@@ -119,7 +120,7 @@ std::string option_entry(const char* assignment) {
     return {};
   }
   const std::string name = option_name({assignment, static_cast<size_t>(equals - assignment)});
-  const std::string entry = name + "=" + (equals + 1);
+  std::string entry = name + "=" + (equals + 1);
   const char* const environment[] = {entry.c_str(), nullptr};
   complaint.clear();
   config::read_environment(environment, complain);

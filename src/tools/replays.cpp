@@ -101,6 +101,7 @@ void play_all(std::vector<Replay>& replays, const std::function<void(size_t done
       ++next;
     }
     std::vector<pollfd> answers;
+    answers.reserve(children.size());
     for (const Child& child : children) answers.push_back({child.answer, POLLIN, 0});
     if (answers.empty()) continue;
     if (poll(answers.data(), answers.size(), -1) < 0) continue;

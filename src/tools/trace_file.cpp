@@ -165,7 +165,7 @@ std::string compress_trace(const std::string& from, const std::string& to) {
   }
   zstd()->free_writer(writer);
   if (is_good && ferror(in.get()) == 0 && fflush(out.get()) == 0) return {};
-  const std::string why = errno != 0 ? strerror(errno) : "it cannot be compressed";
+  std::string why = errno != 0 ? strerror(errno) : "it cannot be compressed";
   unlink(to.c_str());
   return why;
 }

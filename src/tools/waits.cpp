@@ -53,6 +53,7 @@ std::string print_moment(uint64_t ns) {
 template <typename Map>
 auto longest_first(const Map& all) {
   std::vector<const typename Map::value_type*> out;
+  out.reserve(all.size());
   for (const auto& one : all) out.push_back(&one);
   std::stable_sort(out.begin(), out.end(),
                    [](const auto* a, const auto* b) { return a->second.ns > b->second.ns; });

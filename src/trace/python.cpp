@@ -24,21 +24,21 @@ namespace {
 enum class Form { k39, k310, k311, k312 };
 
 struct Layout {
-  unsigned version;
-  Form form;
-  size_t thread_frame;    // in the thread's state: its frame, or a structure that has it
-  size_t indirect_frame;  // in that structure; kNone: there is none
-  size_t frame_code;
-  size_t frame_at;  // where it is in the code
-  size_t frame_previous;
-  size_t frame_edge;  // 3.11: whether the loop was entered with it; 3.12: whose it is
-  size_t code_file;
-  size_t code_name;
-  size_t code_first_line;
-  size_t code_lines;
-  size_t code_code;     // the instructions
-  size_t text_ascii;    // of a text: the characters, if they are ASCII,
-  size_t text_compact;  // or not
+  unsigned version = 0;
+  Form form = Form::k39;
+  size_t thread_frame = 0;    // in the thread's state: its frame, or a structure that has it
+  size_t indirect_frame = 0;  // in that structure; kNone: there is none
+  size_t frame_code = 0;
+  size_t frame_at = 0;  // where it is in the code
+  size_t frame_previous = 0;
+  size_t frame_edge = 0;  // 3.11: whether the loop was entered with it; 3.12: whose it is
+  size_t code_file = 0;
+  size_t code_name = 0;
+  size_t code_first_line = 0;
+  size_t code_lines = 0;
+  size_t code_code = 0;     // the instructions
+  size_t text_ascii = 0;    // of a text: the characters, if they are ASCII,
+  size_t text_compact = 0;  // or not
 };
 constexpr size_t kNone = ~size_t{0};
 constexpr size_t kObjectType = 8;
@@ -56,11 +56,11 @@ constexpr Layout kLayouts[] = {
 
 struct Interpreter {
   Layout layout;
-  void* (*own_state)();
-  uintptr_t code_type;
-  uintptr_t text_type;
-  uintptr_t loop_begin;
-  uintptr_t loop_end;
+  void* (*own_state)() = nullptr;
+  uintptr_t code_type = 0;
+  uintptr_t text_type = 0;
+  uintptr_t loop_begin = 0;
+  uintptr_t loop_end = 0;
 };
 constinit Interpreter interpreter;  // complete before `is_known`
 constinit std::atomic<bool> is_known{false};
@@ -96,7 +96,7 @@ bool take_debug_offsets(const void* runtime, Layout* out) {
   uint64_t words[kDebugWords];
   memcpy(words, runtime, sizeof words);
   if (memcmp(words, "xdebugpy", 8) != 0 || words[kVersion] >> 16 != 0x30D) return false;
-  if (words[kTypeOfObject] != kObjectType && words[kTypeOfObject] > 64) return false;
+  if (words[kTypeOfObject] > 64) return false;
   if (words[kSizeOfBytes] != kBytesSize || words[kDataOfBytes] != kBytesData ||
       words[kStateOfText] != kTextState || words[kLengthOfText] != kTextLength)
     return false;

@@ -144,19 +144,19 @@ extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(GetExport
   if (callbacks == nullptr || callbacks->struct_size < sizeof(Callbacks)) return 0;
   const auto function = [](auto* one) { return reinterpret_cast<Function>(one); };
   const Entry rows[] = {{kCore, kStartEx, function(start_ex)},
-                      {kCore, kStartA, function(start_a)},
-                      {kCore, kStartW, function(start_w)},
-                      {kCore, kEnd, function(range_end)},
-                      {kDomains, kDomainStartEx, function(domain_start_ex)},
-                      {kDomains, kDomainEnd, function(domain_end)},
-                      {kCore, kPushEx, function(push_ex)},
-                      {kCore, kPushA, function(push_a)},
-                      {kCore, kPushW, function(push_w)},
-                      {kCore, kPop, function(pop)},
-                      {kDomains, kDomainPushEx, function(domain_push_ex)},
-                      {kDomains, kDomainPop, function(domain_pop)},
-                      {kDomains, kDomainRegisterA, function(domain_register_a)},
-                      {kDomains, kDomainRegisterW, function(domain_register_w)}};
+                        {kCore, kStartA, function(start_a)},
+                        {kCore, kStartW, function(start_w)},
+                        {kCore, kEnd, function(range_end)},
+                        {kDomains, kDomainStartEx, function(domain_start_ex)},
+                        {kDomains, kDomainEnd, function(domain_end)},
+                        {kCore, kPushEx, function(push_ex)},
+                        {kCore, kPushA, function(push_a)},
+                        {kCore, kPushW, function(push_w)},
+                        {kCore, kPop, function(pop)},
+                        {kDomains, kDomainPushEx, function(domain_push_ex)},
+                        {kDomains, kDomainPop, function(domain_pop)},
+                        {kDomains, kDomainRegisterA, function(domain_register_a)},
+                        {kDomains, kDomainRegisterW, function(domain_register_w)}};
   for (const Entry& row : rows) {
     Function** table = nullptr;
     unsigned size = 0;

@@ -13,9 +13,7 @@ namespace detail {
 // returns false. CUgraphNodeParams is known to newer toolkits only.
 template <typename Visit, typename Argument>
 bool visit_node(Visit&& visit, const Argument& argument) {
-  if constexpr (!std::is_pointer_v<Argument>) {
-    return true;
-  } else if constexpr (std::is_same_v<Argument, const CUDA_MEMCPY3D*>) {
+  if constexpr (std::is_same_v<Argument, const CUDA_MEMCPY3D*>) {
     return for_each_operand<Shape::kBox3D>(visit, argument);
   } else if constexpr (requires { argument->elementSize; }) {
     const auto* const set = argument;
