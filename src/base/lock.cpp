@@ -81,13 +81,13 @@ void Lock::wake() {
   errno = saved_errno;
 }
 
-bool Lock::try_lock_for_a_moment() {
+bool Lock::try_lock_for_a_moment(int moments) {
   bool taken = take_if_free();
   for (int i = 0; !taken && i < kSpins + kYields; ++i) {
     wait_a_little(i);
     taken = take_if_free();
   }
-  for (int i = 0; !taken && i < kSleepsInAMoment; ++i) {
+  for (int i = 0; !taken && i < kSleepsInAMoment * moments; ++i) {
     sleep(kSleepOfAMomentNs);
     taken = take_if_free();
   }

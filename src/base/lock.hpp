@@ -28,9 +28,9 @@ class CUPOOL_CAPABILITY("mutex") Lock : private Ranked {
     if (taken) note_tried();
     return taken;
   }
-  // Waits some milliseconds at most: the holder may be the very code that a signal handler interrupted on
-  // this thread.
-  bool try_lock_for_a_moment() CUPOOL_TRY_ACQUIRE(true);
+  // Waits some milliseconds at most, times `moments`: the holder may be the very code that a signal handler
+  // interrupted on this thread.
+  bool try_lock_for_a_moment(int moments = 1) CUPOOL_TRY_ACQUIRE(true);
   void unlock() CUPOOL_RELEASE() {
     note_given_back();
     held_.store(0, std::memory_order_release);
