@@ -101,7 +101,7 @@ void write_pprof(std::FILE* file, const Model& model, const Holders& holders, co
                        .number(4, texts.number(frame.file)));
   }
   const tools::TraceAbout& about = model.about();
-  out.number(9, about.wall + model.first - about.monotonic);
+  out.number(9, about.wall + model.began() - about.monotonic);
   out.number(10, model.ns());
   out.message(11, Message().number(1, texts.number("space")).number(2, texts.number("bytes")));
   out.number(12, 1);

@@ -8,6 +8,7 @@
 
 #include "base/bytes.hpp"
 #include "base/say.hpp"
+#include "tools/holders.hpp"
 
 namespace cupool::see {
 namespace {
@@ -56,7 +57,7 @@ class Findings {
  private:
   std::string quoted(uint32_t holder) const { return "`" + holders_.name(holder) + "`"; }
   std::string at(uint64_t time) const {
-    return print_seconds(time - std::min(time, model_.first)) + " after the trace began";
+    return tools::print_moment(model_.since_began(time)) + " after the trace began";
   }
 
   // Else a holder is no more than the function of CUDA.

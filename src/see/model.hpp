@@ -3,6 +3,7 @@
 // frees of what nobody has, lives that overlap and segments that come twice end where the next one begins.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -122,9 +123,13 @@ class Model {
   bool is_hosts(const Life& life) const { return is_host_kind_[life.kind]; }
   bool is_pools(const Life& life) const { return life.kind == pool_kind_; }
   uint64_t stack_number(uint32_t stack) const { return stack_numbers[stack]; }
-  uint64_t ns() const { return last - first; }
+  // When the trace began: all moments are told from there, by every verb of the command.
+  uint64_t began() const { return reader_.began(); }
+  uint64_t since_began(uint64_t time) const { return time - std::min(began(), time); }
+  // How long it is.
+  uint64_t ns() const { return since_began(last); }
 
-  uint64_t first = 0;  // of the times of its events
+  uint64_t first = 0;  // of the times of its events: what is drawn begins there
   uint64_t last = 0;
   std::vector<Life> lives;
   // Allocations and frees in the order of time: the number of a life, with kIsFree for its end.

@@ -68,8 +68,8 @@ class Maker {
       size_t at = 0;
       for (size_t i = 0; i < timed; ++i) {
         const uint64_t time =
-            model_.first + static_cast<uint64_t>(static_cast<double>(model_.ns()) * static_cast<double>(i) /
-                                                 static_cast<double>(timed));
+            model_.first + static_cast<uint64_t>(static_cast<double>(model_.last - model_.first) *
+                                                 static_cast<double>(i) / static_cast<double>(timed));
         // (Times are nearly in order: of those that are not, the place does not matter.)
         size_t low = at;
         size_t high = events;

@@ -72,8 +72,7 @@ void add_histogram(Columns& columns, const std::string& name, const Rows& rows) 
 }
 
 void add_all(Columns& columns, const Model& model, const Picture& picture) {
-  const uint64_t first = model.first;
-  const auto since = [first](uint64_t time) { return time - std::min(first, time); };
+  const auto since = [&](uint64_t time) { return model.since_began(time); };
   columns.add("times", picture.times, Form::kDelta, since);
   columns.add("events", picture.events, Form::kDelta, kSame);
   for (size_t i = 0; i < picture.live.size(); ++i)
@@ -134,8 +133,7 @@ std::vector<const Row*> longest(const std::vector<Row>& rows, Ns&& ns) {
 }
 
 void add_bands(Columns& columns, const Model& model) {
-  const uint64_t first = model.first;
-  const auto since = [first](uint64_t time) { return time - std::min(first, time); };
+  const auto since = [&](uint64_t time) { return model.since_began(time); };
   const auto until = [&](const Phase* one) { return std::max(one->begin, std::min(one->end, model.last)); };
   // Those that lie across each other stand below those that lie within each other.
   std::vector<Phase> all = model.phases;
@@ -172,10 +170,11 @@ Json head_of(const Model& model, const Holders& holders, const Picture& picture,
   head["version"] = about.library;
   // (When the trace began, in milliseconds since 1970.)
   head["wall_ms"] =
-      (about.wall - std::min(about.wall, about.monotonic - std::min(about.monotonic, model.first))) /
+      (about.wall - std::min(about.wall, about.monotonic - std::min(about.monotonic, model.began()))) /
       1'000'000;
   head["trace_events"] = model.reader().events();
   head["ns"] = model.ns();
+  head["first_ns"] = model.since_began(model.first);
   head["devices"] = model.devices;
   head["totals"] = picture.totals;
   head["peaks"] = picture.peaks;

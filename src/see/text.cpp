@@ -7,6 +7,7 @@
 #include "base/bytes.hpp"
 #include "base/say.hpp"
 #include "see/findings.hpp"
+#include "tools/holders.hpp"
 #include "tools/table.hpp"
 
 namespace cupool::see {
@@ -29,6 +30,7 @@ void print_curve(std::FILE* file, const Picture& picture, const Model& model) {
   constexpr size_t kColumns = 72;
   std::vector<uint64_t> most(kColumns);
   uint64_t highest = 0;
+  const uint64_t span = model.last - model.first;
   for (size_t moment = 0; moment < picture.times.size(); ++moment) {
     uint64_t sum = 0;
     for (const Series& one : picture.live) {
@@ -39,10 +41,10 @@ void print_curve(std::FILE* file, const Picture& picture, const Model& model) {
     const uint64_t begin = picture.times[moment] - model.first;
     const uint64_t end = moment + 1 < picture.times.size() ? picture.times[moment + 1] - model.first : begin;
     const auto column = [&](uint64_t time) {
-      return model.ns() == 0 ? 0
-                             : std::min(kColumns - 1, static_cast<size_t>(static_cast<double>(time) /
-                                                                          static_cast<double>(model.ns()) *
-                                                                          static_cast<double>(kColumns)));
+      return span == 0 ? 0
+                       : std::min(kColumns - 1,
+                                  static_cast<size_t>(static_cast<double>(time) / static_cast<double>(span) *
+                                                      static_cast<double>(kColumns)));
     };
     for (size_t at = column(begin); at <= column(end); ++at) most[at] = std::max(most[at], sum);
     highest = std::max(highest, sum);
@@ -55,7 +57,8 @@ void print_curve(std::FILE* file, const Picture& picture, const Model& model) {
         kHeights[one == 0
                      ? 0
                      : 1 + static_cast<size_t>(static_cast<double>(one) / static_cast<double>(highest) * 7)];
-  say(file, "\nDevice memory that the program holds, over {}; at most {}:\n  {}\n", print_seconds(model.ns()),
+  say(file, "\nDevice memory that the program holds, from {} to {} of the trace; at most {}:\n  {}\n",
+      tools::print_moment(model.since_began(model.first)), tools::print_moment(model.ns()),
       print_bytes(highest), trusted(line));
 }
 

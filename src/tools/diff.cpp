@@ -43,7 +43,8 @@ double size_of(const Sum& sum) { return std::fabs(sum.bytes); }
 bool read_moment(const Arguments& arguments, const char* flag, Moment* out) {
   const std::string text = arguments.value(flag);
   if (text.empty() || Moment::parse(text, out)) return true;
-  say(stderr, "cupool: {} is no moment; {} takes begin, peak, end or seconds since the trace began\n",
+  say(stderr,
+      "cupool: {} is no moment; {} takes begin, peak, end or a time since the trace began: 12.5, 700ms\n",
       printable(text), flag);
   return false;
 }

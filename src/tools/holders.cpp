@@ -23,11 +23,17 @@ bool Moment::parse(const std::string& text, Moment* out) {
   double seconds = 0;
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, seconds);
-  if (error != std::errc() || (at != end && std::string(at) != "s") || !(seconds >= 0) || seconds > kMost)
-    return false;
+  if (error != std::errc() || !(seconds >= 0) || seconds > kMost) return false;
+  // (As reports write them: there may be a space between.)
+  const std::string unit(std::find_if(at, end, [](char c) { return c != ' '; }), end);
+  const double ns = unit.empty() || unit == "s"         ? 1e9
+                    : unit == "ms"                      ? 1e6
+                    : unit == "us" || unit == "\u00b5s" ? 1e3
+                    : unit == "ns"                      ? 1
+                                                        : 0;
   out->which = Which::kTime;
-  out->ns = static_cast<uint64_t>(std::llround(seconds * 1e9));
-  return true;
+  out->ns = static_cast<uint64_t>(std::llround(seconds * ns));
+  return ns != 0;
 }
 
 std::string Moment::print() const {
@@ -41,7 +47,7 @@ std::string Moment::print() const {
     case Which::kTime:
       break;
   }
-  return make_text("{}.{:03} s after the beginning", ns / 1'000'000'000, ns / 1'000'000 % 1000);
+  return print_moment(ns) + " after the beginning";
 }
 
 bool read_most(const Arguments& arguments, size_t* out) {
@@ -143,6 +149,11 @@ std::string print_choice(const TraceAbout& about, const char* event, const char*
 
 std::string print_call(const TraceAbout& about, uint64_t number) {
   return number < about.calls.size() ? about.calls[number] : "before the trace began";
+}
+
+std::string print_moment(uint64_t ns) {
+  const uint64_t us = ns / 1000 + (ns % 1000 != 0 ? 1 : 0);
+  return make_text("{}.{:06} s", us / 1'000'000, us % 1'000'000);
 }
 
 std::string print_held(double bytes, double blocks) {

@@ -16,7 +16,8 @@
 
 namespace cupool::tools {
 
-// A moment of a trace, as the user writes it: begin, peak, end, or seconds since it began.
+// A moment of a trace, as the user writes it: begin, peak, end, or how long after it began: 12.5, 12.5s,
+// 700ms or 35us.
 struct Moment {
   enum class Which { kBegin, kPeak, kEnd, kTime };
   Which which = Which::kEnd;
@@ -84,6 +85,9 @@ class Holders {
 std::vector<std::string> holder_lines(Holders& holders, size_t most);
 // What is missing for more names; to stderr.
 void print_missing(const CodeNames& names);
+// A moment, from its nanoseconds since the trace began: "12.500000 s"; rounded up, so that --at with these
+// figures sees what happened then.
+std::string print_moment(uint64_t ns);
 // "412 MiB in 12 blocks"
 std::string print_held(double bytes, double blocks);
 // The word of a choice of an event's field; "?": there is none.

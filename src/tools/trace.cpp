@@ -27,7 +27,6 @@ class Summary {
 
   void see(const Happened& happened) {
     if (counts_.empty()) begin();
-    if (first_ == 0) first_ = happened.time;
     last_ = std::max(last_, happened.time);
     ++counts_[happened.event];
     // (This one is seen before the live memory changes by it, and it changes none.)
@@ -39,9 +38,9 @@ class Summary {
     const TraceReader& reader = holders_.reader();
     say("{}[{}] on {}{}{}, cupool {}\n", about.program, about.pid, about.host,
         about.rank.empty() ? "" : ", rank ", about.rank, about.library);
-    const uint64_t ns = last_ - std::min(first_, last_);
-    say("{} events in {}.{:03} s, {} bytes each\n", reader.events(), ns / 1'000'000'000,
-        ns / 1'000'000 % 1000, reader.events() == 0 ? 0 : reader.event_bytes() / reader.events());
+    const uint64_t ns = last_ - std::min(reader.began(), last_);
+    say("{} events in {}, {} bytes each\n", reader.events(), print_moment(ns),
+        reader.events() == 0 ? 0 : reader.event_bytes() / reader.events());
     for (size_t i = 0; i < counts_.size(); ++i) {
       if (counts_[i] != 0) say("  {} {}\n", counts_[i], about.events[i].name);
     }
@@ -76,7 +75,6 @@ class Summary {
   std::vector<uint64_t> counts_;
   size_t counters_ = 0;
   size_t lost_ = 0;
-  uint64_t first_ = 0;
   uint64_t last_ = 0;
   uint64_t missing_ = 0;
   uint64_t compared_ = 0;
@@ -84,10 +82,9 @@ class Summary {
 };
 
 void print_at(Holders& holders, const Moment& moment, size_t most) {
-  const uint64_t ns = holders.time();
   std::string when = moment.print();
   if (moment.which == Moment::Which::kPeak || moment.which == Moment::Which::kEnd)
-    when += make_text(", after {}.{:03} s", ns / 1'000'000'000, ns / 1'000'000 % 1000);
+    when += ", after " + print_moment(holders.time());
   say("\nWho held memory {}: {} of device memory in all{}\n", when, print_bytes(holders.device_bytes()),
       holders.is_sampled() ? "; by samples:" : "");
   for (const std::string& line : holder_lines(holders, most)) say("{}\n", line);
@@ -98,7 +95,8 @@ int summarize(const Arguments& arguments, const std::string& path) {
   Moment moment;
   const std::string at = arguments.value("--at");
   if (!at.empty() && !Moment::parse(at, &moment)) {
-    say(stderr, "cupool: {} is no moment; --at takes begin, peak, end or seconds since the trace began\n",
+    say(stderr,
+        "cupool: {} is no moment; --at takes begin, peak, end or a time since the trace began: 12.5, 700ms\n",
         printable(at));
     return kMisuse;
   }

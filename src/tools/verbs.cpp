@@ -64,7 +64,8 @@ constexpr Flag kDebugPath = {"--debug-path", "folder",
                              "build-id or name; may be repeated"};
 
 void print_overview() {
-  print_wrapped(make_text("cupool {}: a caching pool for device memory under unmodified CUDA programs.", kVersion), 0);
+  print_wrapped(
+      make_text("cupool {}: a caching pool for device memory under unmodified CUDA programs.", kVersion), 0);
   say("\n");
   for (const Verb& verb : verbs()) {
     std::string line = std::string("cupool ") + verb.name;
@@ -168,7 +169,7 @@ const std::vector<Verb>& verbs() {
        "held at the end and at most, whether that agrees with the counters, and who held it then: by call "
        "stack, if CUPOOL_STACKS recorded them.",
        {{"--at", "moment",
-         "who held memory then: peak, end, or seconds since the trace began; may say begin, too"},
+         "who held memory then: begin, peak, end, or a time since the trace began, as 12.5 or 700ms"},
         {"--top", "number", "how many holders are shown; 10 without it"},
         kDebugPath,
         {"--dump", "", "every event as a line of text, in the order of time"},
@@ -185,7 +186,7 @@ const std::vector<Verb>& verbs() {
        "what "
        "grew and what shrank: by kind and by call stack.",
        {{"--from", "moment",
-         "begin (of one trace, without it), peak, end, or seconds since the first trace began"},
+         "begin (of one trace, without it), peak, end, or a time since the first trace began"},
         {"--to", "moment", "the same of the last trace; end without it"},
         {"--top", "number", "how many are shown; 10 without it"},
         kDebugPath},

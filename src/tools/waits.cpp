@@ -46,9 +46,6 @@ std::string print_sum(const Sum& sum) {
   if (sum.calls == 1) return make_text("{} in 1 call", print_time(sum.ns));
   return make_text("{} in {} calls, {} at most", print_time(sum.ns), sum.calls, print_time(sum.longest));
 }
-std::string print_moment(uint64_t ns) {
-  return make_text("{}.{:03} s", ns / 1'000'000'000, ns / 1'000'000 % 1000);
-}
 
 template <typename Map>
 auto longest_first(const Map& all) {

@@ -167,6 +167,33 @@ class FormsTest(harness.TestCase):
         self.assertRegex(said, r"##+\.* 97\.1 MiB in 24 blocks")
         self.assertRegex(said, r"cuStreamSynchronize \(synchronisation\)")
 
+    def test_every_verb_counts_moments_from_the_beginning_of_the_trace(self):
+        # Its first event comes three seconds later.
+        trace = self.made()
+        def said(verb, *flags):
+            return harness.run([COMMAND, verb, *flags, trace], driver="sim").out
+
+        dump = said("trace", "--dump").splitlines()
+        begin, end = float(dump[0].split()[0]), float(dump[-1].split()[0])
+        self.assertGreater(begin, 3)
+        peak = float(re.search(r"at the peak, after ([\d.]+) s", said("trace"))[1])
+        self.assertTrue(begin < peak < end)
+        length = float(re.search(r"events in ([\d.]+) s", said("trace"))[1])
+        self.assertAlmostEqual(end, length, delta=0.001)
+        waits = said("waits")
+        self.assertAlmostEqual(end, float(re.search(r"in ([\d.]+) s of the trace", waits)[1]), delta=0.001)
+        # (The first is the longest: a library that is loaded.)
+        self.assertIn("the longest began at 3.000000 s", waits)
+        report = said("report", "--text")
+        self.assertAlmostEqual(peak, float(re.search(r"held at most .* blocks, ([\d.]+) s after the trace began", report)[1]), delta=0.001)
+        self.assertAlmostEqual(end, float(re.search(r"events in ([\d.]+) s", report)[1]), delta=0.01)
+        self.assertRegex(report, r"holds, from 3.000000 s to [\d.]+ s of the trace")
+        # A moment can be asked for as it was written.
+        most = re.search(r"([\d.]+ MiB) of device memory in all", said("trace", "--at", "peak"))[1]
+        for text in (f"{peak:.6f}", f"{peak:.6f} s", f"{peak * 1e3:.3f}ms", f"{peak * 1e6:.0f} us"):
+            self.assertIn(f"s after the beginning: {most}", said("trace", "--at", text), text)
+        self.assertIn(": 0 B of", said("trace", "--at", "2.9"))
+
     def test_names_of_a_hostile_trace_stay_names_in_every_form(self):
         trace = self.made(3000, "hostile")
         for form in ("--text", "--folded", "--csv"):

@@ -25,6 +25,8 @@ constexpr const char* kCalls[] = {"cuMemAlloc_v2",   "cuMemFree_v2",   "cuStream
                                   "cuModuleLoadData"};
 enum Call : uint64_t { kAlloc, kFree, kSynchronize, kCopy, kLaunch, kAllocHost, kLoad };
 constexpr uint64_t kBegin = 1'000'000'000'000;
+// Until the first event.
+constexpr uint64_t kIdle = 3'000'000'000;
 
 class File {
  public:
@@ -119,6 +121,7 @@ class File {
       text(is_hostile_ ? std::string(call) + "\"'><script>document.title='taken'</script>\n\xff;" : call);
     head_ = {};
     head_.kind = static_cast<uint16_t>(BlockKind::kAbout);
+    head_.time = head_.round = kBegin;
     head_.bytes = static_cast<uint32_t>(out.size());
     write(reinterpret_cast<const uint8_t*>(out.data()));
   }
@@ -191,7 +194,7 @@ class File {
   BlockHead head_;
   uint64_t sequence_ = 0;
   uint64_t told_ = 0;
-  uint64_t now_ = kBegin;
+  uint64_t now_ = kBegin + kIdle;
 };
 
 // Memory in segments; what was given back serves the next of its size.

@@ -111,7 +111,7 @@ export class Chart {
     }
     // Before the first event there was nothing.
     if (this.drawn[0] === 0) {
-      xs.unshift(0);
+      xs.unshift(this.state.begin());
       for (const values of stacked) values.unshift(0);
       for (const values of lines) values.unshift(null);
     }

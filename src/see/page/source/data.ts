@@ -14,7 +14,8 @@ export interface Head {
   version: string;
   wall_ms: number;
   trace_events: number;
-  ns: number;
+  ns: number; // of the trace; all times are counted from its beginning
+  first_ns: number; // of its first event
   devices: number;
   totals: number[];
   peaks: number[];

@@ -87,9 +87,9 @@ export class State {
     this.change('stretch', 'moment');
   }
 
-  // Where the stretch begins, in nanoseconds: all of it with the trace, before its first event.
+  // Where the stretch begins, in nanoseconds since the trace began: all of it with the first event of any sort.
   begin(): number {
-    return this.from === 0 ? 0 : this.times[this.from]!;
+    return this.from === 0 ? this.data.head.first_ns : this.times[this.from]!;
   }
 
   // The moment that holds at a time, in nanoseconds.
