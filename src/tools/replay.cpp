@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.hpp"
 #include "base/say.hpp"
 #include "replay/rules.hpp"
 #include "tools/commands.hpp"
@@ -52,6 +53,11 @@ void print_table(const std::vector<Row>& rows) {
     before = row.of;
   }
   table.print();
+  for (const Row& row : rows) {
+    if (row.figures.peak_taken > row.figures.peak_reserved + row.figures.peak_reserved / 200)
+      say("{} with {}: the driver gives {} for that, in its steps of 2 MiB\n", printable(row.of->name),
+          printable(row.with), print_bytes(row.figures.peak_taken));
+  }
 }
 
 Answer to_json(const Row& row) {

@@ -88,6 +88,18 @@ class RecordedTest(harness.TestCase):
             needed = self.run_with_report(command, dict(one["set"].split("=", 1) for one in found["set"]))["peak_reserved_bytes"]
             self.assertLessEqual(abs(said - needed), 0.01 * needed, (name, found["set"]))
 
+    def test_without_splitting_a_run_needs_what_its_replay_foretold(self):
+        for name in ("gpt", "conv", "llama", "gnn"):
+            path = DATA / f"{name}.trace.gz"
+            said = self.rows(path, "--set", "split=no")["cupool split=no"]
+            self.assertGreater(said["peak_taken_bytes"], 1.01 * said["peak_reserved_bytes"], name)
+            command = [COMMAND, "replay", "--play", path]
+            for memory, is_refused in ((said["peak_taken_bytes"], False), (said["peak_taken_bytes"] - 2 * MIB, True)):
+                run = self.run_with_report(command, {"CUPOOL_SPLIT": "no", "CUPOOL_SIM_MEMORY": str(memory)})
+                self.assertEqual(is_refused, run["driver_refusals"] > 0, (name, memory))
+                if not is_refused:
+                    self.assertLessEqual(abs(said["peak_reserved_bytes"] - run["peak_reserved_bytes"]), 0.01 * run["peak_reserved_bytes"], name)
+
     def test_gpu_plays_under_the_library_and_without_it(self):
         env = {"LD_LIBRARY_PATH": str(harness.BUILD / "sim"), "CUPOOL_SIM_MEMORY": "16G", "CUPOOL_NEIGHBOURS": "no"}
         done = harness.run([COMMAND, "replay", "--gpu", "--json", "--set", "segments=mapped", DATA / "gnn.trace.gz"], env=env, driver="sim")

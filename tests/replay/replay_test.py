@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import struct
 
 import forms
@@ -44,6 +45,10 @@ class ReplayTest(harness.TestCase):
 
     def test_several_traces_and_settings_make_one_table(self):
         done = self.say("replay", "--set", "segments=mapped,chunk=8M", "--set", "split=no", DATA / "conv.trace.gz", DATA / "gnn.trace.gz").out
+        done, *notes = re.split(r"(?m)^(?=\S+ with )", done)
+        self.assertEqual(2, len(notes))
+        for note in notes:
+            self.assertRegex(note, r"^(conv|gnn).trace.gz with cupool split=no: the driver gives \d+ MiB for that")
         for row in ("conv.trace.gz", "gnn.trace.gz"):
             self.assertEqual(1, done.count(row))
         for row in ("cupool segments=mapped,chunk=8M", "cupool split=no", "PyTorch's rules", "PyTorch, expandable", "exact-size bins", "the driver alone"):
