@@ -14,9 +14,9 @@ namespace cupool::see {
 namespace {
 
 std::string share_of(uint64_t part, uint64_t whole) {
-  if (whole == 0) return "0 %";
+  if (part == 0 || whole == 0) return "0 %";
   const double percent = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-  if (part != 0 && percent < 0.1) return "less than 0.1 %";
+  if (percent < 0.1) return "less than 0.1 %";
   if (part < whole && percent > 99.9) return "more than 99.9 %";
   return percent < 10 ? make_text("{:.1f} %", percent) : make_text("{:.0f} %", percent);
 }

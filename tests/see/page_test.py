@@ -157,6 +157,29 @@ class PageTest(harness.TestCase):
             self.assertTrue(page.run("document.querySelector('#help').open"))
             self.assertEqual([], page.complaints())
 
+    def test_a_printed_page_shows_everything_in_light_and_as_wide_as_the_paper(self):
+        with self.chromium(width=1600) as page:
+            page.open(self.made())
+            page.key("d")
+            page.run("window.dispatchEvent(new Event('beforeprint'))")
+            page.call("Emulation.setEmulatedMedia", media="print")
+            page.run("document.querySelector('main').style.width = '700px'")
+            self.assertEqual("rgb(255, 255, 255)", page.run("getComputedStyle(document.body).backgroundColor"))
+            self.assertEqual(0, page.run("[...document.querySelectorAll('svg rect, canvas')].filter(one => one.checkVisibility() === false).length"))
+            self.assertGreater(page.run("document.querySelectorAll('svg rect').length"), 20)
+            for button in ("nav", "div.bar", ".hint"):
+                self.assertEqual("none", page.run(f"getComputedStyle(document.querySelector({button!r})).display"), button)
+            widths = {page.rectangle(one)[2] for one in (".u-wrap canvas", ".bands", "#flame", "#map")}
+            self.assertEqual({700}, widths)
+            # What was drawn is no larger or smaller than the paper's own letters by much.
+            self.assertTrue(0.6 < 700 / page.run("document.querySelector('.bands').width") < 1)
+            page.call("Emulation.setEmulatedMedia", media="")
+            page.run("document.querySelector('main').style.width = ''; window.dispatchEvent(new Event('afterprint'))")
+            page.settle()
+            self.assertEqual("dark", page.run("document.documentElement.dataset.theme"))
+            self.assertGreater(page.rectangle("#flame")[2], 1400)
+            self.assertEqual([], page.complaints())
+
     def test_the_page_is_one_file_that_asks_for_nothing(self):
         with self.chromium() as page:
             page.call("Network.enable")
@@ -192,6 +215,15 @@ class PageTest(harness.TestCase):
                     most = re.search(r"pool: .*, ([\d.]+ \w+) at most", said)[1]
                     shown = re.search(r"\(([\d.]+ \w+) held, the most of all\)", self.said(page, "#readout"))[1]
                     self.assertEqual(round(float(most.split()[0])), round(float(shown.split()[0])), name)
+
+    def test_kinds_of_memory_that_a_trace_has_differ_in_colour(self):
+        with self.chromium() as page:
+            trace = self.scratch / "census"
+            harness.with_cupool([harness.BUILD / "tests" / "report" / "census"], env={"CUPOOL_TRACE": str(trace)}, driver="sim")
+            page.open(self.page(trace))
+            colours = page.run("[...document.querySelectorAll('.legend label i')].map(one => one.style.background)")
+            self.assertGreaterEqual(len(colours), 5)
+            self.assertEqual(len(colours), len(set(colours)))
 
     def test_the_pages_of_traces_of_any_values_are_drawn_without_a_complaint(self):
         with self.chromium() as page:

@@ -61,7 +61,7 @@ export class Chart {
     for (const [kind, series] of [...kinds].sort((a, b) => a[0] - b[0])) {
       const columns = series.map((i) => data.column(`live.${i}`));
       if (columns.every((column) => column.every((value) => value === 0))) continue;
-      out.push({ label: head.kinds[kind]!.name, colour: theme.palette[kind % theme.palette.length]!, stacked: true, values: (m) => columns.reduce((sum, column) => sum + column[m]!, 0) });
+      out.push({ label: head.kinds[kind]!.name, colour: this.state.kindColour(kind), stacked: true, values: (m) => columns.reduce((sum, column) => sum + column[m]!, 0) });
     }
     const pooled = head.series.flatMap((one, i) => (head.kinds[one.kind]!.pool && devices.includes(one.device) ? [data.column(`live.${i}`)] : []));
     const reserved = devices.map((device) => data.column(`reserved.${device}`));
@@ -140,7 +140,7 @@ export class Chart {
         scales: { x: { time: false, range: () => [this.state.begin(), Math.max(times[this.state.to]!, this.state.begin() + 1)] }, y: { range: (_u, _low, high) => [0, Math.max(1, high * 1.04)] } },
         axes: [
           { ...axis, space: 90, values: (_u, splits) => splits.map((ns) => time(ns, splits.length > 1 ? splits[1]! - splits[0]! : 1)) },
-          { ...axis, size: 76, splits: (_u, _i, _low, high) => ticks(high), values: (_u, splits) => splits.map(bytes) },
+          { ...axis, size: 76, splits: (_u, _i, _low, high) => ticks(high), values: (_u, splits) => splits.map((value) => bytes(value, 2)) },
         ],
         series: [{}, ...series.map((layer) => ({ label: layer.label, paths: stepped, points: { show: false }, ...(layer.stacked ? { fill: layer.colour, width: 0 } : { stroke: layer.colour, width: 1.5, dash: layer.dash ?? [] }) }))],
         hooks: {
@@ -235,10 +235,9 @@ export class Chart {
 
   private makeLegend(): void {
     const { head } = this.state.data;
-    const used = new Set(head.series.map((one) => one.kind));
     const { theme } = this.state;
     const items: HTMLElement[] = [];
-    for (const kind of [...used].sort((a, b) => a - b)) {
+    for (const kind of this.state.kinds) {
       const box = make('input', { type: 'checkbox' });
       box.checked = this.state.shown[kind] === true;
       box.addEventListener('change', () => {
@@ -246,7 +245,7 @@ export class Chart {
         this.state.change('kinds', 'moment', 'stretch');
       });
       const patch = make('i', {});
-      patch.style.background = theme.palette[kind % theme.palette.length]!;
+      patch.style.background = this.state.kindColour(kind);
       items.push(make('label', {}, box, patch, head.kinds[kind]!.name + (head.kinds[kind]!.host ? ' (host memory)' : '')));
     }
     for (const layer of this.layers) {

@@ -2,7 +2,8 @@
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
-export function bytes(value: number): string {
+// `most`: digits behind the point.
+export function bytes(value: number, most = 1): string {
   const sign = value < 0 ? '−' : '';
   let rest = Math.abs(value);
   let unit = 0;
@@ -10,8 +11,8 @@ export function bytes(value: number): string {
     rest /= 1024;
     ++unit;
   }
-  const digits = unit === 0 || rest >= 100 ? 0 : 1;
-  return `${sign}${rest.toFixed(digits).replace(/\.0$/, '')} ${UNITS[unit]}`;
+  const digits = unit === 0 || rest >= 100 ? 0 : most;
+  return `${sign}${rest.toFixed(digits).replace(/\.(\d*[1-9])?0*$/, (_all, kept) => (kept === undefined ? '' : `.${kept}`))} ${UNITS[unit]}`;
 }
 
 export function count(value: number): string {

@@ -108,7 +108,11 @@ function start(): void {
     state.change('size');
     state.tell();
   });
-  window.addEventListener('afterprint', () => setTheme(document.documentElement.dataset['printed'] === 'dark'));
+  window.addEventListener('afterprint', () => {
+    setTheme(document.documentElement.dataset['printed'] === 'dark');
+    delete document.documentElement.dataset['printed'];
+    state.change('size');
+  });
 
   setTheme(state.theme.dark);
   state.change('kinds', 'moment', 'stretch', 'theme', 'size');

@@ -144,9 +144,9 @@ export class SegmentMap {
       const kinds = new Set<number>();
       out = (i) => {
         kinds.add(kind[group[i]!]!);
-        return theme.palette[kind[group[i]!]! % theme.palette.length]!;
+        return this.state.kindColour(kind[group[i]!]!);
       };
-      for (const one of new Set(kind)) if (data.head.kinds[one]?.pool) items.push([theme.palette[one % theme.palette.length]!, data.head.kinds[one]!.name]);
+      for (const one of new Set(kind)) if (data.head.kinds[one]?.pool) items.push([this.state.kindColour(one), data.head.kinds[one]!.name]);
     } else if (this.by === 'age') {
       // From young to old in five steps; each is a hundred times the age of the one before.
       const steps = [1e5, 1e7, 1e9, 1e11];

@@ -14,6 +14,7 @@ export class State {
   theme: Theme;
   readonly times: Column;
   readonly isDeviceKind: boolean[];
+  readonly kinds: number[]; // that the trace has, in order
   private readonly listeners: ((what: Set<What>) => void)[] = [];
   private readonly patient: ((what: Set<What>) => void)[] = [];
   private changed = new Set<What>();
@@ -27,6 +28,7 @@ export class State {
     this.moment = data.head.peak;
     this.isDeviceKind = data.head.kinds.map((kind) => !kind.host);
     this.shown = this.isDeviceKind.slice();
+    this.kinds = [...new Set(data.head.series.map((one) => one.kind))].sort((a, b) => a - b);
     this.theme = theme(dark);
   }
 
@@ -95,6 +97,11 @@ export class State {
   // The moment that holds at a time, in nanoseconds.
   momentAt(ns: number): number {
     return Math.max(0, lowerBound(this.times, ns + 0.5) - 1);
+  }
+
+  // Kinds that the trace has differ in it.
+  kindColour(kind: number): string {
+    return this.theme.palette[this.kinds.indexOf(kind) % this.theme.palette.length] ?? this.theme.other;
   }
 
   isShown(kind: number, device: number): boolean {
