@@ -89,6 +89,16 @@ class Browser:
 
     # ---- What a test does.
 
+    def begin_anew(self, width, height):
+        """As if it had just been started."""
+        self.call("Network.disable")
+        self.call("Emulation.setEmulatedMedia", media="")
+        self.call("Page.navigate", url="about:blank")
+        self.resize(width, height)
+        self.mouse("mouseMoved", 0, 0)
+        self.wait("location.href === 'about:blank'")
+        self.events = []
+
     def resize(self, width, height, scale=1):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False)
 

@@ -1,6 +1,7 @@
 """The page of `cupool report`, drawn in headless Chromium: what a click, a drag, a key or a search changes."""
 
 import base64
+import contextlib
 import gzip
 import re
 import shutil
@@ -12,7 +13,6 @@ import lab
 
 COMMAND = harness.BUILD / "cupool"
 MAKE = harness.BUILD / "tests" / "see" / "make_trace"
-PAGE = harness.SOURCE / "src" / "see" / "page" / "page.html"
 
 
 def steps_of(name, most=6000):
@@ -43,12 +43,23 @@ class PageTest(harness.TestCase):
         harness.run([MAKE, self.scratch / "made", events, *how], driver="unit")
         return self.page(self.scratch / "made")
 
-    def chromium(self, **size):
+    shared = None
+
+    @classmethod
+    def tearDownClass(cls):
+        if cls.shared is not None:
+            cls.shared.__exit__()
+
+    def chromium(self, width=1280, height=1000):
+        """The browser of all tests here: to start one takes longer than most of them."""
         if browser.PROGRAM is None:
             self.skipTest("Chromium is not installed")
         if harness.SANITIZE or harness.EMULATOR:
             self.skipTest("the page is the same in the plain build")
-        return browser.Browser(**size)
+        if PageTest.shared is None:
+            PageTest.shared = browser.Browser().__enter__()
+        PageTest.shared.begin_anew(width, height)
+        return contextlib.nullcontext(PageTest.shared)
 
     def said(self, page, selector):
         return page.run(f"document.querySelector({selector!r}).innerText")
@@ -252,25 +263,6 @@ class PageTest(harness.TestCase):
             page.open(f"file://{self.scratch}/package/dist/release/index.html#localProfilePath={self.scratch}/p.js")
             page.wait("document.title.startsWith('train.py - speedscope')")
             self.assertIn("device memory held when it was most (1/3)", page.run("document.body.innerText"))
-
-    # ---- The bundle.
-
-    def test_the_built_page_is_what_its_sources_make(self):
-        if shutil.which("npm") is None:
-            self.skipTest("npm is not installed")
-        done = subprocess.run([harness.SOURCE / "scripts" / "make-page", self.scratch / "fresh.html"], capture_output=True, text=True, check=False)
-        if done.returncode == 77:
-            self.skipTest("npm cannot reach its registry")
-        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
-        self.assertEqual((self.scratch / "fresh.html").read_bytes(), PAGE.read_bytes(), "run scripts/make-page")
-
-    def test_the_template_has_one_place_for_data_and_takes_nothing_from_elsewhere(self):
-        text = PAGE.read_text()
-        self.assertEqual(1, text.count("@CUPOOL_DATA@"))
-        self.assertIn("default-src 'none'; script-src 'sha256-", text)
-        self.assertIn("uPlot", text)
-        addresses = set(re.findall(r"https?://[^\s\"'`)]+", text))
-        self.assertLessEqual(addresses, {"http://www.w3.org/2000/svg"})
 
 
 if __name__ == "__main__":
