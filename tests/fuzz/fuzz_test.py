@@ -19,8 +19,10 @@ class FuzzTest(harness.TestCase):
             for number, content in enumerate(inputs):
                 paths.append(self.scratch / f"{form}{number}")
                 paths[-1].write_bytes(content)
-            done = harness.run([harness.BUILD / "tests" / "fuzz" / f"fuzz_{name}", CASES, *paths], env={"FUZZ_FORM": form})
-            self.assertEqual((0, f"{CASES} cases\n"), (done.code, done.out), f"{form}: {done.err[-2000:]}")
+            # (All that is made of a trace takes longer than to read it.)
+            cases = CASES // 10 if form == "report" else CASES
+            done = harness.run([harness.BUILD / "tests" / "fuzz" / f"fuzz_{name}", cases, *paths], env={"FUZZ_FORM": form})
+            self.assertEqual((0, f"{cases} cases\n"), (done.code, done.out), f"{form}: {done.err[-2000:]}")
 
     def test_the_parsers_stand_a_fuzzer(self):
         self.feed("parsers")

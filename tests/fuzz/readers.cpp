@@ -1,6 +1,7 @@
 // Any bytes as a recorded program, in each of the four forms (FUZZ_FORM): either a program whose steps hold
-// together, or a sentence; never a crash. Of a trace of cupool's the blocks are also tried with the lengths
-// and checksums that their content asks for, or nothing behind the checksum would ever be read.
+// together, or a sentence; never a crash. As "report" they are a trace of which everything is made that can
+// be made of one. Of a trace of cupool's the blocks are also tried with the lengths and checksums that their
+// content asks for, or nothing behind the checksum would ever be read.
 #include "replay/readers.hpp"
 
 #include <unistd.h>
@@ -9,7 +10,14 @@
 #include <cstring>
 #include <string>
 
+#include "see/exports.hpp"
+#include "see/findings.hpp"
+#include "see/page.hpp"
+#include "see/text.hpp"
+#include "tools/code_names.hpp"
 #include "tools/recording.hpp"
+#include "tools/trace_file.hpp"
+#include "tools/trace_reader.hpp"
 #include "trace/format.hpp"
 
 namespace {
@@ -56,6 +64,55 @@ std::string mended(std::string bytes) {
   return bytes;
 }
 
+tools::OpenFile opened(std::string_view bytes) {
+  return tools::OpenFile(fmemopen(const_cast<char*>(bytes.data()), bytes.size(), "r"));
+}
+
+// What `cupool trace` does.
+void try_lines(std::string_view bytes) {
+  const tools::OpenFile file = opened(bytes);
+  if (file == nullptr) return;
+  tools::TraceReader reader(file.get());
+  if (!reader.begin()) {
+    if (reader.error().empty()) abort();
+    return;
+  }
+  tools::TraceLive live(reader.about());
+  std::string line;
+  const bool is_whole = reader.read([&](const tools::Happened& happened) {
+    live.see(happened);
+    line.clear();
+    tools::print_event(reader.about(), happened, reader.began(), &line);
+    if (line.find('\n') != std::string::npos) abort();
+  });
+  if (is_whole != reader.error().empty()) abort();
+}
+
+// What `cupool report` does.
+void try_report(std::string_view bytes) {
+  static std::FILE* const nowhere = fopen("/dev/null", "we");
+  const tools::OpenFile file = opened(bytes);
+  if (file == nullptr) return;
+  tools::TraceReader reader(file.get());
+  if (!reader.begin()) return;
+  see::Model model(reader);
+  model.read([] {});
+  tools::CodeNames names({});
+  const see::Holders holders(model, names);
+  see::Limits limits;
+  limits.moments = 300;  // fewer than a seed has events
+  const see::Picture picture = see::make_picture(model, holders, limits, [] {});
+  const std::vector<std::string> sentences = see::findings(model, holders, picture);
+  see::print_text(nowhere, model, holders, picture, sentences);
+  see::write_page(nowhere, model, holders, picture, sentences);
+  see::write_pytorch(nowhere, model, holders, 0);
+  see::write_perfetto(nowhere, model, holders, picture);
+  see::write_pprof(nowhere, model, holders, picture);
+  see::write_speedscope(nowhere, model, holders, picture);
+  see::write_folded(nowhere, model, holders, picture);
+  see::write_csv(nowhere, model);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -68,8 +125,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (strcmp(form, "text") == 0) with(replay::read_text);
   if (strcmp(form, "rmm") == 0) with(replay::read_rmm_log);
   if (strcmp(form, "pytorch") == 0) with(replay::read_pytorch_snapshot);
-  if (strcmp(form, "cupool") != 0) return 0;
-  try_program(bytes);
-  try_program(mended(std::string(bytes)));
+  const bool is_report = strcmp(form, "report") == 0;
+  if (!is_report && strcmp(form, "cupool") != 0) return 0;
+  for (const std::string& one : {std::string(bytes), mended(std::string(bytes))}) {
+    if (!is_report) {
+      try_program(one);
+      continue;
+    }
+    try_lines(one);
+    try_report(one);
+  }
   return 0;
 }

@@ -28,4 +28,4 @@ def seeds(make_trace):
     return {("parsers", ""): [text.encode() for text in PARSED], ("readers", "text"): [forms.text(lines)],
             ("readers", "rmm"): [forms.rmm(lines)],
             ("readers", "pytorch"): [pickle.dumps(forms.snapshot(lines), protocol) for protocol in (2, 3, 4, 5)],
-            ("readers", "cupool"): traces(make_trace)}
+            ("readers", "cupool"): traces(make_trace), ("readers", "report"): traces(make_trace)}
