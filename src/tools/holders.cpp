@@ -94,10 +94,14 @@ bool Holders::read(const std::string& path, const Moment& moment, const See& als
       if (seen++ < after) see_it(happened);
     });
   } else {
-    // (What is read behind the moment is only for whether the file is whole.)
+    // Who sees each event sees all of them.
+    if (!also) reader_->skip_to(has_end ? moment.ns : ~uint64_t{0});
     is_whole_ = reader_->read([&](const Happened& happened) {
       if (also) also(happened);
-      if (!has_end || happened.time <= reader_->began() + moment.ns) see_it(happened);
+      if (!has_end || happened.time <= reader_->began() + moment.ns)
+        see_it(happened);
+      else if (!also)
+        reader_->stop();
     });
   }
   group();

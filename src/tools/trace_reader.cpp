@@ -24,6 +24,7 @@ constexpr size_t kMostNames = 4096;
 constexpr size_t kMostEvents = 256;
 constexpr size_t kMostPending = 1 << 20;
 constexpr uint64_t kMostDevice = 1023;
+constexpr uint64_t kMostOffset = uint64_t{1} << 62;
 
 // So that it can be printed.
 std::string plain_text(TraceBytes& in, size_t most) {
@@ -237,6 +238,7 @@ void TraceReader::emit(uint64_t upto, const std::function<void(const Happened&)>
       happened.text.assign(reinterpret_cast<const char*>(words + 1 + count), *words >> 32);
       --pending_;
       see(happened);
+      if (is_stopped_) return;
     } while (row.next < row.refs.size() && row.refs[row.next].time <= upto &&
              (other == nullptr || is_after(other, &row)));
     if (row.next < row.refs.size() && row.refs[row.next].time <= upto) {
@@ -285,12 +287,77 @@ uint64_t TraceReader::middle_time() const {
   return *middle;
 }
 
+// ---- Going to a moment.
+
+bool TraceReader::go_to(uint64_t offset) {
+  return offset <= kMostOffset && fseeko(file_, static_cast<off_t>(offset), SEEK_SET) == 0;
+}
+
+bool TraceReader::head_at(uint64_t offset, BlockHead* head) {
+  return go_to(offset) && fread(head, sizeof *head, 1, file_) == 1 && head->magic == trace::kMagic &&
+         head->bytes <= trace::kMostContent;
+}
+
+// By the heads alone: to read them takes a small part of the time that their contents take. (The indexes of a
+// file name the same blocks, but the last one is missing where the program was killed.)
+uint64_t TraceReader::find_live_set(uint64_t ns) {
+  uint64_t found = 0;
+  uint64_t begun = 0;     // a live set whose last part is not seen yet
+  uint64_t complete = 0;  // one that is all there, but perhaps told after the moment
+  uint64_t complete_round = 0;
+  bool is_first = true;
+  BlockHead head;
+  for (uint64_t at = offset_; head_at(at, &head); at += sizeof head + head.bytes) {
+    const auto kind = static_cast<BlockKind>(head.kind);
+    if (kind != BlockKind::kEvents && kind != BlockKind::kLive) continue;
+    if (is_first && kind == BlockKind::kLive) began_ = head.time;
+    is_first = false;
+    // What is in a live set was told before the next round.
+    if (head.round - std::min(head.round, began_) > ns) break;
+    if (complete != 0 && head.round > complete_round) found = complete;
+    if (kind != BlockKind::kLive) continue;
+    if ((head.flags & trace::kFirstPart) != 0) begun = at;
+    if ((head.flags & trace::kLastPart) == 0) continue;
+    complete = begun;
+    complete_round = head.round;
+  }
+  return found;
+}
+
+void TraceReader::skip_to(uint64_t ns) {
+  const uint64_t here = offset_;
+  if (!go_to(here)) return;
+  const uint64_t to = find_live_set(ns);
+  BlockHead head;
+  bool is_good = to != 0;
+  for (uint64_t at = here; is_good && at < to; at += sizeof head + head.bytes) {
+    is_good = head_at(at, &head);
+    const auto kind = static_cast<BlockKind>(head.kind);
+    if (!is_good || (kind != BlockKind::kStacks && kind != BlockKind::kModules)) continue;
+    is_good = go_to(at) && next_block(&head) == Next::kBlock && read_records(head);
+  }
+  is_skipped_ = is_good && go_to(to);
+  offset_ = is_skipped_ ? to : here;
+  // (What is wrong here is found again, and said, by who reads on.)
+  error_.clear();
+  is_cut_ = false;
+  if (!is_skipped_) go_to(here);
+}
+
+bool TraceReader::read_records(const BlockHead& head) {
+  const auto kind = static_cast<BlockKind>(head.kind);
+  if (kind == BlockKind::kStacks) return stacks_.read_stacks(content_.data(), head.bytes, head.count);
+  if (kind == BlockKind::kModules) return stacks_.read_modules(content_.data(), head.bytes, head.count);
+  return true;
+}
+
 bool TraceReader::read(const std::function<void(const Happened&)>& see) {
   constexpr uint64_t kAll = ~uint64_t{0};
   BlockHead head;
   uint64_t round = 0;
   bool seen_live = false;
   for (;;) {
+    if (is_stopped_) return true;
     const Next next = next_block(&head);
     if (next != Next::kBlock) {
       emit(kAll, see);
@@ -305,17 +372,13 @@ bool TraceReader::read(const std::function<void(const Happened&)>& see) {
     if (kind == BlockKind::kLive && (head.flags & trace::kFirstPart) != 0) ++live_sets_;
     // From the beginning of a trace on nothing is news in a live set. One that was kept in memory begins with
     // a live set.
-    const bool is_good =
-        kind == BlockKind::kStacks    ? stacks_.read_stacks(content_.data(), head.bytes, head.count)
-        : kind == BlockKind::kModules ? stacks_.read_modules(content_.data(), head.bytes, head.count)
-                                      : true;
-    if (!is_good) {
+    if (!read_records(head)) {
       emit(kAll, see);
       return fail(make_text("the block that ends at byte {} does not hold what its head says", offset_));
     }
     const bool is_first_live = kind == BlockKind::kLive && events_ == 0 && !seen_live;
     if (kind != BlockKind::kEvents && !is_first_live) continue;
-    if (is_first_live) began_ = head.time;
+    if (is_first_live && !is_skipped_) began_ = head.time;
     seen_live = is_first_live && (head.flags & trace::kLastPart) != 0;
     if (head.count != 0) {
       Row& row = row_of(head.thread);

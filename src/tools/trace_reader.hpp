@@ -62,6 +62,12 @@ class TraceReader {
   // The head of the file. False: it is no trace that this program reads; error() says why.
   bool begin();
   const TraceAbout& about() const { return about_; }
+  // Goes to the last live set before a moment, so many nanoseconds after the trace began, and reads of what
+  // comes before it the stacks and modules alone: read() begins there. Stays where it is in a file without
+  // one, and in one that is compressed. pre: begin(), and nothing was read.
+  void skip_to(uint64_t ns);
+  // Called by see(): no more of them.
+  void stop() { is_stopped_ = true; }
   // Calls see(event) for each, in the order of time. False: the file is damaged, and error() says where; what
   // came before was seen.
   bool read(const std::function<void(const Happened&)>& see);
@@ -83,6 +89,12 @@ class TraceReader {
   enum class Next { kBlock, kEnd, kDamaged };
   Next next_block(trace::BlockHead* head);
   bool fail(const std::string& why);
+  // Of the block at a place of the file. False: there is none.
+  bool head_at(uint64_t offset, trace::BlockHead* head);
+  bool go_to(uint64_t offset);
+  // The place of the last live set that is all told before the moment; 0: there is none.
+  uint64_t find_live_set(uint64_t ns);
+  bool read_records(const trace::BlockHead& head);
   bool parse_about();
 
   // An event that waits: its time, and where it lies in its thread's words. Those that come first at one
@@ -130,6 +142,8 @@ class TraceReader {
   uint64_t event_bytes_ = 0;
   uint64_t live_sets_ = 0;
   bool is_cut_ = false;
+  bool is_skipped_ = false;  // what comes first is not what the trace began with
+  bool is_stopped_ = false;
 };
 
 // One line of text, without its end, behind what is in `out`. `begin`: the time from which times are counted.

@@ -184,6 +184,8 @@ void Gatherer::gather_all(int* kept) {
 
 void Gatherer::write_live_set(int* kept) {
   since_live_set_ = 0;
+  // (A reader may begin with it.)
+  if (!live_.is_complete()) return;
   uint16_t flags = kFirstPart;
   open_block(BlockKind::kLive, round_, 0, kept);
   live_.for_each([&](const LiveSet::Item& item) CUPOOL_NO_THREAD_SAFETY_ANALYSIS {

@@ -10,10 +10,13 @@ import time
 
 import harness
 import lab
+import trace_blocks
 
 COMMAND = harness.BUILD / "cupool"
 CENSUS = harness.BUILD / "tests" / "report" / "census"
 OBSERVED = harness.BUILD / "tests" / "aids" / "observed"
+# Kinds of blocks.
+EVENTS, LIVE_SET = 2, 3
 
 
 class TraceTest(harness.TestCase):
@@ -247,6 +250,49 @@ class TraceTest(harness.TestCase):
         begin = self.read(None, "--at", "begin").out
         self.assertIn("0 B of device memory", begin)
         self.assertIn("is no moment", harness.run([COMMAND, "trace", "--at", "noon", self.scratch / "t"], driver="sim").err)
+
+    def blocks(self, path):
+        """(offset, kind, flags, time) of each block."""
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            head = trace_blocks.HEAD.unpack_from(data, at)
+            yield at, head[3], head[4], head[6]
+            at += trace_blocks.HEAD.size + head[2]
+
+    def test_a_moment_late_in_a_trace_is_found_without_all_that_came_before(self):
+        lab.needs_signals(self)
+        rng = random.Random(4)
+        steps, held = [], []
+        for i in range(12000):
+            if held and rng.random() < 0.48:
+                steps.append("f:" + held.pop(rng.randrange(len(held))))
+            else:
+                held.append(f"b{i}")
+                steps.append(f"{rng.choice('aaag')}:b{i}:{rng.choice([300, 5000, 70000, 900000]) + rng.randrange(200)}")
+            if i % 40 == 0:
+                steps.append("t:2:512:200")
+        # A trace that is kept has a live set for each quarter of it.
+        path = self.scratch / "t"
+        self.assertEqual(0, self.play(*steps, "x:usr2", CUPOOL_TRACE_KEEP="1M", CUPOOL_STATS_SIGNAL="usr2", CUPOOL_STACKS="8").code)
+        live_sets = [(at, time) for at, kind, flags, time in self.blocks(path) if kind == LIVE_SET and flags & 1]
+        self.assertGreaterEqual(len(live_sets), 3)
+        packed = self.scratch / "packed"
+        done = harness.run([COMMAND, "trace", "--compress", "-o", packed, path], driver="sim")
+        if "not installed" in done.err:
+            self.skipTest("there is no libzstd")
+        # A packed one is read from its beginning.
+        end = float(re.search(r"events in ([\d.]+) s", self.read().out)[1])
+        moments = ["begin", "end", *(f"{end * part / 16:.6f}" for part in range(1, 17))]
+        for moment in moments:
+            self.assertEqual(self.read(packed, "--at", moment).out, self.read(path, "--at", moment).out, moment)
+        # What is not read cannot be seen to be damaged.
+        data = bytearray(path.read_bytes())
+        first = next(at for at, kind, *_ in self.blocks(path) if kind == EVENTS and at > live_sets[0][0])
+        data[first + trace_blocks.HEAD.size] ^= 0xFF
+        said = self.read(path, "--at", "end").out
+        path.write_bytes(data)
+        self.read(path, code=1)
+        self.assertEqual(said, self.read(path, "--at", "end").out)
 
     def test_what_grew_between_two_moments_and_two_traces_is_told_by_kind(self):
         self.play("a:x:1000000", "a:y:1000000", "f:x")
