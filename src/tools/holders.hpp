@@ -12,6 +12,7 @@
 #include "tools/code_names.hpp"
 #include "tools/stack_text.hpp"
 #include "tools/trace_file.hpp"
+#include "tools/trace_live.hpp"
 #include "tools/trace_reader.hpp"
 
 namespace cupool::tools {

@@ -1,9 +1,8 @@
-// Loads what a program did from a file of any kind that is known: a trace of cupool's, a snapshot of
-// PyTorch's, a log of RMM's, or lines of text; compressed by gzip, too.
+// What a trace of cupool's says that its program did, as steps that can be replayed.
 #pragma once
 
+#include <cstdio>
 #include <string>
-#include <string_view>
 
 #include "replay/program.hpp"
 
@@ -11,8 +10,6 @@ namespace cupool::tools {
 
 // `with_names`: call stacks, too, as text. False: `error` says why, as a sentence about the file without its
 // name.
-bool load_program(const std::string& path, bool with_names, replay::Program* out, std::string* error);
-// The same of the bytes of a file that is not compressed.
-bool read_program(std::string_view bytes, bool with_names, replay::Program* out, std::string* error);
+bool read_recording(std::FILE* file, bool with_names, replay::Program* out, std::string* error);
 
 }  // namespace cupool::tools

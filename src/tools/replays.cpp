@@ -16,7 +16,7 @@
 #include "base/say.hpp"
 #include "tools/commands.hpp"
 #include "tools/launch.hpp"
-#include "tools/recording.hpp"
+#include "tools/load_program.hpp"
 #include "tools/table.hpp"
 
 namespace cupool::tools {

@@ -15,6 +15,7 @@
 #include "tools/holders.hpp"
 #include "tools/table.hpp"
 #include "tools/trace_file.hpp"
+#include "tools/trace_lines.hpp"
 #include "tools/trace_reader.hpp"
 
 namespace cupool::tools {

@@ -2,15 +2,12 @@
 #include "tools/trace_reader.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstring>
 
 #include "base/format.hpp"
 #include "base/say.hpp"
 #include "tools/trace_bytes.hpp"
 #include "trace/encoder.hpp"
-#include "trace/live_set.hpp"
 
 namespace cupool::tools {
 
@@ -23,7 +20,6 @@ namespace {
 constexpr size_t kMostNames = 4096;
 constexpr size_t kMostEvents = 256;
 constexpr size_t kMostPending = 1 << 20;
-constexpr uint64_t kMostDevice = 1023;
 constexpr uint64_t kMostOffset = uint64_t{1} << 62;
 
 // So that it can be printed.
@@ -398,201 +394,6 @@ bool TraceReader::read(const std::function<void(const Happened&)>& see) {
     }
     if (pending_ > kMostPending) emit(middle_time(), see);
   }
-}
-
-namespace {
-
-void append_number(std::string* out, uint64_t value, int base = 10) {
-  char digits[20];
-  char* const end = std::to_chars(digits, digits + sizeof digits, value, base).ptr;
-  out->append(digits, static_cast<size_t>(end - digits));
-}
-void append_word(std::string* out, const std::vector<std::string>& words, uint64_t number) {
-  if (number < words.size()) {
-    *out += words[number];
-  } else {
-    *out += '#';
-    append_number(out, number);
-  }
-}
-
-}  // namespace
-
-void print_event(const TraceAbout& about, const Happened& happened, uint64_t begin, std::string* out) {
-  const TraceEvent& event = about.events[happened.event];
-  const uint64_t since = happened.time - std::min(begin, happened.time);
-  append_number(out, since / 1'000'000'000);
-  // With a digit before it, so that none of its zeros is lost.
-  const size_t point = out->size();
-  append_number(out, 1'000'000'000 + since % 1'000'000'000);
-  (*out)[point] = '.';
-  *out += ' ';
-  append_number(out, happened.thread);
-  *out += ' ';
-  *out += event.name;
-  for (size_t i = 0; i < event.fields.size(); ++i) {
-    const TraceField& field = event.fields[i];
-    const uint64_t value = happened.values[i];
-    const bool is_text = field.type == FieldType::kText;
-    const bool is_name = field.type == FieldType::kChoice || field.type == FieldType::kCall;
-    if (is_text ? happened.text.empty() : value == 0 && !is_name && field.name != "device") continue;
-    *out += ' ';
-    *out += field.name;
-    *out += '=';
-    switch (field.type) {
-      case FieldType::kText:
-        *out += '"';
-        *out += happened.text;
-        *out += '"';
-        break;
-      case FieldType::kChoice:
-        append_word(out, about.choices[field.choice], value);
-        break;
-      case FieldType::kCall:
-        append_word(out, about.calls, value);
-        break;
-      case FieldType::kAddress:
-      case FieldType::kStream:
-      case FieldType::kContext:
-        *out += "0x";
-        append_number(out, value, 16);
-        break;
-      default:
-        append_number(out, value);
-    }
-  }
-}
-
-// ---- What is live.
-
-TraceLive::Fields TraceLive::fields_of(std::string_view name) const {
-  const size_t place = about_.find_event(name);
-  if (place == about_.events.size()) return {-1, -1, -1, -1, -1, -1, -1, -1, -1};
-  const TraceEvent& event = about_.events[place];
-  return {event.find("address"), event.find("asked"),  event.find("more"),
-          event.find("context"), event.find("device"), event.find("kind"),
-          event.find("stack"),   event.find("sample"), event.find("call")};
-}
-
-TraceLive::TraceLive(const TraceAbout& about)
-    : about_(about),
-      allocated_(about.find_event("allocated")),
-      freed_(about.find_event("freed")),
-      live_(about.find_event("live")),
-      context_ended_(about.find_event("context_ended")),
-      of_allocated_(fields_of("allocated")),
-      of_freed_(fields_of("freed")),
-      of_live_(fields_of("live")),
-      of_context_ended_(fields_of("context_ended")) {}
-
-void TraceLive::add(uint8_t space, uint64_t address, const Block& now) {
-  Block& block = blocks_[space][address];
-  if (block.time > now.time) return;
-  if (block.is_live) drop(block, now.time);
-  block = now;
-  Sum& sum = sums_[{now.device, now.kind}];
-  ++sum.blocks;
-  sum.asked += now.asked;
-  sum.given += now.given();
-  sum.most = std::max(sum.most, sum.given);
-  if (!is_host_memory(now.kind)) device_bytes_ += now.given();
-  if (device_bytes_ > most_device_bytes_) {
-    most_device_bytes_ = device_bytes_;
-    most_after_ = seen_;
-  }
-  // Those that are gone by now, or stand there twice, are taken out when they are the most of them.
-  Places& places = contexts_[now.context];
-  ++places.live;
-  places.all.emplace_back(space, address);
-  if (places.all.size() < 64 || places.all.size() < 4 * places.live) return;
-  const auto is_gone = [&](const std::pair<uint8_t, uint64_t>& place) {
-    const auto found = blocks_[place.first].find(place.second);
-    return found == blocks_[place.first].end() || !found->second.is_live ||
-           found->second.context != now.context;
-  };
-  std::sort(places.all.begin(), places.all.end());
-  places.all.erase(std::unique(places.all.begin(), places.all.end()), places.all.end());
-  places.all.erase(std::remove_if(places.all.begin(), places.all.end(), is_gone), places.all.end());
-}
-
-void TraceLive::drop(Block& block, uint64_t time) {
-  if (block.time > time) return;
-  if (block.is_live) {
-    Sum& sum = sums_[{block.device, block.kind}];
-    --sum.blocks;
-    sum.asked -= block.asked;
-    sum.given -= block.given();
-    if (!is_host_memory(block.kind)) device_bytes_ -= block.given();
-    --contexts_[block.context].live;
-  }
-  block.is_live = false;
-  block.time = time;
-}
-
-void TraceLive::see(const Happened& happened) {
-  ++seen_;
-  if (happened.event == allocated_ || happened.event == live_) {
-    const Fields& fields = happened.event == live_ ? of_live_ : of_allocated_;
-    const uint64_t kind = value(happened, fields.kind);
-    Block now;
-    now.time = happened.time;
-    now.asked = value(happened, fields.asked);
-    now.more = value(happened, fields.more);
-    now.context = value(happened, fields.context);
-    now.stack = value(happened, fields.stack);
-    now.sample = value(happened, fields.sample);
-    now.thread = happened.thread;
-    now.call = static_cast<uint32_t>(std::min<uint64_t>(value(happened, fields.call), ~uint32_t{0}));
-    now.device = static_cast<uint16_t>(std::min(value(happened, fields.device), kMostDevice));
-    now.kind = static_cast<uint8_t>(std::min<uint64_t>(kind, 255));
-    now.is_live = true;
-    add(trace::space_of(kind), value(happened, fields.address), now);
-  } else if (happened.event == freed_) {
-    auto& all = blocks_[trace::space_of(value(happened, of_freed_.kind))];
-    const auto found = all.find(value(happened, of_freed_.address));
-    if (found == all.end()) return;
-    drop(found->second, happened.time);
-    if (!found->second.is_live) all.erase(found);
-  } else if (happened.event == context_ended_) {
-    end_context(value(happened, of_context_ended_.context), happened.time);
-  }
-}
-
-void TraceLive::end_context(uint64_t context, uint64_t time) {
-  const auto places = contexts_.find(context);
-  if (places == contexts_.end()) return;
-  std::vector<std::pair<uint8_t, uint64_t>> kept;
-  for (const auto& [space, address] : places->second.all) {
-    const auto found = blocks_[space].find(address);
-    if (found == blocks_[space].end() || !found->second.is_live || found->second.context != context) continue;
-    if (trace::ends_with_context(found->second.kind)) drop(found->second, time);
-    if (found->second.is_live) {
-      kept.emplace_back(space, address);
-    } else {
-      blocks_[space].erase(found);
-    }
-  }
-  if (kept.empty())
-    contexts_.erase(places);
-  else
-    places->second.all = std::move(kept);
-}
-
-double TraceLive::Block::weight() const {
-  if (sample == 0 || stack == 0 || asked == 0) return 1;
-  return 1 / -std::expm1(-static_cast<double>(asked) / static_cast<double>(sample));
-}
-
-TraceLive::Sum TraceLive::counted(uint64_t device) const {
-  Sum all;
-  for (const trace::Kind kind : {trace::Kind::kPool, trace::Kind::kWhole, trace::Kind::kNative}) {
-    const auto found = sums_.find({device, static_cast<uint64_t>(kind)});
-    if (found == sums_.end()) continue;
-    all.blocks += found->second.blocks;
-    all.asked += found->second.asked;
-    all.given += found->second.given;
-  }
-  return all;
 }
 
 }  // namespace cupool::tools

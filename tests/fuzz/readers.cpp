@@ -15,8 +15,10 @@
 #include "see/page.hpp"
 #include "see/text.hpp"
 #include "tools/code_names.hpp"
-#include "tools/recording.hpp"
+#include "tools/load_program.hpp"
 #include "tools/trace_file.hpp"
+#include "tools/trace_lines.hpp"
+#include "tools/trace_live.hpp"
 #include "tools/trace_reader.hpp"
 #include "trace/format.hpp"
 

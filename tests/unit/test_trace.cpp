@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "tools/trace_lines.hpp"
+#include "tools/trace_live.hpp"
 #include "tools/trace_reader.hpp"
 #include "trace/encoder.hpp"
 #include "trace/live_set.hpp"

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/trace_lines.hpp"
+#include "tools/trace_live.hpp"
 #include "tools/trace_reader.hpp"
 #include "trace/recorder.hpp"
 #include "trace/records.hpp"
