@@ -4,6 +4,7 @@ import re
 import sys
 
 import harness
+from lab import PROGRAM
 
 MIB = 1 << 20
 CONTEXT, MODULE, KERNEL = 96 * MIB, 4 * MIB, 6 * MIB  # what CUPOOL_SIM_CHARGES makes them take
@@ -134,6 +135,38 @@ call("cuCtxSetCurrent", context)
 print(charge("charged") > 0, charge("contexts"), charge("unexplained"))
 """)
         self.assertEqual([f"True {2 * CONTEXT}", f"True {CONTEXT} 0"], done.out.splitlines())
+
+    def test_memory_that_goes_with_its_context_moves_no_other_row(self):
+        said = 'print(charge("charged") >> 20, charge("contexts") >> 20, charge("work"), charge("pool_live") >> 20, charge("unexplained"))\n'
+        done = self.play(f"""
+second = out()
+call("cuCtxCreate_v2", at(second), 0, 0)
+call("cuMemAlloc_v2", at(block), size(40 << 20))
+call("cuCtxSetCurrent", context)
+call("cuCtxDestroy_v2", second)
+{said}
+call("cuDevicePrimaryCtxReset_v2", 0)
+{said}
+call("cuDevicePrimaryCtxRetain", at(context), 0)
+call("cuCtxSetCurrent", context)
+call("cuMemAlloc_v2", at(block), size(4 << 20))
+{said}
+call("cuDevicePrimaryCtxRelease_v2", 0)
+call("cuDevicePrimaryCtxRelease_v2", 0)
+{said}
+call("cuCtxCreate_v2", at(second), 0, 0)
+{said}
+""")
+        self.assertEqual(["104 96 0 8 0", "0 0 0 0 0", "100 96 0 4 0", "0 0 0 0 0", "96 96 0 0 0"], done.out.splitlines())
+
+    def test_a_program_has_a_table_whichever_of_its_calls_comes_to_us_first(self):
+        # It links the driver: its first call that is hooked makes a context, and no other is looked at.
+        env = {"CUPOOL_STATS": "text", "CUPOOL_SIM_CHARGES": "1"}
+        for steps, contexts in ((["a:x:10485760"], 1), (["C", "a:x:10485760"], 2), (["a:x:10485760", "R", "a:y:10485760"], 1)):
+            with self.subTest(steps):
+                table = self.table(harness.with_cupool([PROGRAM, *steps], env=env, driver="sim"))
+                self.assertEqual((contexts * CONTEXT, 0), (table.get("contexts"), table.get("unexplained")))
+                self.assertEqual(10 * MIB, table["pool_live"])
 
     def test_a_thread_without_a_context_is_told_of_what_work_took(self):
         done = self.play("""

@@ -278,6 +278,24 @@ CUresult resets(CUdevice device, Call&& call) {
   return result;
 }
 
+// Each end is told as one call: our books and the driver's drop the memory at two moments of it, and between
+// them they differ.
+template <typename Entry>
+CUresult destroy_by(const Entry& entry, CUcontext context) {
+  return observe_call(entry.call(),
+                      [&] { return destroys(context, [&] { return forward_end(entry, context); }); });
+}
+template <typename Entry>
+CUresult release_by(const Entry& entry, CUdevice device) {
+  return observe_call(entry.call(),
+                      [&] { return releases(device, [&] { return forward_end(entry, device); }); });
+}
+template <typename Entry>
+CUresult reset_by(const Entry& entry, CUdevice device) {
+  return observe_call(entry.call(),
+                      [&] { return resets(device, [&] { return forward_end(entry, device); }); });
+}
+
 }  // namespace
 
 CUresult cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device) {
@@ -331,36 +349,29 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   return switches([&] { return forward(real.cuCtxPopCurrent_v2, context); });
 }
 
-CUresult cuCtxDestroy(CUcontext context) {
-  return destroys(context, [&] { return forward_end(real.cuCtxDestroy, context); });
-}
+CUresult cuCtxDestroy(CUcontext context) { return destroy_by(real.cuCtxDestroy, context); }
 
-CUresult cuCtxDestroy_v2(CUcontext context) {
-  return destroys(context, [&] { return forward_end(real.cuCtxDestroy_v2, context); });
-}
+CUresult cuCtxDestroy_v2(CUcontext context) { return destroy_by(real.cuCtxDestroy_v2, context); }
 
 CUresult cuCtxDetach(CUcontext context) {
-  if (!is_serving() || !attached.take(context))
-    return destroys(context, [&] { return forward_end(real.cuCtxDetach, context); });
+  if (!is_serving() || !attached.take(context)) return destroy_by(real.cuCtxDetach, context);
   const CUresult result = switches([&] { return forward(real.cuCtxDetach, context); });
   if (result != CUDA_SUCCESS) attached.add(context);
   return result;
 }
 
-CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  return resets(device, [&] { return forward_end(real.cuDevicePrimaryCtxReset, device); });
-}
+CUresult cuDevicePrimaryCtxReset(CUdevice device) { return reset_by(real.cuDevicePrimaryCtxReset, device); }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return resets(device, [&] { return forward_end(real.cuDevicePrimaryCtxReset_v2, device); });
+  return reset_by(real.cuDevicePrimaryCtxReset_v2, device);
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  return releases(device, [&] { return forward_end(real.cuDevicePrimaryCtxRelease, device); });
+  return release_by(real.cuDevicePrimaryCtxRelease, device);
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return releases(device, [&] { return forward_end(real.cuDevicePrimaryCtxRelease_v2, device); });
+  return release_by(real.cuDevicePrimaryCtxRelease_v2, device);
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device, unsigned flags) {

@@ -285,8 +285,11 @@ constinit thread_local Under under{};
 bool is_wanted() {
   const bool is_asked = report::writes_text();
   is_on.store(is_asked, std::memory_order_relaxed);
-  if (is_asked) report::expect_charges();
-  return is_asked;
+  if (!is_asked) return false;
+  report::expect_charges();
+  // The first call that comes to us may be the one that makes a context, and is not told yet.
+  ask_before_first_context();
+  return true;
 }
 
 void calling(const Calling& what) {
@@ -346,12 +349,16 @@ Charges charges_of(int device) {
   const int64_t least = charges.explained();
   uint64_t before = 0;
   bool has_before = false;
+  bool is_due = false;
+  Charge due_kind = Charge::work;
   {
     Guard hold(charges_lock);
     const Account& account = accounts[device];
     for (size_t i = 0; i < report::kCharges; ++i) charges.parts[i] += account.seen[i];
     has_before = account.has_before;
     before = account.before;
+    is_due = account.is_due;
+    due_kind = account.due_kind;
   }
   charges.at = now_ns();
   charges.is_watched = is_watched;
@@ -366,6 +373,8 @@ Charges charges_of(int device) {
     charges.by = Charges::By::kDifference;
     charges.charged = bytes - std::min(bytes, before);
   }
+  // The last context has ended: nobody can look any more, but NVML tells what the end gave back.
+  if (is_due && charges.by != Charges::By::kNobody) charges[due_kind] += charges.unexplained();
   return charges;
 }
 
@@ -377,7 +386,8 @@ void look_at_charges() {
       Guard hold(charges_lock);
       is_begun = accounts[device].is_begun;
     }
-    if (is_begun) report::note_charges(device, charges_of(device));
+    // (Where no call was looked at yet, this is the first look.)
+    if (is_begun || stats::device(device).is_used()) report::note_charges(device, charges_of(device));
   }
 }
 
