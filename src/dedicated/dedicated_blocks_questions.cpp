@@ -155,7 +155,7 @@ void DedicatedBlocks::note_failure(driver::Context context, uint64_t bytes) {
   shortage.source =
       is_host_visible() ? report::Shortage::Source::kManaged : report::Shortage::Source::kDedicated;
   shortage.limit = is_host_visible() ? kUnlimited : account.upstream.limit();
-  shortage.limited = is_host_visible() ? 0 : upstream::Limit::booked(device);
+  shortage.limited = upstream::Limit::booked(device);
   shortage.capturing = order_.is_capturing();
   size_t free = 0;
   size_t total = 0;

@@ -33,9 +33,13 @@ struct Kept {
 };
 constinit Kept kept;
 
+bool is_managed(const Shortage& s) { return s.source == Shortage::Source::kManaged; }
+
 // Device memory that is neither free nor the pool's.
 uint64_t held_by_others(const Shortage& s) {
-  const uint64_t ours = std::max(s.reserved, s.limited) + s.rounding;
+  // Managed memory does not count against the limit.
+  const uint64_t pool = is_managed(s) ? s.reserved + s.limited : std::max(s.reserved, s.limited);
+  const uint64_t ours = pool + s.rounding;
   const uint64_t known = s.device_free + ours;
   return s.device_total - std::min(s.device_total, known);
 }
@@ -47,6 +51,10 @@ SizeText setting(uint64_t bytes) { return print_size({(bytes + kMiB - 1) & ~(kMi
 
 void write_cause(Writer& out, const Shortage& s) {
   switch (cause_of(s)) {
+    case Cause::kTooLarge:
+      out.print("that is more than all of the device's {}, and the driver refused it",
+                print_bytes(s.device_total));
+      break;
     case Cause::kLimit:
       out.print("{} is {}, of which {} are in use: {} more is {} too much", s.limit_name,
                 print_bytes(s.limit), print_bytes(s.limited), print_bytes(s.rounded),
@@ -71,13 +79,24 @@ void write_cause(Writer& out, const Shortage& s) {
           "free between them; the device lacks {}",
           print_bytes(s.rests), print_bytes(s.free_in_shared - s.rests), print_bytes(missing(s)));
       break;
+    case Cause::kNative:
+      out.print("the driver's own pool keeps {} that it does not use for this; the device lacks {}",
+                print_bytes(s.reserved - s.live), print_bytes(missing(s)));
+      break;
     case Cause::kOthers:
-      out.print("other processes, or memory of this one that is not the pool's, hold {}; the device lacks {}",
+      out.print("other processes, or memory of other kinds in this one, hold {}; the device lacks {}",
                 print_bytes(held_by_others(s)), print_bytes(missing(s)));
       break;
     case Cause::kProgram:
-      out.print("the program holds {} of the device's {}; the device lacks {}", print_bytes(s.live),
-                print_bytes(s.device_total), print_bytes(missing(s)));
+      if (is_managed(s)) {
+        out.print("the program holds {} of managed and {} of device memory on a device of {}, which lacks {}",
+                  print_bytes(s.live), print_bytes(s.all_live), print_bytes(s.device_total),
+                  print_bytes(missing(s)));
+        break;
+      }
+      out.print("the program holds {} of the device's {}; the device lacks {}",
+                print_bytes(std::max(s.live, s.all_live)), print_bytes(s.device_total),
+                print_bytes(missing(s)));
       break;
     case Cause::kUnclear:
       out.print("the driver refused {} although the device has {} free", print_bytes(s.rounded),
@@ -181,6 +200,11 @@ void write_reasons(Writer& out, const Shortage& s) {
   if (*separator == ';') out.text("\n");
 }
 
+void write_kept(Writer& out, uint64_t reserved, uint64_t live) {
+  out.print("reserved {}: live {}, idle {}", print_bytes(reserved), print_bytes(live),
+            print_bytes(reserved - std::min(reserved, live)));
+}
+
 void write_table(Writer& out, const Shortage& s) {
   if (s.rows == decltype(s.rows){}) return;
   out.text("cupool:   size up to       blocks          live          free\n");
@@ -195,14 +219,16 @@ void write_table(Writer& out, const Shortage& s) {
 }  // namespace
 
 Cause cause_of(const Shortage& s) {
-  if (s.source != Shortage::Source::kManaged && s.limit != kUnlimited && s.limited + s.rounded > s.limit)
-    return Cause::kLimit;
+  if (is_managed(s) && s.rounded > s.device_total) return Cause::kTooLarge;
+  if (!is_managed(s) && s.limit != kUnlimited && s.limited + s.rounded > s.limit) return Cause::kLimit;
   const uint64_t lacks = missing(s);
   if (s.capturing && s.free_segment_bytes >= lacks && lacks != 0) return Cause::kCapture;
   if (lacks == 0) return Cause::kUnclear;
   if (s.tainted >= lacks) return Cause::kShared;
   if (s.free_in_shared - s.rests >= lacks) return Cause::kPieces;
   if (s.free_in_shared >= lacks) return Cause::kRests;
+  if (s.source == Shortage::Source::kNative && s.reserved - std::min(s.reserved, s.live) >= lacks)
+    return Cause::kNative;
   return held_by_others(s) >= lacks ? Cause::kOthers : Cause::kProgram;
 }
 
@@ -216,7 +242,10 @@ bool shortage_is_due() {
          written.fetch_add(1, std::memory_order_relaxed) < options.oom_reports;
 }
 
-void write_shortage(const Shortage& s) {
+void write_shortage(Shortage& s) {
+  const stats::DeviceSums all = read_device(s.device, stats::Reading::kPatient);
+  s.all_reserved = all.reserved_bytes;
+  s.all_live = all.live_bytes;
   keep(s);
   // Not on the stack, which may be as small as 16 KiB.
   static constinit char buffer[8192];
@@ -224,16 +253,20 @@ void write_shortage(const Shortage& s) {
   static constinit Lock one_at_a_time{Rank::kShortage};
   if (!one_at_a_time.try_lock_for_a_moment()) return;
   Writer out(STDERR_FILENO, buffer, sizeof buffer);
-  const uint64_t idle = s.reserved > s.live ? s.reserved - s.live : 0;
   out.print("cupool: {}: out of memory on device {}: {}{} asked", who(), s.device, print_bytes(s.asked),
-            s.source == Shortage::Source::kManaged ? " of managed memory" : "");
+            is_managed(s) ? " of managed memory" : "");
   if (s.rounded != s.asked) out.print(", {} with rounding", print_bytes(s.rounded));
   out.text("\ncupool:   because ");
   write_cause(out, s);
-  out.print(
-      "\ncupool:   the device has {} free of {}; reserved {}: live {}, idle {}, largest free range {}\n",
-      print_bytes(s.device_free), print_bytes(s.device_total), print_bytes(s.reserved), print_bytes(s.live),
-      print_bytes(idle), print_bytes(s.largest_free));
+  out.print("\ncupool:   the device has {} free of {}; {}", print_bytes(s.device_free),
+            print_bytes(s.device_total), is_managed(s) ? "managed memory " : "");
+  write_kept(out, s.reserved, s.live);
+  out.print(", largest free range {}\n", print_bytes(s.largest_free));
+  if (is_managed(s) || s.all_reserved > s.reserved) {
+    out.print("cupool:   {} ", is_managed(s) ? "device memory" : "all contexts together");
+    write_kept(out, s.all_reserved, s.all_live);
+    out.text("\n");
+  }
   write_reasons(out, s);
   write_table(out, s);
   const int count = write_advice(s, advice);

@@ -35,6 +35,9 @@ struct Shortage {
   uint64_t reserved = 0;
   uint64_t rounding = 0;  // what the driver adds: it allocates large memory in steps
   uint64_t live = 0;
+  // Device memory of all contexts and allocators of the process together; write_shortage() fills it in.
+  uint64_t all_reserved = 0;
+  uint64_t all_live = 0;
   uint64_t largest_free = 0;
   uint64_t free_in_shared = 0;  // free, in segments that also hold live blocks
   uint64_t shared_segments = 0;
@@ -58,14 +61,16 @@ struct Shortage {
 
 // Why there was no memory: the first of these that applies.
 enum class Cause {
-  kLimit,    // the user's own
-  kCapture,  // free memory may not go back to the driver while a stream captures
-  kShared,   // what is free lies beside blocks that were shared with others
-  kPieces,   // enough is free, but in pieces
-  kRests,    // enough would be free, but the driver gives memory in steps
-  kOthers,   // other processes, or memory that is not the pool's
-  kProgram,  // the program holds it
-  kUnclear,  // the device has enough, and the driver still refuses
+  kTooLarge,  // managed memory beyond the whole device, from a driver that gives no such
+  kLimit,     // the user's own
+  kCapture,   // free memory may not go back to the driver while a stream captures
+  kShared,    // what is free lies beside blocks that were shared with others
+  kPieces,    // enough is free, but in pieces
+  kRests,     // enough would be free, but the driver gives memory in steps
+  kNative,    // the driver's own pool has it, and does not use it for this
+  kOthers,    // other processes, or memory that is not the pool's
+  kProgram,   // the program holds it
+  kUnclear,   // the device has enough, and the driver still refuses
 };
 Cause cause_of(const Shortage& shortage);
 
@@ -73,7 +78,7 @@ Cause cause_of(const Shortage& shortage);
 bool shortage_is_due();
 // How many have been due so far.
 uint64_t shortages_written();
-void write_shortage(const Shortage& shortage);
+void write_shortage(Shortage& shortage);
 
 // The kept cause and advice, as fields of a JSON object: "shortage" and "shortage_advice". Safe in a signal
 // handler.

@@ -64,7 +64,7 @@ class ShortageTest(harness.TestCase):
 
     def test_memory_that_is_not_the_pools_is_the_cause(self):
         steps = [f"o:x:{3000 * MIB}", f"a:y:{2000 * MIB}"]
-        self.assert_cause(steps, r"other processes, or memory of this one that is not the pool's, hold 2\.9 GiB; the device lacks ")
+        self.assert_cause(steps, r"other processes, or memory of other kinds in this one, hold 2\.9 GiB; the device lacks ")
         self.assertRegex(play(*steps).err, "no setting of this process helps: nvidia-smi shows|CUPOOL_SPILL=2000M puts")
 
     def test_the_program_itself_is_the_cause(self):
@@ -72,6 +72,36 @@ class ShortageTest(harness.TestCase):
         self.assert_cause(steps, r"the program holds 3\.4 GiB of the device's 4 GiB; the device lacks ")
         bare = harness.run([PROGRAM, *steps], driver="sim")
         self.assertIn("error 2", bare.out)
+
+    def test_what_the_program_holds_is_counted_in_all_its_contexts(self):
+        device = {"CUPOOL_SIM_MEMORY": "256M"}
+        steps = [f"a:x:{100 * MIB}", "C", f"a:y:{50 * MIB}", f"a:z:{150 * MIB}"]
+        together = "cupool:   all contexts together reserved 150 MiB: live 150 MiB, idle 0 B"
+        for settings in ({}, {"segments": "mapped"}, {"backend": "native"}, {"split": "no"}):
+            with self.subTest(settings=settings):
+                self.assert_cause(steps, "the program holds 150 MiB of the device's 256 MiB; the device lacks 44 MiB$",
+                                  driver_env=device, **settings)
+                err = play(*steps, driver_env=device, **settings).err
+                # (Blocks that are not cut are counted for the device as it is.)
+                self.assertEqual("split" not in settings, together in err, err)
+        self.assertNotIn("together", play(f"a:x:{200 * MIB}", f"a:z:{150 * MIB}", driver_env=device).err)
+
+    def test_managed_memory_and_device_memory_are_told_apart(self):
+        device = {"CUPOOL_SIM_MEMORY": "256M"}
+        self.assert_cause([f"a:x:{90 * MIB}", f"g:y:{100 * MIB}", f"g:z:{110 * MIB}"],
+                          "the program holds 100 MiB of managed and 90 MiB of device memory on a device of 256 MiB, which lacks 44 MiB$",
+                          driver_env=device)
+        played = play(f"a:x:{90 * MIB}", f"g:z:{300 * MIB}", driver_env=device)
+        self.assertIn("because that is more than all of the device's 256 MiB, and the driver refused it\n", played.err)
+        self.assertIn("of 256 MiB; managed memory reserved 0 B: live 0 B,", played.err)
+        self.assertIn("device memory reserved 90 MiB: live 90 MiB, idle 0 B\n", played.err)
+        self.assert_cause([f"o:o:{100 * MIB}", f"a:x:{60 * MIB}", f"g:z:{110 * MIB}"],
+                          "other processes, or memory of other kinds in this one, hold 100 MiB; the device lacks 14 MiB$", driver_env=device)
+
+    def test_what_the_drivers_pool_keeps_and_does_not_use_is_named(self):
+        # (The simulated driver's pool gives each block two mebibytes.)
+        self.assert_cause(fill(20, 1000), "the driver's own pool keeps 32 MiB that it does not use for this; the device lacks ",
+                          driver_env={"CUPOOL_SIM_MEMORY": "32M"}, backend="native")
 
     def test_a_driver_that_refuses_without_a_reason_is_told_of(self):
         self.assert_cause(["a:x:1000", f"a:y:{30 * MIB}"], "the driver refused 30 MiB although the device has [34]",
