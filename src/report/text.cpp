@@ -17,10 +17,15 @@ bool ends_with(const char* name, const char* end) {
   return size >= wanted && strcmp(name + size - wanted, end) == 0;
 }
 
+bool is_size(const char* name) {
+  return ends_with(name, "_bytes") || strncmp(name, "bytes_", 6) == 0 ||
+         strcmp(name, "largest_free_range") == 0;
+}
+
 void write_counts(Writer& out, const stats::CounterInfo& info, uint64_t value) {
   if (value == 0) return;
   out.print("cupool: {:<24} {:16}  {}", trusted(info.name), value, info.doc);
-  if (ends_with(info.name, "_bytes")) out.print(" ({})", print_bytes(value));
+  if (is_size(info.name)) out.print(" ({})", print_bytes(value));
   if (ends_with(info.name, "_ns")) out.print(" ({:.3f} s)", static_cast<double>(value) * 1e-9);
   out.text("\n");
 }
@@ -142,8 +147,11 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   out.text("cupool: ");
   write_count(out, all.out_of_memory, "allocation");
   out.text(" failed: out of memory");
-  if (all.too_large != 0)
-    out.print(", {} of {} for more than the device has", all.too_large, all.out_of_memory);
+  if (all.too_large != 0) {
+    out.text(", ");
+    if (all.too_large != all.out_of_memory) out.print("{} of them ", all.too_large);
+    out.text("for more than the device has");
+  }
   out.text("\n");
 }
 

@@ -79,7 +79,10 @@ void advise_shortage(const Report& report, const config::Options& options, std::
   const uint64_t others = report.count("out_of_memory") - std::min(report.count("out_of_memory"), too_large);
   if (!report.text("shortage").empty()) {
     out->push_back("An allocation ran out of memory, because " + report.text("shortage") + ".");
-    for (const std::string& setting : report.shortage_advice()) out->push_back(setting + ".");
+    for (std::string sentence : report.shortage_advice()) {
+      if (!sentence.empty() && sentence[0] >= 'a' && sentence[0] <= 'z') sentence[0] -= 'a' - 'A';
+      out->push_back(sentence + ".");
+    }
   } else if (others > 0) {
     out->push_back(options.oom_reports == 0 ? "Allocations ran out of memory: CUPOOL_OOM_REPORTS=1 says why."
                                             : "Allocations ran out of memory, and nobody could say why.");

@@ -33,6 +33,9 @@ void kinds_of_memory(CUstream stream) {
     MUST(cuMemAllocManaged(&p, kBytes, CU_MEM_ATTACH_GLOBAL));
     MUST(cuMemFree(p));
   }
+  if (cuMemAllocPitch(&p, &pitch, 0, 10, 4) == CUDA_SUCCESS ||
+      cuMemAllocManaged(&p, 0, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS)
+    std::puts("memory of no bytes was given");
   for (int i = 0; i < 4; ++i) {
     MUST(cuMemAllocAsync(&p, kBytes, stream));
     if (i != 0) MUST(cuMemFreeAsync(p, stream));

@@ -222,6 +222,16 @@ class DoctorTest(harness.TestCase):
                 self.assertEqual(0 if served else 1, len(process["advice"]), process["advice"])
                 self.assert_same_said(answer, text)
 
+    def test_managed_memory_that_is_refused_is_an_allocation_that_failed(self):
+        device = {"CUPOOL_SIM_MEMORY": "256M"}
+        for env in ({}, {"CUPOOL_MANAGED": "no"}):
+            with self.subTest(env):
+                answer, _, text = self.examine(lab.PROGRAM, f"a:x:{100 * lab.MIB}", f"g:y:{200 * lab.MIB}", env={**device, **env})
+                self.assert_counts({"allocations": 1, "failed_allocations": 1, "managed_allocations": 0}, answer["processes"][0])
+                self.assert_same_said(answer, text)
+                answer, _, _ = self.examine(lab.PROGRAM, f"g:y:{300 * lab.MIB}", env={**device, **env})
+                self.assertTrue(answer["verdict"].startswith("every allocation of the program failed"), answer["verdict"])
+
     def test_what_is_larger_than_the_device_is_called_so(self):
         for env in ({}, {"CUPOOL_BACKEND": "native"}, {"CUPOOL_SPLIT": "no"}, {"CUPOOL_OOM_REPORTS": "0"}):
             with self.subTest(env):

@@ -138,9 +138,10 @@ class SummaryTest(harness.TestCase):
     def test_failures_are_counted_in_words(self):
         steps = [f"a:x:{3 << 30}", f"a:y:{3 << 30}"]
         self.assertIn("1 allocation failed: out of memory\n", self.summary(*steps, oom_reports=0).err)
-        self.assertIn("2 allocations failed: out of memory, 1 of 2 for more than the device has\n",
+        self.assertIn("2 allocations failed: out of memory, 1 of them for more than the device has\n",
                       self.summary(*steps, f"a:z:{5 << 30}", oom_reports=0).err)
         self.assertIn("2 allocations failed: out of memory\n", self.summary(*steps, steps[1], oom_reports=0).err)
+        self.assertIn("1 allocation failed: out of memory, for more than the device has\n", self.summary(f"a:z:{5 << 30}").err)
 
 
 if __name__ == "__main__":

@@ -96,13 +96,14 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
       config::options().managed && !memory.order().is_capturing()) {
     if (const driver::Context context = current_context()) {
       const CUresult result = allocate(pointer, bytes, *source, context);
-      if (result == CUDA_SUCCESS) stats::count(Counter::managed_allocations);
+      stats::count(result == CUDA_SUCCESS ? Counter::managed_allocations : Counter::failed_allocations);
       return report.answer(Server::kPool, pointer, bytes, result);
     }
   }
   const CUresult result =
       pass_on(Counter::managed_allocations, real.cuMemAllocManaged, pointer, bytes, flags);
-  if (result == CUDA_SUCCESS && !Reentry::inside()) stats::count(Counter::forwarded_managed);
+  if (!Reentry::inside())
+    stats::count(result == CUDA_SUCCESS ? Counter::forwarded_managed : Counter::failed_allocations);
   return report.answer(Server::kDriver, pointer, bytes, result);
 }
 

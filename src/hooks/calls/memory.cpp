@@ -338,6 +338,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
     const CUresult result = pass_on(Counter::pitched_allocations, real.cuMemAllocPitch_v2, pointer, pitch,
                                     width, height, element);
     if (result == CUDA_SUCCESS && !Reentry::inside()) stats::count(Counter::forwarded_allocations);
+    count_failure(result, Counter::failed_allocations);
     const size_t bytes = result == CUDA_SUCCESS ? *pitch * height : width * height;
     return report.answer(Server::kDriver, pointer, bytes, result);
   }
@@ -346,6 +347,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t width, s
   const CUresult result = allocate(pointer, row * height, &server);
   *pitch = result == CUDA_SUCCESS ? row : 0;
   if (result == CUDA_SUCCESS) stats::count(Counter::pitched_allocations);
+  count_failure(result, Counter::failed_allocations);
   return report.answer(server, pointer, row * height, result);
 }
 
