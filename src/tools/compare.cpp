@@ -53,7 +53,7 @@ struct Runs {
   std::vector<double> device_bytes;
   std::vector<Printed> out;
   std::vector<Printed> err;
-  uint64_t served = 0;
+  uint64_t served = 0;         // in the run that had most
   std::optional<End> failure;  // of the first run that failed, after which there are no more
 };
 
@@ -203,7 +203,7 @@ class Turns {
   void note_output(Runs& runs, const Run& run) {
     runs.out.push_back(run.out);
     runs.err.push_back(run.err);
-    runs.served += run.served;
+    runs.served = std::max(runs.served, run.served);
   }
   void note_time(Runs& runs, const Run& run) {
     note_output(runs, run);
@@ -241,6 +241,10 @@ const char* words_of(Told told) {
       return "more under cupool";
   }
   return "";
+}
+
+const char* words_of(const std::vector<double>& bare, const std::vector<double>& pool) {
+  return bare.empty() || pool.empty() ? "" : words_of(compare_samples(bare, pool));
 }
 
 // How much less, as a share of the bare median; below 0: more.
@@ -302,7 +306,7 @@ void print_row(Table* table, const char* what, const std::vector<double>& bare,
     const Spread spread = spread_of(samples);
     return text(spread.median) + " (" + text(spread.least) + " to " + text(spread.most) + ")";
   };
-  table->row({what, cell(bare), cell(pool), words_of(compare_samples(bare, pool))});
+  table->row({what, cell(bare), cell(pool), words_of(bare, pool)});
 }
 
 void print_text(const Comparison& all) {
@@ -318,8 +322,11 @@ void print_text(const Comparison& all) {
   print_row(&table, "time", all.bare.seconds, all.pool.seconds, seconds_text);
   print_row(&table, "device memory", all.bare.device_bytes, all.pool.device_bytes, bytes_text);
   table.print();
-  print_wrapped(
-      "device memory: the most in use after an allocation, as the driver says, other processes included", 0);
+  if (!all.bare.device_bytes.empty() || !all.pool.device_bytes.empty()) {
+    print_wrapped(
+        "device memory: the most in use after an allocation, as the driver says, other processes included",
+        0);
+  }
   say("stdout: {}\nstderr: {}\n", output_words(all.bare.out, all.pool.out),
       output_words(all.bare.err, all.pool.err));
   print_wrapped("verdict: " + verdict(all), 0);
@@ -334,7 +341,7 @@ Answer answer_of(const std::vector<double>& bare, const std::vector<double>& poo
   return {{"bare", side(bare)},
           {"cupool", side(pool)},
           {"gain", bare.empty() || pool.empty() ? Answer(nullptr) : Answer(gain_of(bare, pool))},
-          {"told", words_of(compare_samples(bare, pool))}};
+          {"told", words_of(bare, pool)}};
 }
 
 void print_json(const Comparison& all) {

@@ -68,6 +68,12 @@ double fragmentation(uint64_t live, uint64_t reserved) {
 
 using Totals = std::map<std::string, uint64_t>;
 
+// Whether the peak of live memory is only known to be at least so high.
+template <typename Get>
+bool is_bound(Get&& get) {
+  return get("peak_live_most_bytes") > get("peak_live_bytes");
+}
+
 // One process, or all of them. `host`: whether some blocks spilled to the host's memory, somewhere.
 template <typename Get>
 std::vector<std::string> cells(std::string rank, std::string node, std::string process, Get&& get,
@@ -76,8 +82,8 @@ std::vector<std::string> cells(std::string rank, std::string node, std::string p
                                   std::move(node),
                                   std::move(process),
                                   short_count(get("allocations")),
-                                  short_share(share(get("reused"), get("allocations"))),
-                                  short_bytes(get("peak_live_bytes")),
+                                  short_reuse(get("reused"), get("first_uses")),
+                                  short_bytes(get("peak_live_bytes")) + (is_bound(get) ? "+" : ""),
                                   short_bytes(get("peak_reserved_bytes"))};
   if (host) out.push_back(short_bytes(get("peak_host_reserved_bytes")));
   out.push_back(short_count(plus(get("segments_allocated"), get("segments_released"))));
@@ -104,7 +110,7 @@ void print_table(const std::vector<File>& files, const Totals& totals) {
   for (const char* title : {"allocs", "reused", "peak\nlive", "peak\nreserved"})
     table.column(title, Table::Align::kRight);
   if (host) table.column("peak\nhost", Table::Align::kRight);
-  for (const char* title : {"driver\ncalls", "failed"}) table.column(title, Table::Align::kRight);
+  for (const char* title : {"driver\ncalls", "out of\nmemory"}) table.column(title, Table::Align::kRight);
   table.column("mode", Table::Align::kLeft);
   for (const auto& [path, report] : files) {
     const std::string process =
@@ -119,6 +125,8 @@ void print_table(const std::vector<File>& files, const Totals& totals) {
       "all", "", std::to_string(files.size()) + (files.size() == 1 ? " process" : " processes"),
       [&](const char* name) { return totals.at(name); }, "", host));
   table.print();
+  if (is_bound([&](const char* name) { return totals.at(name); }))
+    print_wrapped("+ at least: several threads allocate there; CUPOOL_STATS_EXACT=yes says it exactly", 0);
 }
 
 void print_json(const std::vector<File>& files, const Totals& totals) {

@@ -144,9 +144,8 @@ void Registries::warn_left_out() const {
 
 void Registries::explain_none() const {
   say(stderr,
-      "cupool: there is no registry to read in {}: {}; a program appears there when it first uses device "
-      "memory "
-      "under cupool, unless CUPOOL_NEIGHBOURS=no\n",
+      "cupool: no registry can be read in {}: {}; a program makes one when it first uses device memory under "
+      "cupool, unless CUPOOL_NEIGHBOURS=no\n",
       directory_, refusal_);
 }
 

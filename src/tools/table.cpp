@@ -8,6 +8,7 @@
 
 #include "base/format.hpp"
 #include "base/say.hpp"
+#include "tools/sums.hpp"
 
 namespace cupool::tools {
 namespace {
@@ -71,6 +72,11 @@ std::string short_count(uint64_t count) { return shorten(count, 99999, 1000, "kM
 std::string short_share(double share) {
   // Only all of it is 100 %.
   return share >= 1 ? "100%" : make_text("{:.1f}%", std::min(share * 100, 99.9));
+}
+
+std::string short_reuse(uint64_t reused, uint64_t first_uses) {
+  const uint64_t all = plus(reused, first_uses);
+  return all == 0 ? "-" : short_share(share(reused, all));
 }
 
 std::vector<std::string> Table::lines() const {

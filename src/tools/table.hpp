@@ -39,6 +39,8 @@ std::string short_bytes(uint64_t bytes);
 std::string short_count(uint64_t count);
 // "99.5%", and "100%" only where it is all.
 std::string short_share(double share);
+// The share of the allocations whose memory an earlier block had; "-" where that is known of none.
+std::string short_reuse(uint64_t reused, uint64_t first_uses);
 
 // The size of the terminal on stdout, or 0 if stdout is not one.
 size_t terminal_width();

@@ -115,7 +115,7 @@ void add_row(Table* table, const Columns& columns, std::string pid, std::string 
     cells.push_back(short_bytes(bytes));
   if (columns.host) cells.push_back(short_bytes(figures.host));
   cells.push_back(std::move(limit));
-  cells.push_back(short_share(report::reused_ratio(figures)));
+  cells.push_back(short_reuse(figures.reused, figures.first_uses));
   cells.push_back(short_count(figures.waits_avoided));
   table->row(std::move(cells));
 }

@@ -244,6 +244,23 @@ class CommandsTest(harness.TestCase):
         merged = json.loads(self.cupool("merge", "--json", *files).out)
         self.assertEqual((3, 6), (merged["processes"], merged["allocations"]))
 
+    def test_merge_says_no_more_than_the_reports_know(self):
+        (good,) = self.reports(1)
+        report = json.loads(good.read_text())
+        bounds = {"peak_live_bytes": 3 << 20, "peak_live_most_bytes": 5 << 20}
+        # Of four allocations the driver served one itself, and one failed that was not for lack of memory.
+        counts = {"allocations": 4, "reused": 1, "first_uses": 2, "forwarded_allocations": 1, "failed_allocations": 2, "out_of_memory": 1}
+        cells = []
+        for change in (counts, {**counts, **bounds}, {**counts, "reused": 0, "first_uses": 0}):
+            good.write_text(json.dumps({**report, **change}))
+            lines = self.cupool("merge", good).out.splitlines()
+            self.assertEqual(["calls", "memory"], lines[1].split()[-3:-1])
+            cells.append(lines[2].split()[3:])
+            self.assertEqual("+" in lines[2], "CUPOOL_STATS_EXACT=yes says it exactly" in " ".join(lines[4:]))
+        self.assertEqual(["33.3%", "33.3%", "-"], [row[1] for row in cells])
+        self.assertEqual(["1.0K", "3.0M+"], [row[2] for row in cells][:2])
+        self.assertEqual(["1"] * 3, [row[-2] for row in cells])
+
     def test_merge_tells_of_files_that_are_no_reports(self):
         files = self.reports(1)
         junk = self.scratch / "junk"
@@ -340,7 +357,7 @@ class CommandsTest(harness.TestCase):
         harness.with_cupool([lab.PROGRAM, *lab.fill(13, 10 * lab.MIB)], env=env, driver="sim")
         (file,) = self.scratch.iterdir()
         titles, names, one, total = self.cupool("merge", file).out.splitlines()
-        self.assertEqual(["peak"] * 3 + ["driver"], titles.split())
+        self.assertEqual(["peak"] * 3 + ["driver", "out", "of"], titles.split())
         self.assertEqual(["13", "0.0%", "100M", "100M", "30.0M"], one.split()[3:8])
         self.assertEqual(30 * lab.MIB, json.loads(self.cupool("merge", "--json", file).out)["peak_host_reserved_bytes"])
         self.assertNotIn("30.0M", self.cupool("merge", *self.reports(1)[1:]).out)

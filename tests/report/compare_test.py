@@ -86,6 +86,11 @@ class CompareTest(harness.TestCase):
             self.assertEqual("not worth it: there was nothing for cupool to serve.", answer["verdict"])
             self.assertIsNone(answer["device_bytes"]["bare"])
             self.assertIsNone(answer["device_bytes"]["gain"])
+            self.assertEqual(("", 0), (answer["device_bytes"]["told"], answer["served_allocations"]))
+            self.assertNotIn("after an allocation", self.compare(*words, flags=()).out)
+
+    def test_what_the_pool_served_is_counted_for_one_run(self):
+        self.assertEqual(5, self.answer(lab.PROGRAM, *lab.fill(4, 1000), "g:x:1000")["served_allocations"])
 
     def test_a_program_that_fails_is_said_first_and_keeps_its_exit_code(self):
         under = 'case "$LD_PRELOAD$CUPOOL_WATCH_DEVICE" in *libcupool.so) exit 9;; esac'
