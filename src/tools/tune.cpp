@@ -208,16 +208,12 @@ std::string print_cost(const Cost& cost) {
                    print_bytes(cost.live), cost.driver_calls, cost.waits);
 }
 
-// "saves 42 MiB (5.1%)", or the calls that it saves.
-std::string print_saving(const Cost& with, const Cost& without) {
-  if (without.reserved > with.reserved) {
-    const uint64_t saved = without.reserved - with.reserved;
-    return make_text("saves {} ({})", print_bytes(saved),
-                     short_share(static_cast<double>(saved) / static_cast<double>(without.reserved)));
-  }
+// "618 MiB without it": what all the other settings come to, for single savings do not add up.
+std::string print_need(const Cost& with, const Cost& without) {
+  if (without.reserved > with.reserved) return make_text("{} without it", print_bytes(without.reserved));
   if (without.calls() > with.calls())
-    return make_text("saves {} calls and waits of {}", without.calls() - with.calls(), without.calls());
-  return "saves nothing by itself";
+    return make_text("{} calls and waits without it, {} with it", without.calls(), with.calls());
+  return "the same without it";
 }
 
 Answer to_json(const Cost& cost) {
@@ -237,7 +233,7 @@ void print_text(const Tuner& tuner) {
   for (const std::string& entry : tuner.setting()) width = std::max(width, entry.size());
   for (const std::string& entry : tuner.setting()) {
     say("{}{}  # {}\n", entry, std::string(width - entry.size(), ' '),
-        print_saving(tuner.best(), tuner.without(entry)));
+        print_need(tuner.best(), tuner.without(entry)));
   }
   say("with {}: {}\n", tuner.setting().size() == 1 ? "it" : "all of them", print_cost(tuner.best()));
 }
