@@ -64,6 +64,17 @@ bool should_replace(const Figures& figures, uint64_t bytes, uint64_t best) {
   return figures.full_at != 0 && best > round_up(bytes, kPageBytes);
 }
 
+// Within a small share of the most that was handed out at once: no more than so much is to be reserved for
+// nothing.
+uint64_t spare_bytes(const Settings& settings, const Figures& figures, uint64_t need) {
+  constexpr uint64_t kPercent = 6;
+  if (figures.is_cache_limited || is_nearly_full(figures, need)) return 0;
+  const uint64_t most = figures.peak_taken + figures.peak_taken / 100 * kPercent;
+  const uint64_t room = (most - std::min(most, figures.reserved)) & ~(kPageBytes - 1);
+  if (room < round_up(need, kPageBytes)) return 0;
+  return std::min(room, segment_bytes(settings, figures, need, false));
+}
+
 // A block of a page and more gets what it needs; smaller ones share a small part of what is reserved, unless
 // the last one was lost to a taint.
 uint64_t run_bytes(const Settings& settings, const Figures& figures, uint64_t need) {

@@ -56,6 +56,10 @@ uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_
 bool is_nearly_full(const Figures& figures, uint64_t bytes);
 bool should_replace(const Figures& figures, uint64_t bytes, uint64_t best);
 
+// The size of a segment that is taken for a block though it could be cut from a free one many times as large,
+// which then still serves a large block, or goes back. 0: none.
+uint64_t spare_bytes(const Settings& settings, const Figures& figures, uint64_t need);
+
 // Mapped memory: the size of the next run, and of the chunks that are made for one.
 uint64_t run_bytes(const Settings& settings, const Figures& figures, uint64_t need);
 uint64_t most_of_chunk(const Settings& settings, uint64_t run);

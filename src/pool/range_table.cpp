@@ -12,6 +12,12 @@ namespace {
 // Cutting such a range would leave none for the next large block.
 bool is_much_larger(const Range* range, uint64_t bytes) { return range->bytes >= 2 * bytes; }
 
+// The block alone would keep a large segment from going back, and from the next large block.
+bool is_to_spare(const Range* range, uint64_t bytes) {
+  constexpr uint64_t kTimes = 12;
+  return range->before == nullptr && range->after == nullptr && range->bytes >= kTimes * bytes;
+}
+
 // Where streams overlap, a remainder stays unmerged for long. A small one is better left with a large block:
 // batches of slightly different sizes then fit into each other's place.
 bool is_worth_cutting(const Range* range, uint64_t bytes, const order::Timeline& order) {
@@ -64,6 +70,7 @@ Range* RangeTable::find_in(const Lists& lists, const Wish& wish, const order::Ti
   }
   if (best == nullptr || wish.reach != order::Reach::kCheap || wish.cut == Cut::kAlways) return best;
   if (bytes <= SizeClasses::kLargestKept || !is_much_larger(best, bytes)) return best;
+  if (wish.cut == Cut::kSpareSegments && is_to_spare(best, bytes)) return nullptr;
   return wish.cut == Cut::kNever || has_better_pending(lists, best, bytes, order) ? nullptr : best;
 }
 
@@ -90,6 +97,11 @@ bool RangeTable::fits(uint64_t bytes) const {
 uint64_t RangeTable::best_fit_bytes(uint64_t bytes) const {
   const Range* const best = lists_[0].bins.best_fit(bytes, ~uint64_t{0}, kAnyStamp);
   return best == nullptr ? 0 : best->bytes;
+}
+
+bool RangeTable::fits_in_spared(uint64_t bytes) const {
+  const Range* const best = lists_[0].bins.best_fit(bytes, most_for(bytes), kAnyStamp);
+  return best != nullptr && is_to_spare(best, bytes);
 }
 
 uint64_t RangeTable::largest() const {

@@ -21,8 +21,9 @@ namespace cupool::pool {
 using order::kAnyStamp;
 
 // Whether to cut a range for a large block of half its size or less, after which the next larger block would
-// find none: not at all, not if a pending range fits better, or in any case.
-enum class Cut { kNever, kUnlessOneIsPending, kAlways };
+// find none: not at all, not if it is a free segment many times as large (see growth::spare_bytes()) or a
+// pending range fits better, not if a pending range fits better, or in any case.
+enum class Cut { kNever, kSpareSegments, kUnlessOneIsPending, kAlways };
 
 // In which segments a range is looked for. A slab, of which a single block may be live, would keep a large
 // segment from going back, so slabs have segments of their own. (Mapped segments are all large: what is free
@@ -48,6 +49,8 @@ class RangeTable {
   bool fits(uint64_t bytes) const;
   // The size of the best fit in large segments; 0: there is none.
   uint64_t best_fit_bytes(uint64_t bytes) const;
+  // Whether this is a free segment many times as large.
+  bool fits_in_spared(uint64_t bytes) const;
   // The newest stamp of all free ranges.
   Epoch latest() const;
   // Whether free ranges, of whatever stamp, lie side by side with so many bytes in all.

@@ -32,6 +32,11 @@ uint64_t Ranges::best_fit_bytes(uint64_t bytes) {
   return table_.best_fit_bytes(bytes);
 }
 
+bool Ranges::fits_in_spared(uint64_t bytes) {
+  Guard hold(lock_);
+  return table_.fits_in_spared(bytes);
+}
+
 bool Ranges::has_run(uint64_t bytes) {
   if (bytes_.free() < bytes) return false;
   Guard hold(lock_);

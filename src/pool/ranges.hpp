@@ -46,6 +46,8 @@ class Ranges {
   bool fits(uint64_t bytes);
   // The size of the smallest range that is free and has so many bytes; 0: there is none.
   uint64_t best_fit_bytes(uint64_t bytes);
+  // Whether this is a free segment many times as large.
+  bool fits_in_spared(uint64_t bytes);
   // Whether free ranges, of whatever stamp, lie side by side with so many bytes in all.
   bool has_run(uint64_t bytes);
   // Whether some free range has work that is not done.

@@ -190,8 +190,27 @@ Range* Search::find_range() {
     caches.collect_large(bytes_, request_.lane);
   }
   if (Range* range = replace_segment()) return range;
+  if (may_spare_segments()) {
+    if (Range* range = take_range(How::kRange, Ranges::Cut::kSpareSegments)) return range;
+    if (Range* range = spare_segment()) return range;
+  }
   if (Range* range = take_range(How::kRange)) return range;
   return make_range();
+}
+
+// Where streams take turns, more memory serves them first.
+bool Search::may_spare_segments() const {
+  return !is_for_small() && order().turns().now() == 0 && !pool_.segments().can_move() &&
+         !order().is_capturing();
+}
+
+// See growth::spare_bytes(). The block gets a segment beside the free one that it would be cut from.
+Range* Search::spare_segment() {
+  const uint64_t bytes = growth::spare_bytes(pool_.settings(), pool_.growth().figures(), bytes_);
+  if (bytes == 0 || !ranges().fits_in_spared(bytes_)) return nullptr;
+  Range* const range = add_segment(bytes);
+  pool_.segments().note_answer(request_.status);
+  return range;
 }
 
 // See growth::should_replace(). Free segments go back, and the block gets what it needs.

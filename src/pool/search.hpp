@@ -40,6 +40,8 @@ class Search {
   Range* take_range(How how, Ranges::Cut cut = Ranges::Cut::kUnlessOneIsPending);
   Range* find_range();
   Range* replace_segment();
+  bool may_spare_segments() const;
+  Range* spare_segment();
   Range* make_range();
   Range* make_range_for_lane();
 

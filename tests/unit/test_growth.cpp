@@ -57,6 +57,20 @@ TEST_CASE("a program that has come to another phase gives its free segments back
   CHECK_FALSE(should_replace(other, 50 * kMiB, 53 * kMiB));
 }
 
+TEST_CASE("a free segment is spared as long as the pool has little more than the program had at once") {
+  Figures figures{.reserved = 1000 * kMiB, .usable = 1000 * kMiB, .peak_taken = 1000 * kMiB};
+  CHECK(spare_bytes(kSettings, figures, 5 * kMiB) == segment_bytes(kSettings, figures, 5 * kMiB, false));
+  CHECK(spare_bytes(kSettings, figures, 58 * kMiB) == 58 * kMiB);
+  CHECK(spare_bytes(kSettings, figures, 60 * kMiB + 1) == 0);
+  figures.reserved = 1050 * kMiB;
+  CHECK(spare_bytes(kSettings, figures, 5 * kMiB) == 10 * kMiB);
+  figures.reserved = 1056 * kMiB;
+  CHECK(spare_bytes(kSettings, figures, 5 * kMiB) == 0);
+  figures.reserved = 0;
+  figures.is_cache_limited = true;
+  CHECK(spare_bytes(kSettings, figures, 5 * kMiB) == 0);
+}
+
 TEST_CASE("what is lost to a taint does not make the next segment larger") {
   CHECK(segment_bytes(kSettings, {.usable = 1 << 30, .taken = 1 << 30, .is_newly_tainted = true}, 64 << 10,
                       true) == 2 * kMiB);
