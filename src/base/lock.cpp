@@ -17,6 +17,7 @@ namespace {
 constexpr int kSpins = 100;
 // The other sections last as long as a driver call.
 constexpr int kYields = 100;
+constexpr long kShortestSleepNs = 1'000'000;
 constexpr long kLongestSleepNs = 100'000'000;
 // A moment is a few sleeps; a holder that goes on cuts them short.
 constexpr int kSleepsInAMoment = 4;
@@ -56,20 +57,19 @@ void Lock::lock_slow() {
     if (i < kSpins || (i < kSpins + kYields && are_few)) {
       wait_a_little(i);
     } else {
-      sleep(kLongestSleepNs);
+      sleep(kShortestSleepNs, kLongestSleepNs);
     }
   }
 }
 
 // Looks again after a while, in case its holder did not see it lie down: one of many as often as one of few.
-void Lock::sleep(long most_ns) {
+void Lock::sleep(long least_ns, long most_ns) {
   constexpr long kBetweenLooksNs = 50'000;
-  constexpr long kShortestNs = 1'000'000;
   // As in wait_a_little().
   sched_yield();
   const int saved_errno = errno;
   const long many = sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  const timespec moment{0, std::clamp(many * kBetweenLooksNs, kShortestNs, most_ns)};
+  const timespec moment{0, std::clamp(many * kBetweenLooksNs, least_ns, most_ns)};
   syscall(SYS_futex, &held_, FUTEX_WAIT_PRIVATE, 1, &moment, nullptr, 0);
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
   errno = saved_errno;
@@ -88,7 +88,7 @@ bool Lock::try_lock_for_a_moment(int moments) {
     taken = take_if_free();
   }
   for (int i = 0; !taken && i < kSleepsInAMoment * moments; ++i) {
-    sleep(kSleepOfAMomentNs);
+    sleep(kSleepOfAMomentNs, kSleepOfAMomentNs);
     taken = take_if_free();
   }
   if (taken) note_tried();

@@ -54,7 +54,7 @@ class CUPOOL_CAPABILITY("mutex") Lock : private Ranked {
   bool take() { return held_.exchange(1, std::memory_order_acquire) == 0; }
   bool take_if_free() { return held_.load(std::memory_order_relaxed) == 0 && take(); }
   [[gnu::noinline]] void lock_slow();
-  void sleep(long most_ns);
+  void sleep(long least_ns, long most_ns);
   [[gnu::noinline]] void wake();
 
   std::atomic<uint32_t> held_{0};

@@ -4,11 +4,13 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "other_thread.hpp"
 
 using cupool::Guard;
 using cupool::Lock;
+using cupool::now_ns;
 using cupool::Rank;
 
 TEST_CASE("only one thread at a time is inside the lock") {
@@ -65,6 +67,15 @@ TEST_CASE("a try on a held lock fails and does not wait") {
     FAIL_CHECK("a lock that was given back was not taken");
     return;
   }
+  lock.unlock();
+}
+
+TEST_CASE("who tries for a moment leaves the holder twenty milliseconds, however few wait") {
+  Lock lock{Rank::kRegistry};
+  lock.lock();
+  const uint64_t begin = now_ns();
+  std::thread([&] { CHECK_FALSE(lock.try_lock_for_a_moment()); }).join();
+  CHECK(now_ns() - begin >= 19'000'000);
   lock.unlock();
 }
 
