@@ -27,6 +27,18 @@ driver::Address Addresses::take(uint64_t bytes) {
   return 0;
 }
 
+bool Addresses::take_at(driver::Address at, uint64_t bytes) {
+  auto gap = gaps_.upper_bound(at);
+  if (gap == gaps_.begin()) return false;
+  --gap;
+  const driver::Address end = gap->first + gap->second;
+  if (at + bytes > end) return false;
+  gap->second = at - gap->first;
+  if (gap->second == 0) gaps_.erase(gap);
+  if (at + bytes != end) gaps_[at + bytes] = end - (at + bytes);
+  return true;
+}
+
 void Addresses::give(driver::Address at, uint64_t bytes) {
   auto next = gaps_.lower_bound(at);
   if (next != gaps_.end() && at + bytes == next->first) {
@@ -48,7 +60,10 @@ Device::Device(const Program& program, uint64_t capacity, Lag lag)
       capacity_(capacity),
       lag_(lag),
       devices_(static_cast<size_t>(program.devices())),
-      known_(program.places.size()) {}
+      known_(program.places.size()) {
+  for (const Segment& one : program.recorded.segments)
+    recorded_[{one.device, one.bytes}].push_back(one.address);
+}
 
 // ---- Contexts, streams and events.
 
@@ -194,11 +209,21 @@ Status Device::allocate(size_t bytes, driver::Address* out) {
   } else {
     const uint64_t taken = round_up(uint64_t{bytes}, kStep);
     if (!book(here, taken)) return kOutOfMemory;
-    *out = addresses_.take(taken);
+    *out = place_for(here, bytes, taken);
     taken_[*out] = {taken, here, 0};
   }
   ++calls_;
   return kSuccess;
+}
+
+driver::Address Device::place_for(int device, uint64_t asked, uint64_t taken) {
+  const auto recorded = recorded_.find({device, asked});
+  if (recorded != recorded_.end() && !recorded->second.empty()) {
+    const driver::Address at = recorded->second.front();
+    recorded->second.pop_front();
+    if (at % kStep == 0 && addresses_.take_at(at, taken)) return at;
+  }
+  return addresses_.take(taken);
 }
 
 bool Device::take_shared(int device, uint64_t bytes, driver::Address* out) {

@@ -1,7 +1,8 @@
-// The driver below a replayed pool: memory and chunks are numbers, given at the lowest addresses that are
-// free, as the real driver reuses them; events are done when the record says that their work was, when the
-// program waited for it, or so many launches later. Keeps account of what it was asked and of what each
-// device has given. One thread at a time calls it, so it has no lock.
+// The driver below a replayed pool: memory and chunks are numbers, given where the driver gave a segment of
+// that size when the program was recorded (of ranges that fit alike the pool takes the lower), else at the
+// lowest addresses that are free, as the real driver reuses them; events are done when the record says that
+// their work was, when the program waited for it, or so many launches later. Keeps account of what it was
+// asked and of what each device has given. One thread at a time calls it, so it has no lock.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,8 @@ class Addresses {
  public:
   explicit Addresses(driver::Address begin) { gaps_[begin] = kAll; }
   driver::Address take(uint64_t bytes);
+  // These; false: they are not free.
+  bool take_at(driver::Address at, uint64_t bytes);
   void give(driver::Address at, uint64_t bytes);
 
  private:
@@ -132,6 +135,7 @@ class Device final : public driver::Driver, public driver::Source, public driver
     uint64_t waited = ~uint64_t{0};  // the last step in which a call of ours waited for all
   };
 
+  driver::Address place_for(int device, uint64_t asked, uint64_t taken);
   bool book(int device, uint64_t bytes);
   void unbook(int device, uint64_t bytes);
   bool take_shared(int device, uint64_t bytes, driver::Address* out);
@@ -157,6 +161,7 @@ class Device final : public driver::Driver, public driver::Source, public driver
   uint64_t peak_all_ = 0;
   std::vector<One> devices_;
   Addresses addresses_{0x7f0000000000};
+  std::map<std::pair<int, uint64_t>, std::deque<driver::Address>> recorded_;  // by device and size
   Addresses reservations_{0x600000000000};
   std::map<driver::Address, Taken> taken_;
   std::map<driver::Address, Slab> slabs_;

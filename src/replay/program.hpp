@@ -70,10 +70,16 @@ struct Check {
 };
 
 // What the pool did when the program was recorded.
+struct Segment {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  int device = 0;
+};
 struct Recorded {
   uint64_t peak_reserved = 0;  // of all devices
   uint64_t driver_calls = 0;
   uint64_t waits = 0;
+  std::vector<Segment> segments;  // taken from the driver, in this order
 };
 
 struct Program {

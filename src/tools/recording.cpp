@@ -317,6 +317,10 @@ class Recording {
     const uint64_t bytes = bytes_of_segment_.of(happened);
     switch (static_cast<trace::Dealing>(what_of_segment_.of(happened))) {
       case trace::Dealing::kTaken:
+        recorded.segments.push_back(
+            {address_of_segment_.of(happened), bytes,
+             static_cast<int>(std::min<uint64_t>(device_of_segment_.of(happened), 63))});
+        [[fallthrough]];
       case trace::Dealing::kMapped:
         reserved_ += bytes;
         recorded.peak_reserved = std::max(recorded.peak_reserved, reserved_);
@@ -408,6 +412,8 @@ class Recording {
   CUPOOL_FIELD(waited, result)
   CUPOOL_FIELD(segment, what)
   CUPOOL_FIELD(segment, bytes)
+  CUPOOL_FIELD(segment, address)
+  CUPOOL_FIELD(segment, device)
   CUPOOL_FIELD(counters, live)
   CUPOOL_FIELD(counters, asked)
   CUPOOL_FIELD(counters, reserved)
