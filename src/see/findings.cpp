@@ -39,7 +39,7 @@ uint32_t most_by(const std::vector<HolderSums>& sums, Field field) {
 class Findings {
  public:
   Findings(const Model& model, const Holders& holders, const Picture& picture)
-      : model_(model), holders_(holders), picture_(picture), sums_(sums_of(model, holders, picture)) {}
+      : model_(model), holders_(holders), picture_(picture), sums_(sums_of_faces(model, holders, picture)) {}
 
   std::vector<std::string> all() {
     incomplete();
@@ -55,7 +55,7 @@ class Findings {
   }
 
  private:
-  std::string quoted(uint32_t holder) const { return "`" + holders_.name(holder) + "`"; }
+  std::string quoted(uint32_t face) const { return "`" + holders_.table()[face].text() + "`"; }
   std::string at(uint64_t time) const {
     return tools::print_moment(model_.since_began(time)) + " after the trace began";
   }
@@ -86,7 +86,7 @@ class Findings {
     std::string text = counted(refused.size(), "allocation", "allocations") +
                        " failed; the first asked for " + std::string(print_bytes(first.asked)) +
                        " of device " + make_text("{}, ", first.device) + at(first.time) + ", by " +
-                       quoted(holders_.of(first.stack, first.call)) + ".";
+                       quoted(holders_.face(holders_.of(first.stack, first.call))) + ".";
     out_.push_back(std::move(text));
   }
 
@@ -142,7 +142,7 @@ class Findings {
     std::map<std::pair<std::string, uint32_t>, std::pair<uint64_t, uint64_t>> by;
     for (const Wait& one : model_.waits) {
       spans.emplace_back(one.time - one.ns, one.time);
-      auto& [count, ns] = by[{model_.call_name(one.call), holders_.of(one.stack, one.call)}];
+      auto& [count, ns] = by[{model_.call_name(one.call), holders_.face(holders_.of(one.stack, one.call))}];
       ++count;
       ns += one.ns;
     }
@@ -151,7 +151,7 @@ class Findings {
                        " at least one thread was in a call in which the host waits, or which took long.";
     const auto most = std::max_element(
         by.begin(), by.end(), [](const auto& a, const auto& b) { return a.second.second < b.second.second; });
-    const bool has_stack = holders_.name(most->first.second) != most->first.first;
+    const bool has_stack = holders_.table()[most->first.second].text() != most->first.first;
     text += " Most of it went to " + most->first.first +
             (has_stack ? " in " + quoted(most->first.second) : std::string()) + ": " +
             counted(most->second.first, "call", "calls") + ", " + print_seconds(most->second.second) + ".";
@@ -323,6 +323,23 @@ std::vector<HolderSums> sums_of(const Model& model, const Holders& holders, cons
     sum.held_blocks += static_cast<uint64_t>(cell.blocks);
   }
   return sums;
+}
+
+std::vector<HolderSums> sums_of_faces(const Model& model, const Holders& holders, const Picture& picture) {
+  std::vector<HolderSums> faces(holders.table().size());
+  const std::vector<HolderSums> sums = sums_of(model, holders, picture);
+  for (uint32_t holder = 0; holder < sums.size(); ++holder) {
+    HolderSums& face = faces[holders.face(holder)];
+    const HolderSums& one = sums[holder];
+    face.held_bytes += one.held_bytes;
+    face.held_blocks += one.held_blocks;
+    face.calls += one.calls;
+    face.bytes += one.bytes;
+    face.brief += one.brief;
+    face.left_bytes += one.left_bytes;
+    face.left_blocks += one.left_blocks;
+  }
+  return faces;
 }
 
 std::vector<std::string> findings(const Model& model, const Holders& holders, const Picture& picture) {

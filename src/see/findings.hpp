@@ -11,7 +11,7 @@
 
 namespace cupool::see {
 
-// What a holder did over all of a trace, and held at its peak.
+// What holders did over all of a trace, and held at its peak.
 struct HolderSums {
   uint64_t held_bytes = 0;  // at the moment of the most memory on all devices
   uint64_t held_blocks = 0;
@@ -23,6 +23,8 @@ struct HolderSums {
 };
 // By the number of a holder. Device memory alone.
 std::vector<HolderSums> sums_of(const Model& model, const Holders& holders, const Picture& picture);
+// The same by the frames that stand for them, numbers of Holders::table().
+std::vector<HolderSums> sums_of_faces(const Model& model, const Holders& holders, const Picture& picture);
 
 std::vector<std::string> findings(const Model& model, const Holders& holders, const Picture& picture);
 

@@ -33,6 +33,27 @@ void add_frames(const tools::TraceFrame& frame, tools::CodeNames& names, std::ve
   }
 }
 
+// Sources that came with the system, the toolkit, an interpreter or a package, by where they lie.
+bool is_of_others(const std::string& file) {
+  for (const char* const folder : {"/site-packages/", "/dist-packages/", "/lib/python", "/usr/include/",
+                                   "/usr/local/cuda", "<frozen "}) {
+    if (file.find(folder) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// Libraries that ask for memory on behalf of whoever called them.
+bool hands_on(const std::string& library) {
+  return library.starts_with("libcuda") || library.starts_with("libc10") || library.starts_with("libcupool");
+}
+
+// How little a frame says of who asked.
+int distance(const Frame& frame) {
+  if (frame.line != 0) return is_of_others(frame.file) ? 1 : 0;
+  if (!frame.is_named) return 4;
+  return hands_on(frame.library) ? 3 : 2;
+}
+
 }  // namespace
 
 std::string Frame::text() const {
@@ -52,7 +73,10 @@ uint32_t Holders::number_of(Frame frame) {
 uint32_t Holders::add(std::vector<uint32_t> frames) {
   const std::string key(reinterpret_cast<const char*>(frames.data()), frames.size() * sizeof frames[0]);
   const auto [at, is_new] = rows_.try_emplace(key, static_cast<uint32_t>(stacks_.size()));
-  if (is_new) stacks_.push_back(std::move(frames));
+  if (is_new) {
+    faces_.push_back(find_face(frames));
+    stacks_.push_back(std::move(frames));
+  }
   return at->second;
 }
 
@@ -82,11 +106,9 @@ Holders::Holders(const Model& model, tools::CodeNames& names) {
   }
 }
 
-uint32_t Holders::face(uint32_t holder) const {
-  const std::vector<uint32_t>& frames = stacks_[holder];
-  const auto named =
-      std::find_if(frames.rbegin(), frames.rend(), [&](uint32_t one) { return table_[one].is_named; });
-  return named != frames.rend() ? *named : frames.back();
+uint32_t Holders::find_face(const std::vector<uint32_t>& frames) const {
+  return *std::min_element(frames.rbegin(), frames.rend(),
+                           [&](uint32_t a, uint32_t b) { return distance(table_[a]) < distance(table_[b]); });
 }
 
 }  // namespace cupool::see

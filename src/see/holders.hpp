@@ -39,17 +39,20 @@ class Holders {
   // Numbers of frames, the outermost first.
   const std::vector<uint32_t>& frames(uint32_t holder) const { return stacks_[holder]; }
   const std::vector<Frame>& table() const { return table_; }
-  // The innermost frame that has a name, if one has: it stands for a holder where there is room for one.
-  uint32_t face(uint32_t holder) const;
+  // The frame that stands for a holder where there is room for one: the innermost line of the program's own
+  // sources, else of others' sources, else the innermost function that does more than hand memory on.
+  uint32_t face(uint32_t holder) const { return faces_[holder]; }
   std::string name(uint32_t holder) const { return table_[face(holder)].text(); }
 
  private:
   uint32_t number_of(Frame frame);
   uint32_t add(std::vector<uint32_t> frames);
+  uint32_t find_face(const std::vector<uint32_t>& frames) const;
 
   std::vector<Frame> table_;
   std::unordered_map<std::string, uint32_t> numbers_;
   std::vector<std::vector<uint32_t>> stacks_;
+  std::vector<uint32_t> faces_;
   std::unordered_map<std::string, uint32_t> rows_;
   std::vector<uint32_t> of_stack_;
   std::vector<uint32_t> of_call_;

@@ -64,7 +64,7 @@ void print_curve(std::FILE* file, const Picture& picture, const Model& model) {
 
 using Row = std::pair<uint32_t, uint64_t>;
 
-// The holders with the most of something.
+// The holders with the most of something, by the frames that stand for them.
 void print_holders(std::FILE* file, const char* title, const Holders& holders,
                    const std::vector<HolderSums>& sums, uint64_t HolderSums::*bytes,
                    uint64_t HolderSums::*count, const char* one_unit, const char* units) {
@@ -82,7 +82,7 @@ void print_holders(std::FILE* file, const char* title, const Holders& holders,
       std::max<size_t>(tools::terminal_width() == 0 ? kUsualWidth : tools::terminal_width(), 60);
   for (size_t i = 0; i < std::min(kMostRows, rows.size()); ++i) {
     const HolderSums& one = sums[rows[i]];
-    std::string name = tools::printable(holders.name(rows[i]));
+    std::string name = tools::printable(holders.table()[rows[i]].text());
     const std::string figures =
         make_text("  {} {} in {} {}", trusted(bar(one.*bytes, all)), print_bytes(one.*bytes),
                   print_count(one.*count), trusted(one.*count == 1 ? one_unit : units));
@@ -130,7 +130,7 @@ void print_text(std::FILE* file, const Model& model, const Holders& holders, con
       about.rank.empty() ? "" : ", rank ", about.rank, print_count(model.reader().events()),
       print_seconds(model.ns()));
   print_curve(file, picture, model);
-  const std::vector<HolderSums> sums = sums_of(model, holders, picture);
+  const std::vector<HolderSums> sums = sums_of_faces(model, holders, picture);
   print_holders(file, "Who held device memory when it was most", holders, sums, &HolderSums::held_bytes,
                 &HolderSums::held_blocks, "block", "blocks");
   print_holders(file, "Who allocated, over all of it", holders, sums, &HolderSums::bytes, &HolderSums::calls,

@@ -166,6 +166,12 @@ class FormsTest(harness.TestCase):
         self.assertRegex(said, r"The phase `step` ran \d+ times")
         self.assertRegex(said, r"##+\.* 97\.1 MiB in 24 blocks")
         self.assertRegex(said, r"cuStreamSynchronize \(synchronisation\)")
+        # The program's own line stands for a stack, not the package that it called.
+        self.assertRegex(said, r"calls +train_step \(train\.py:61\)")
+        self.assertNotIn("engine.py", said)
+        # And what one line holds by several stacks is one row.
+        rows = [line.split("  ")[-1] for line in said[said.index("Who allocated"):said.index("Host waits")].splitlines()[1:]]
+        self.assertEqual(len(rows), len(set(rows)), said)
 
     def test_every_verb_counts_moments_from_the_beginning_of_the_trace(self):
         # Its first event comes three seconds later.

@@ -140,7 +140,7 @@ class File {
         {"forward", "model.py", 57},           {"Block.forward", "model.py", 112},
         {"Attention.forward", "model.py", 78}, {"MLP.forward", "model.py", 96},
         {"softmax", "functional.py", 1840},    {"gelu", "functional.py", 1702},
-        {"dropout", "functional.py", 1260},    {"backward", "engine.py", 206},
+        {"dropout", "functional.py", 1260},    {"backward", "site-packages/engine.py", 206},
         {"AdamW.step", "optim.py", 44},        {"prefetch", "data.py", 19},
     };
     static constexpr std::initializer_list<uint64_t> kStacks[] = {
