@@ -172,7 +172,8 @@ struct Segment {
   std::atomic<bool> tainted{false};    // serves no new block; goes back to the driver after its last one
   Segment* prev = nullptr;             // all segments of the pool
   Segment* next = nullptr;             // among idle records: the next one
-  Segment* prev_ripe = nullptr;        // those that are tainted and free, the oldest work first
+  uint32_t taken = 0;                  // of the driver's: how many of its ranges are handed out
+  Segment* prev_ripe = nullptr;        // among ripe segments, or idle ones
   Segment* next_ripe = nullptr;
 
   void reset() {
@@ -182,6 +183,7 @@ struct Segment {
     mapped = small = false;
     number = 0;
     idle_since = 0;
+    taken = 0;
     tainted.store(false, std::memory_order_relaxed);
     prev = next = nullptr;
     prev_ripe = next_ripe = nullptr;

@@ -60,7 +60,9 @@ bool Ranges::has_unfinished(Epoch done) {
 void Ranges::hand_out_locked(Range* range) {
   range->use = Use::kTaken;
   bytes_.add_taken(range->bytes);
-  range->segment.load(std::memory_order_relaxed)->idle_since = 0;
+  Segment* const segment = range->segment.load(std::memory_order_relaxed);
+  segment->idle_since = 0;
+  if (!segment->mapped && segment->taken++ == 0) idle_.remove(segment);
   bytes_.remove_free(range->bytes);
   bytes_.note_peak();
 }
@@ -85,6 +87,7 @@ void Ranges::give_locked(Range* range, const order::Timeline& order) {
   Segment* const segment = range->segment.load(std::memory_order_relaxed);
   const bool is_tainted = segment->tainted.load(std::memory_order_relaxed);
   if (!is_tainted) bytes_.add_free(range->bytes);
+  if (!segment->mapped && --segment->taken == 0 && !is_tainted) idle_.add(segment);
   if (is_tainted || range->stamp <= order.cheap()) {
     table_.merge(range);
     if (is_tainted && segment->is_free()) ripe_.add(segment);
@@ -103,6 +106,7 @@ Range* Ranges::add(Address start, uint64_t bytes, uint64_t bytes_taken, From fro
   range->sole = sole;
   bytes_.add_reserved(bytes, is_small);
   bytes_.add_free(bytes);
+  if (from != From::kMapped) idle_.add(range->segment);
   if (bytes_taken == 0) {
     table_.list_free(range);
   } else {
@@ -127,11 +131,8 @@ Segment* Ranges::detach_done(const order::Timeline& order) {
 Segment* Ranges::detach_first_locked(Epoch limit) {
   if (!has_driver_segments()) return nullptr;
   table_.drain(limit);
-  const auto may_go = [limit](const Segment& segment) {
-    return !segment.mapped && !segment.tainted && segment.is_free() && segment.lowest()->stamp <= limit;
-  };
-  Segment* segment = first_segment();
-  while (segment != nullptr && !may_go(*segment)) segment = segment->next;
+  Segment* const segment =
+      idle_.first([limit](const Segment& one) { return one.is_free() && one.lowest()->stamp <= limit; });
   return segment == nullptr ? nullptr : detach_free_locked(segment);
 }
 
@@ -139,12 +140,12 @@ Segment* Ranges::detach_idle(uint64_t now_ms, uint64_t idle_ms, const order::Tim
   Guard hold(lock_);
   if (!has_driver_segments()) return nullptr;
   table_.drain(order.cheap());
-  for (Segment* segment = first_segment(); segment != nullptr; segment = segment->next) {
-    if (segment->mapped || segment->tainted || !segment->is_free()) continue;
-    if (segment->idle_since == 0) segment->idle_since = now_ms;
-    if (now_ms - segment->idle_since >= idle_ms) return detach_free_locked(segment);
-  }
-  return nullptr;
+  Segment* const segment = idle_.first([=](Segment& one) {
+    if (!one.is_free()) return false;
+    if (one.idle_since == 0) one.idle_since = now_ms;
+    return now_ms - one.idle_since >= idle_ms;
+  });
+  return segment == nullptr ? nullptr : detach_free_locked(segment);
 }
 
 // What is mapped goes once its work is done.
@@ -169,6 +170,7 @@ Segment* Ranges::detach_free_locked(Segment* segment) {
 Segment* Ranges::detach_locked(Segment* segment) {
   table_.unlist(segment);
   if (segment->tainted) bytes_.remove_tainted(segment->bytes);
+  if (!segment->tainted && !segment->mapped) idle_.remove(segment);
   bytes_.remove_reserved(segment->bytes, segment->small);
   page_map.remove(segment->start, segment->bytes);
   return segment;
@@ -185,6 +187,7 @@ void Ranges::drop_all(Slabs& slabs) {
     for (Range* range = segment->lowest(); range != nullptr; range = range->after) slabs.drop(range);
   }
   table_.drop_all();
+  idle_.clear();
   ripe_.clear();
   bytes_.clear();
 }
@@ -221,6 +224,7 @@ bool Ranges::taint(Address address, Slabs& slabs, mapped::Space& space) {
   if (segment->mapped && !segment->tainted) segment = table_.isolate_block(block, space);
   if (segment->tainted.exchange(true, std::memory_order_seq_cst)) return false;
   bytes_.add_tainted(segment->bytes);
+  if (!segment->mapped && segment->taken == 0) idle_.remove(segment);
   for (Range* range = segment->lowest(); range != nullptr; range = range->after) {
     if (range->use == Use::kTaken) {
       set_mark_bit(range->tag);

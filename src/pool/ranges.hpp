@@ -112,6 +112,11 @@ class Ranges {
   void drop_all(Slabs& slabs);
 
   const RangeBytes& bytes() const { return bytes_; }
+  // Of the driver's segments of which no range is handed out, tainted ones aside.
+  uint64_t idle_bytes() {
+    Guard hold(lock_);
+    return idle_.bytes();
+  }
   // How many ranges were ever given back: tells a search that failed whether to look again.
   uint64_t gives() const { return gives_.load(std::memory_order_relaxed); }
   // The same for memory that add() or put_back() brought back.
@@ -153,6 +158,7 @@ class Ranges {
   std::atomic<uint64_t> gives_{0};
   RangeTable::Counts counts_;
   Lock lock_{Rank::kRanges};
+  IdleSegments idle_ CUPOOL_GUARDED_BY(lock_);
   RipeSegments ripe_ CUPOOL_GUARDED_BY(lock_);
   RangeTable table_ CUPOOL_GUARDED_BY(lock_);
 };

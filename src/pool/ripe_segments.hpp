@@ -1,5 +1,4 @@
-// Segments that are tainted and wholly free: they only wait to go back. Those of the driver's and mapped ones
-// apart, each with the oldest work first. Under the lock of Ranges.
+// Lists of segments of which no range is handed out, under the lock of Ranges.
 #pragma once
 
 #include <array>
@@ -8,6 +7,43 @@
 
 namespace cupool::pool {
 
+// Those of the driver's that may serve again, though work may be pending on them: what could go back is found
+// without a look at all others. The one that has been idle for longest comes first.
+class IdleSegments {
+ public:
+  void add(Segment* segment) {
+    segment->prev_ripe = last_;
+    segment->next_ripe = nullptr;
+    (last_ != nullptr ? last_->next_ripe : first_) = segment;
+    last_ = segment;
+    bytes_ += segment->bytes;
+  }
+  void remove(Segment* segment) {
+    (segment->prev_ripe != nullptr ? segment->prev_ripe->next_ripe : first_) = segment->next_ripe;
+    (segment->next_ripe != nullptr ? segment->next_ripe->prev_ripe : last_) = segment->prev_ripe;
+    bytes_ -= segment->bytes;
+  }
+  void clear() {
+    first_ = last_ = nullptr;
+    bytes_ = 0;
+  }
+  // Null: there is none that `accept` wants.
+  template <typename Accept>
+  Segment* first(Accept&& accept) const {
+    Segment* segment = first_;
+    while (segment != nullptr && !accept(*segment)) segment = segment->next_ripe;
+    return segment;
+  }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  Segment* first_ = nullptr;
+  Segment* last_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// Those that are tainted and wholly free: they only wait to go back. Those of the driver's and mapped ones
+// apart, each with the oldest work first.
 class RipeSegments {
  public:
   // Segments ripen nearly in the order of their work, so hardly any is passed.

@@ -21,6 +21,7 @@ class Segments {
       : tenancy_(tenancy),
         blocks_(blocks),
         frees_(frees),
+        caches_(caches),
         growth_(growth),
         records_(tenancy, blocks.ranges(), growth),
         driver_(records_, caches),
@@ -87,6 +88,7 @@ class Segments {
   Tenancy& tenancy_;
   FreeBlocks& blocks_;
   StreamFrees& frees_;
+  ThreadCaches& caches_;
   GrowthHistory& growth_;
   std::atomic<uint32_t> tainted_segments_{0};
   std::atomic<bool> is_short_{false};  // the device was nearly full when it last refused a segment

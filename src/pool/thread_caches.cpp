@@ -27,6 +27,13 @@ void ThreadCaches::empty_all() {
   }
 }
 
+bool ThreadCaches::are_empty() {
+  Guard hold(lock_);
+  const ThreadCache* cache = caches_;
+  while (cache != nullptr && cache->is_empty()) cache = cache->next_of_pool;
+  return cache == nullptr;
+}
+
 // A barrier interrupts every processor that runs a thread of this process, so there is one for all caches.
 ThreadCache* ThreadCaches::stop_full_ones() {
   ThreadCache* stopped = nullptr;

@@ -105,6 +105,24 @@ void live_blocks(Report& report, const Options& options) {
   });
 }
 
+// Segments of which each is a block.
+void segments(Report& report, const Options& options) {
+  Line line(report, options, "segments live", {10, 100, 1'000, 2'000});
+  line.climb([&](size_t count, const Line::Note& note) {
+    std::vector<CUdeviceptr> blocks;
+    for (size_t i = 0; i < count; ++i) blocks.push_back(allocate(24 * kMiB));
+    for (size_t i = 0; i < count; i += 2) release(blocks[i]);
+    for (size_t i = 0; i < count; i += 2) blocks[i] = allocate(24 * kMiB);
+    note("cuMemGetInfo", each(options.smoke ? 2 : 50, [](size_t) { free_bytes(); }));
+    const size_t too_much = free_bytes() + 64 * kMiB;
+    note("a refused request", each(options.smoke ? 2 : 30, [&](size_t) {
+           CUdeviceptr block = 0;
+           if (cuMemAlloc(&block, too_much) == CUDA_SUCCESS) die("more than there is was given", 0);
+         }));
+    release_all(blocks);
+  });
+}
+
 // Holes of many sizes between blocks that live.
 void holes(Report& report, const Options& options) {
   Line line(report, options, "holes between blocks", {10, 1'000, 10'000, 100'000});
@@ -271,6 +289,7 @@ int main(int count, char** words) {
   Device device;
   Report report("growth", options);
   live_blocks(report, options);
+  segments(report, options);
   holes(report, options);
   pending(report, options, device);
   threads(report, options, device);

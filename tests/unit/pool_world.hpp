@@ -48,6 +48,8 @@ struct BasicPoolWorld {
   void check_records() {
     uint64_t all = 0;
     uint64_t idle = 0;
+    uint64_t in_idle_segments = 0;
+    const uint64_t told_in_idle_segments = pool().ranges().idle_bytes();
     Guard hold(pool().ranges().lock());
     for (const pool::Segment* segment = pool().ranges().first_segment(); segment != nullptr;
          segment = segment->next) {
@@ -55,6 +57,7 @@ struct BasicPoolWorld {
       if (segment->next != nullptr) REQUIRE(segment->next->prev == segment);
       driver::Address at = segment->start;
       const pool::Range* before = nullptr;
+      uint32_t taken = 0;
       for (const pool::Range* range = segment->first; range != nullptr; range = range->after) {
         REQUIRE(range->start == at);
         REQUIRE(range->bytes > 0);
@@ -65,13 +68,18 @@ struct BasicPoolWorld {
         REQUIRE(pool::page_map.find(at)->range == range);
         uint64_t unused = 0;  // what a tainted segment has free serves nobody
         check_range(*range, before, segment->tainted ? &unused : &idle);
+        taken += range->use == pool::Use::kTaken;
         before = range;
         at = range->end();
       }
       REQUIRE(at == segment->start + segment->bytes);
+      if (segment->mapped) continue;
+      REQUIRE(segment->taken == taken);
+      if (taken == 0 && !segment->tainted) in_idle_segments += segment->bytes;
     }
     REQUIRE(all == pool().ranges().bytes().reserved());
     REQUIRE(idle == pool().ranges().bytes().free());
+    REQUIRE(in_idle_segments == told_in_idle_segments);
     REQUIRE(driver.reserved >= all);
   }
 
