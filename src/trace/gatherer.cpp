@@ -35,6 +35,12 @@ bool Gatherer::enter() {
   return true;
 }
 
+bool Gatherer::enter_at_once() {
+  if (!lock_.try_lock()) return false;
+  gathering_thread_.store(this_thread(), std::memory_order_relaxed);
+  return true;
+}
+
 void Gatherer::leave() {
   gathering_thread_.store(0, std::memory_order_relaxed);
   lock_.unlock();
@@ -221,6 +227,14 @@ bool Gatherer::gather(int* kept) {
   if (!is_on()) return true;
   if (!enter()) return false;
   if (is_on()) gather_all(kept);
+  leave();
+  return true;
+}
+
+bool Gatherer::gather_if_nobody_does() {
+  if (!is_on()) return true;
+  if (!enter_at_once()) return false;
+  if (is_on()) gather_all(nullptr);
   leave();
   return true;
 }

@@ -28,6 +28,8 @@ class Gatherer {
   bool begin(const About& about, const Settings& settings) CUPOOL_EXCLUDES(lock_);
   // Whether the lock was free within a moment.
   bool gather(int* kept) CUPOOL_EXCLUDES(lock_);
+  // The same, without waiting.
+  bool gather_if_nobody_does() CUPOOL_EXCLUDES(lock_);
   void finish() CUPOOL_EXCLUDES(lock_);
   bool end() CUPOOL_EXCLUDES(lock_);
   bool holds(uint64_t address, uint8_t kind) CUPOOL_EXCLUDES(lock_) {
@@ -52,6 +54,7 @@ class Gatherer {
   static constexpr size_t kBlockContent = 32 << 10;  // bytes
 
   bool enter() CUPOOL_TRY_ACQUIRE(true, lock_);
+  bool enter_at_once() CUPOOL_TRY_ACQUIRE(true, lock_);
   // Whether there is a file.
   bool is_written() const CUPOOL_REQUIRES(lock_) { return settings_.has_output && settings_.kept_bytes == 0; }
   void leave() CUPOOL_RELEASE(lock_);

@@ -79,14 +79,15 @@ void make_room(Ring& ring, size_t words) {
   ring.is_given_up = !ring.has_room(words);
 }
 
-// The file thread is late: the machine is busy, or it is in a call that takes long.
+// The file thread is late: the machine is busy, or it is in a call that takes long. In the latter case nobody
+// waits for it.
 void gather_late() {
   const PreserveErrno preserve;
   uint64_t due = gathering_due.load(std::memory_order_relaxed);
   const uint64_t now = now_ns();
-  // (One thread is enough.)
-  if (now <= due || !gathering_due.compare_exchange_strong(due, now + kMostUngathered)) return;
-  if (!knows_new_filter()) gatherer.gather(nullptr);
+  // (One thread is enough; if it can do nothing, another look is due soon.)
+  if (now <= due || !gathering_due.compare_exchange_strong(due, now + kBetweenLooks)) return;
+  if (!knows_new_filter()) gatherer.gather_if_nobody_does();
 }
 
 }  // namespace

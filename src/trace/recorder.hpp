@@ -79,7 +79,7 @@ void set_waker(void (*wake)());
 
 // The file thread, many times a second. `kept`: its descriptor, -1 at first.
 void gather_now(int* kept);
-inline constexpr uint64_t kBetweenGatherings = 50'000'000;  // nanoseconds
+inline constexpr uint64_t kBetweenGatherings = 30'000'000;  // nanoseconds
 
 // The process ends: gathers what is left. Async-signal-safe.
 void finish();

@@ -17,6 +17,7 @@ void forget_rings_after_fork();
 
 // When events must have been gathered; a thread that records later does so itself.
 extern constinit std::atomic<uint64_t> gathering_due;
-inline constexpr uint64_t kMostUngathered = 80'000'000;  // nanoseconds
+inline constexpr uint64_t kMostUngathered = 60'000'000;  // nanoseconds
+inline constexpr uint64_t kBetweenLooks = 10'000'000;
 
 }  // namespace cupool::trace

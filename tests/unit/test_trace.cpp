@@ -20,6 +20,7 @@
 #include "trace/encoder.hpp"
 #include "trace/live_set.hpp"
 #include "trace/recorder.hpp"
+#include "trace/rings.hpp"
 #include "trace_file.hpp"
 
 namespace {
@@ -197,6 +198,27 @@ TEST_CASE("events of several threads come in the order of their times") {
   CHECK(count(read, "lost") == 0);
   CHECK(std::is_sorted(read.events.begin(), read.events.end(),
                        [](const Happened& a, const Happened& b) { return a.time < b.time; }));
+}
+
+TEST_CASE("a thread that finds the file late writes it, or looks again soon while another one does") {
+  Scratch scratch;
+  const std::string path = scratch.file("t");
+  REQUIRE(trace::begin(about(), settings_for(path)));
+  trace::record(block(1 << 20, 100));
+  // Under the lock of who writes.
+  trace::visit_live(
+      [](const trace::LiveSet::Item&, void*) {
+        trace::gathering_due.store(0);
+        trace::record(block(2 << 20, 100));
+      },
+      nullptr);
+  CHECK(trace::gathering_due.load() != 0);
+  CHECK(trace::gathering_due.load() <= cupool::now_ns() + trace::kBetweenLooks);
+  CHECK(count(read_bytes(bytes_of(path)), "allocated") == 1);
+  trace::gathering_due.store(0);
+  trace::record(block(3 << 20, 100));
+  CHECK(count(read_bytes(bytes_of(path)), "allocated") == 3);
+  trace::finish();
 }
 
 TEST_CASE("a live set is what the events before it leave") {
