@@ -49,6 +49,7 @@ class RangeTable {
   bool fits(uint64_t bytes) const;
   // The size of the best fit in large segments; 0: there is none.
   uint64_t best_fit_bytes(uint64_t bytes) const;
+  bool has_pending() const { return lists_[0].pending.largest() != 0 || lists_[1].pending.largest() != 0; }
   // Whether this is a free segment many times as large.
   bool fits_in_spared(uint64_t bytes) const;
   // The newest stamp of all free ranges.

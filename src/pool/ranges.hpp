@@ -112,11 +112,14 @@ class Ranges {
   void drop_all(Slabs& slabs);
 
   const RangeBytes& bytes() const { return bytes_; }
-  // Of the driver's segments of which no range is handed out, tainted ones aside.
+  // The bytes of the driver's segments of which no range is handed out, tainted ones aside.
   uint64_t idle_bytes() {
     Guard hold(lock_);
     return idle_.bytes();
   }
+  // The same and, of mapped segments, the whole chunks that lie free. False: ranges are pending, which may
+  // make up chunks together.
+  bool find_idle_bytes(mapped::Space& space, uint64_t* out);
   // How many ranges were ever given back: tells a search that failed whether to look again.
   uint64_t gives() const { return gives_.load(std::memory_order_relaxed); }
   // The same for memory that add() or put_back() brought back.

@@ -35,6 +35,23 @@ Ranges::Found Ranges::find_pending_chunks_locked(uint64_t enough, mapped::Space&
   return found;
 }
 
+bool Ranges::find_idle_bytes(mapped::Space& space, uint64_t* out) {
+  Guard hold(lock_);
+  uint64_t bytes = idle_.bytes();
+  if (has_mapped_segments()) {
+    if (table_.has_pending()) return false;
+    table_.find_free(driver::kMappingStep, [&](Range& range) {
+      if (range.chunkless || !range.segment.load()->mapped) return false;
+      const uint64_t chunks = space.chunks_in(range.start, range.bytes).bytes;
+      range.chunkless = chunks == 0;
+      bytes += chunks;
+      return false;
+    });
+  }
+  *out = bytes;
+  return true;
+}
+
 Segment* Ranges::part(const ToRelease& which, mapped::Space& space, const order::Timeline& order) {
   Guard hold(lock_);
   // Unmapping waits for nothing: memory with unfinished work, or work that is only sealed, would be taken

@@ -80,10 +80,10 @@ uint64_t Segments::release_tainted(bool may_wait) {
 // Where threads keep nothing, what is handed out is held: no block need be looked at. So it is whenever
 // memory is short, and then this is asked again and again.
 uint64_t Segments::releasable_bytes() {
-  const bool is_all_of_driver =
-      !records_.ranges.has_mapped_segments() && tainted_segments_.load(std::memory_order_relaxed) == 0;
-  if (is_all_of_driver && caches_.are_empty()) return records_.ranges.idle_bytes();
   uint64_t bytes = 0;
+  if (tainted_segments_.load(std::memory_order_relaxed) == 0 && caches_.are_empty() &&
+      records_.ranges.find_idle_bytes(mapped_.space(), &bytes))
+    return bytes;
   Guard hold(records_.ranges.lock());
   for (const Segment* segment = records_.ranges.first_segment(); segment != nullptr; segment = segment->next)
     bytes += source_of(*segment).releasable_locked(*segment);

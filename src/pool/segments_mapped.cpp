@@ -294,11 +294,9 @@ uint64_t MappedSegments::most_of_tail() {
   for (const Segment* segment = records_.ranges.first_segment(); segment != nullptr;
        segment = segment->next) {
     if (!segment->mapped || segment->tainted.load(std::memory_order_relaxed)) continue;
-    const Range* range = segment->lowest();
-    Address start = segment->start;
-    for (; range != nullptr; range = range->after) {
-      if (is_held(*range)) start = range->end();
-    }
+    const Range* range = segment->last;
+    while (range != nullptr && !is_held(*range)) range = range->before;
+    const Address start = range == nullptr ? segment->start : range->end();
     const uint64_t tail = segment->end() - start;
     if (tail != 0) most = std::max(most, tail - space_.chunks_in(start, tail).bytes);
   }

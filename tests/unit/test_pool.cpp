@@ -1,6 +1,7 @@
 // The pool as its callers see it: what an allocation costs and where it comes from, what a free answers, what
 // thread caches keep, and what other threads' ends and a context's end leave behind.
 #include <functional>
+#include <random>
 #include <set>
 #include <thread>
 #include <vector>
@@ -453,6 +454,33 @@ TEST_CASE_METHOD(PoolWorld, "memory that other threads keep is found before more
 }
 
 // ---- Contexts.
+
+// While a thread keeps a block, every segment is looked at; when none does, the lists say it.
+TEST_CASE_METHOD(PoolWorld, "what could go back is the same whether threads keep blocks or not") {
+  const bool is_mapped = GENERATE(false, true);
+  CAPTURE(is_mapped);
+  if (is_mapped) use_mapped();
+  std::mt19937_64 random(1);
+  std::vector<driver::Address> blocks;
+  for (int i = 0; i < 3000; ++i) {
+    if (blocks.empty() || random() % 100 < 52) {
+      blocks.push_back(allocate(random() % 2 == 0 ? random() % (8 * kMiB) + 1 : random() % 5000 + 1));
+    } else {
+      std::swap(blocks[random() % blocks.size()], blocks.back());
+      free(blocks.back());
+      blocks.pop_back();
+    }
+    if (i % 10 != 0) continue;
+    const driver::Address kept = allocate(512);
+    free(kept);
+    CHECK_FALSE(pool().caches().are_empty());
+    const uint64_t looked_at = pool().segments().releasable_bytes();
+    pool().caches().empty_all();
+    CHECK(pool().caches().are_empty());
+    CHECK(pool().segments().releasable_bytes() == looked_at);
+    check_records();
+  }
+}
 
 TEST_CASE_METHOD(PoolWorld, "a closed context's memory is unknown, and the same handle starts afresh") {
   const auto small = allocate(512);
