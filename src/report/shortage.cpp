@@ -52,7 +52,7 @@ SizeText setting(uint64_t bytes) { return print_size({(bytes + kMiB - 1) & ~(kMi
 void write_cause(Writer& out, const Shortage& s) {
   switch (cause_of(s)) {
     case Cause::kTooLarge:
-      out.print("that is more than all of the device's {}, and the driver refused it",
+      out.print("it is more than all of the device's {}, and the driver refused it",
                 print_bytes(s.device_total));
       break;
     case Cause::kLimit:

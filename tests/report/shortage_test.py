@@ -92,7 +92,7 @@ class ShortageTest(harness.TestCase):
                           "the program holds 100 MiB of managed and 90 MiB of device memory on a device of 256 MiB, which lacks 44 MiB$",
                           driver_env=device)
         played = play(f"a:x:{90 * MIB}", f"g:z:{300 * MIB}", driver_env=device)
-        self.assertIn("because that is more than all of the device's 256 MiB, and the driver refused it\n", played.err)
+        self.assertIn("because it is more than all of the device's 256 MiB, and the driver refused it\n", played.err)
         self.assertIn("of 256 MiB; managed memory reserved 0 B: live 0 B,", played.err)
         self.assertIn("device memory reserved 90 MiB: live 90 MiB, idle 0 B\n", played.err)
         self.assert_cause([f"o:o:{100 * MIB}", f"a:x:{60 * MIB}", f"g:z:{110 * MIB}"],
