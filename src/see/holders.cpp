@@ -50,8 +50,7 @@ bool hands_on(const std::string& library) {
 // How little a frame says of who asked.
 int distance(const Frame& frame) {
   if (frame.line != 0) return is_of_others(frame.file) ? 1 : 0;
-  if (!frame.is_named) return 4;
-  return hands_on(frame.library) ? 3 : 2;
+  return (hands_on(frame.library) ? 4 : 2) + (frame.is_named ? 0 : 1);
 }
 
 }  // namespace

@@ -227,6 +227,18 @@ class PageTest(harness.TestCase):
                     shown = re.search(r"\(([\d.]+ \w+) held, the most of all\)", self.said(page, "#readout"))[1]
                     self.assertEqual(round(float(most.split()[0])), round(float(shown.split()[0])), name)
 
+    def test_the_page_of_a_training_on_a_gpu_names_its_lines_of_python(self):
+        trace = self.scratch / "llama"
+        trace.write_bytes(gzip.decompress((harness.SOURCE / "tests/data/llama-h200.cupool.gz").read_bytes()))
+        with self.chromium() as page:
+            page.open(self.page(trace))
+            self.assertEqual([], page.complaints())
+            self.assertRegex(self.said(page, "#findings"), r"allocated by \S+ \(models\.py:\d+\)")
+            page.key("/")
+            page.type("causal_attention")
+            self.assertRegex(self.said(page, "#flame-caption"), r'"causal_attention": [\d.]+ [KMG]iB, [\d.]+ %')
+            self.assertEqual([], page.complaints())
+
     def test_kinds_of_memory_that_a_trace_has_differ_in_colour(self):
         with self.chromium() as page:
             trace = self.scratch / "census"
