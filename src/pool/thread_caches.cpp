@@ -27,10 +27,13 @@ void ThreadCaches::empty_all() {
   }
 }
 
+// With many threads it would take longer than what it spares the caller.
 bool ThreadCaches::are_empty() {
+  constexpr int kMostLookedAt = 64;
   Guard hold(lock_);
   const ThreadCache* cache = caches_;
-  while (cache != nullptr && cache->is_empty()) cache = cache->next_of_pool;
+  for (int i = 0; i < kMostLookedAt && cache != nullptr && cache->is_empty(); ++i)
+    cache = cache->next_of_pool;
   return cache == nullptr;
 }
 

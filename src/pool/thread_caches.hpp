@@ -27,7 +27,7 @@ class ThreadCaches {
   void abandon(ThreadCache* cache) CUPOOL_EXCLUDES(lock_);
   // Returns all that threads keep to slabs and ranges.
   void empty_all() CUPOOL_EXCLUDES(lock_);
-  // Whether threads keep nothing.
+  // Whether a short look shows that threads keep nothing.
   bool are_empty() CUPOOL_EXCLUDES(lock_);
   // Whether a request that would spare the driver a call should do so first. Where memory is short, it always
   // should.
