@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import subprocess
+from pathlib import Path
 
 import harness
 import sanitizer
@@ -285,18 +286,23 @@ class HarmTest(harness.TestCase):
             self.assertTrue(all(line.startswith("cupool: ") for line in done.err.splitlines()), done.err)
 
     def test_an_interrupted_doctor_leaves_nothing_behind(self):
-        def left():
-            return {name for name in os.listdir("/tmp") if name.startswith("cupool-doctor-")}
-        before = left()
+        def folder_of(doctor):
+            """The folder that this doctor made: doctors of other tests come and go in /tmp."""
+            (program,) = Path(f"/proc/{doctor}/task/{doctor}/children").read_text().split()
+            words = Path(f"/proc/{program}/environ").read_bytes().split(b"\0")
+            (counts,) = [word for word in words if word.startswith(b"CUPOOL_COUNTS_FILE=")]
+            return Path(os.fsdecode(counts.partition(b"=")[2])).parent
         environment = {**os.environ, **sanitizer.options(), "LD_LIBRARY_PATH": str(harness.BUILD / "sim"), **self.registry}
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with subprocess.Popen([harness.BUILD / "cupool", "doctor", "--", HARM, "wait"], env=environment, stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
                 self.assertEqual(b"ready\n", child.stdout.readline())
+                folder = folder_of(child.pid)
+                self.assertTrue(folder.name.startswith("cupool-doctor-") and folder.exists(), folder)
                 child.send_signal(number)
                 child.communicate()
             self.assertEqual(-number, child.returncode)
-        self.assertEqual(set(), left() - before)
+            self.assertFalse(folder.exists(), folder)
 
 
 if __name__ == "__main__":
