@@ -35,6 +35,16 @@ int count_changes(dl_phdr_info* info, size_t, void* out) {
   return 1;
 }
 
+// Notes lie in a segment that is loaded, unless somebody has changed the file: then the place may be
+// anything.
+bool is_loaded(const dl_phdr_info& info, const ElfW(Phdr) & notes) {
+  return std::any_of(info.dlpi_phdr, info.dlpi_phdr + info.dlpi_phnum, [&](const ElfW(Phdr) & segment) {
+    return segment.p_type == PT_LOAD && (segment.p_flags & PF_R) != 0 && notes.p_vaddr >= segment.p_vaddr &&
+           notes.p_memsz <= segment.p_filesz &&
+           notes.p_vaddr - segment.p_vaddr <= segment.p_filesz - notes.p_memsz;
+  });
+}
+
 // The build-id among the notes of a segment.
 void read_build_id(const dl_phdr_info& info, const ElfW(Phdr) & segment, Modules::Module* out) {
   const auto* at = reinterpret_cast<const uint8_t*>(info.dlpi_addr + segment.p_vaddr);
@@ -42,8 +52,8 @@ void read_build_id(const dl_phdr_info& info, const ElfW(Phdr) & segment, Modules
   while (static_cast<size_t>(end - at) >= sizeof(ElfW(Nhdr))) {
     ElfW(Nhdr) note;
     memcpy(&note, at, sizeof note);
-    const size_t name = (note.n_namesz + 3u) & ~size_t{3};
-    const size_t content = (note.n_descsz + 3u) & ~size_t{3};
+    const size_t name = (size_t{note.n_namesz} + 3) & ~size_t{3};
+    const size_t content = (size_t{note.n_descsz} + 3) & ~size_t{3};
     if (name + content > static_cast<size_t>(end - at) - sizeof note) return;
     if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(at + sizeof note, "GNU", 4) == 0) {
       out->build_id_bytes = static_cast<uint8_t>(std::min<size_t>(note.n_descsz, sizeof out->build_id));
@@ -71,7 +81,7 @@ bool Modules::see(Seen* seen) {
         const uint64_t begin = info->dlpi_addr + segment.p_vaddr;
         one.begin = std::min(one.begin, begin);
         one.end = std::max(one.end, begin + segment.p_memsz);
-      } else if (segment.p_type == PT_NOTE && one.build_id_bytes == 0) {
+      } else if (segment.p_type == PT_NOTE && one.build_id_bytes == 0 && is_loaded(*info, segment)) {
         read_build_id(*info, segment, &one);
       }
     }

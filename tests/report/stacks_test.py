@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import struct
 import subprocess
 import sys
 import textwrap
@@ -111,6 +112,18 @@ class StacksTest(harness.TestCase):
         read = trace_blocks.Trace(path)
         frames = read.frames(self.allocated(read, 1000)[0]["stack"])
         self.assertEqual(os.path.realpath(lab.PROGRAM), os.path.realpath(frames[0][0]), frames)
+
+    def test_a_library_whose_notes_lie_nowhere_harms_nobody(self):
+        library = harness.compile_shared(self.scratch, "odd.so", "int odd(void) { return 1; }", "-Wl,--build-id")
+        data = bytearray(library.read_bytes())
+        (table,), (size, count) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
+        for at in range(table, table + size * count, size):
+            if struct.unpack_from("<I", data, at)[0] == 4:  # PT_NOTE: its address
+                struct.pack_into("<Q", data, at + 16, 1 << 40)
+        library.write_bytes(data)
+        read = self.traced([lab.PROGRAM, f"L:{library}", "a:x:1000"])
+        modules = [module for module in read.modules.values() if str(library) in str(module)]
+        self.assertEqual(1, len(modules), read.modules)
 
     def test_small_allocations_have_no_stack_if_the_user_says_so(self):
         read = self.traced([lab.PROGRAM, "a:x:1000", "a:y:2000000", "f:x", "f:y"], CUPOOL_STACKS_MIN="1M")
