@@ -95,14 +95,20 @@ bool Holders::read(const std::string& path, const Moment& moment, const See& als
     });
   } else {
     // Who sees each event sees all of them.
+    bool is_reached = moment.which != Moment::Which::kTime;
     if (!also) reader_->skip_to(has_end ? moment.ns : ~uint64_t{0});
     is_whole_ = reader_->read([&](const Happened& happened) {
       if (also) also(happened);
       if (!has_end || happened.time <= reader_->began() + moment.ns)
         see_it(happened);
-      else if (!also)
-        reader_->stop();
+      else {
+        is_reached = true;
+        if (!also) reader_->stop();
+      }
     });
+    if (!is_reached && moment.ns > time_)
+      say(stderr, "cupool: the trace ends after {}, before {}: what is shown is its end\n",
+          print_moment(time_), print_moment(moment.ns));
   }
   group();
   return true;

@@ -51,7 +51,9 @@ class Summary {
           print_bytes(sum.asked), print_bytes(sum.most));
     }
     if (compared_ != 0) say("the counters agree at {} of {} moments\n", agreed_, compared_);
-    if (missing_ != 0) say("{} events are missing: they found no room\n", missing_);
+    if (missing_ != 0)
+      say("{} missing: {} found no room\n",
+          missing_ == 1 ? "1 event is" : make_text("{} events are", missing_), missing_ == 1 ? "it" : "they");
     if (reader.is_cut()) say("the last block is incomplete: the program was killed while it was written\n");
   }
 

@@ -249,6 +249,8 @@ class TraceTest(harness.TestCase):
         self.assertRegex(end, r"3.8 MiB in 1 block, managed\n +cuMemAllocManaged\n +1 KiB in 1 block, pool\n")
         begin = self.read(None, "--at", "begin").out
         self.assertIn("0 B of device memory", begin)
+        self.assertEqual("", self.read(None, "--at", "0").err)
+        self.assertIn("before 700.000000 s: what is shown is its end", self.read(None, "--at", "700").err)
         self.assertIn("is no moment", harness.run([COMMAND, "trace", "--at", "noon", self.scratch / "t"], driver="sim").err)
 
     def blocks(self, path):
