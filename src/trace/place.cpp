@@ -39,6 +39,8 @@ const char* reason(int error) {
   }
 }
 constexpr char kGone[] = "the file was removed or replaced, or cannot be reached any more";
+// Blocks without what came before them would be no trace.
+constexpr char kCut[] = "somebody has cut the file";
 
 // What stands in its place by now may be anything: a pipe that nobody reads, a terminal.
 constexpr int kFlags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
@@ -74,7 +76,9 @@ const char* Place::open_file(int* descriptor) const {
     if (*descriptor < 0) return refusal(errno);
     if (fstat(*descriptor, &about) != 0) return reason(errno);
   }
-  return is_this() ? nullptr : kGone;
+  if (!is_this()) return kGone;
+  // (What is no file has no size.)
+  return S_ISREG(about.st_mode) && static_cast<uint64_t>(about.st_size) < size_ ? kCut : nullptr;
 }
 
 const char* Place::append(const void* data, size_t bytes, int* kept) {

@@ -155,11 +155,13 @@ void detail::record(Event event, uint64_t time, const uint64_t* words, size_t co
     return ring->lose();
   ring->is_busy = true;
   std::atomic_signal_fence(std::memory_order_acq_rel);
-  if (!ring->has_room(count) && from == From::kEntry) [[unlikely]]
-    make_room(*ring, count);
+  const size_t wanted = count + Ring::kReserve;
+  if (from == From::kEntry && !ring->has_room(wanted)) [[unlikely]]
+    make_room(*ring, wanted);
   if (ring->has_room(count)) [[likely]] {
     ring->put(event, time, words, count);
-    ring->is_given_up = false;
+    // (One that is given up is waited for again when there is room for more than this.)
+    if (ring->is_given_up) ring->is_given_up = !ring->has_room(wanted);
   } else {
     ring->lose();
   }

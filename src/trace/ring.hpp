@@ -15,6 +15,8 @@ class Ring {
  public:
   static constexpr size_t kWords = 32 << 10;
   static constexpr size_t kHead = 2;
+  // Kept free for what is told under a lock, where nobody can make room: some 200 events in one call.
+  static constexpr size_t kReserve = 2 << 10;
 
   // ---- The thread.
 

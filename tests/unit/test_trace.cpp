@@ -221,6 +221,25 @@ TEST_CASE("a thread that finds the file late writes it, or looks again soon whil
   trace::finish();
 }
 
+TEST_CASE("what is told under a lock finds room behind what entry points told") {
+  Scratch scratch;
+  const std::string path = scratch.file("t");
+  REQUIRE(trace::begin(about(), settings_for(path)));
+  // (Nobody gathers but who finds no room.)
+  trace::gathering_due.store(~uint64_t{0});
+  constexpr uint64_t kTurns = 600;
+  constexpr uint64_t kInside = 150;
+  for (uint64_t turn = 1; turn <= kTurns; ++turn) {
+    trace::record(block(turn << 20, 100));
+    for (uint64_t i = 0; i < kInside; ++i) trace::record_inside(told::OutOfMemory{i, 0});
+    trace::gathering_due.store(~uint64_t{0});
+  }
+  trace::finish();
+  const Read read = read_bytes(bytes_of(path));
+  CHECK(count(read, "out_of_memory") == kTurns * kInside);
+  CHECK(count(read, "lost") == 0);
+}
+
 TEST_CASE("a live set is what the events before it leave") {
   Scratch scratch;
   const std::string path = scratch.file("t");
@@ -347,6 +366,18 @@ TEST_CASE("a trace whose file was removed ends, and makes no other") {
   trace::gather_now(&kept);
   CHECK_FALSE(trace::is_on());
   CHECK(std::filesystem::is_empty(scratch.folder));
+}
+
+TEST_CASE("a trace whose file somebody cuts ends") {
+  Scratch scratch;
+  const std::string path = scratch.file("t");
+  REQUIRE(trace::begin(about(), settings_for(path)));
+  REQUIRE(truncate(path.c_str(), 0) == 0);
+  trace::record(block(512, 1));
+  int kept = -1;
+  trace::gather_now(&kept);
+  CHECK_FALSE(trace::is_on());
+  CHECK(bytes_of(path).empty());
 }
 
 TEST_CASE("readers refuse a newer version, and files that are none, in a sentence") {
