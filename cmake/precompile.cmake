@@ -1,10 +1,6 @@
 # Headers that nearly every source of a target includes are parsed once (CUPOOL_PRECOMPILE, for a build from nothing:
 # scripts/test). Off, as everybody else builds, each source must include what it uses.
 option(CUPOOL_PRECOMPILE "Parse what most sources of a target include once" OFF)
-if(CUPOOL_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # For ccache, which then keeps what was compiled with such headers too.
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
-endif()
 
 # cupool_precompile(TARGET HEADER...): each as it stands in #include.
 function(cupool_precompile target)
