@@ -95,6 +95,8 @@ bool Server::start_locked() {
   listener_.close();
   listener_ = KeptDescriptor(listen_as(pid_, instance_.load(std::memory_order_relaxed)));
   if (!listener_) return false;
+  // Of this thread, which the new one has them from: the program may get more before that one runs.
+  had_filter_ = has_filter();
   runs_.store(true, std::memory_order_release);
   if (start_own_thread(run, this, "cupool-lends")) return true;
   runs_.store(false, std::memory_order_relaxed);
@@ -147,7 +149,6 @@ void Server::end_if_filtered() {
 }
 
 void Server::serve(KeptDescriptor listener) {
-  had_filter_ = has_filter();
   while (wait(listener)) {
     const uint64_t now = now_ns();
     for (Connection& one : connections_) {

@@ -87,7 +87,7 @@ class Server {
   std::array<Connection, kMostConnections> connections_{};  // the thread's
   std::atomic<bool> runs_{false};
   std::atomic<bool> is_lost_{false};  // nobody can reach its socket any more: it is to end
-  bool had_filter_ = false;           // of system calls, at the start of the thread, whose this is
+  bool had_filter_ = false;           // of system calls, before the thread was started
   std::atomic<bool> is_stopped_{false};
 };
 

@@ -185,6 +185,8 @@ class GuestTest(harness.TestCase):
             # Without the other threads nobody tells the one that lends.
             child = self.start("filtered-exported", call, is_shown=False, CUPOOL_SEGMENTS="mapped", CUPOOL_NEIGHBOURS="no",
                                CUPOOL_DECAY_MS="0")
+            # (On a busy machine it runs, and has its name, later than the program is shut in and ends.)
+            self.until(lambda c=child: "cupool-lends" in self.threads(c), child)
             self.go_on(child)
             self.assertEqual("shut in\n", child.stdout.readline())
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as importer:
