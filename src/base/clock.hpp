@@ -2,9 +2,7 @@
 // Async-signal-safe.
 #pragma once
 
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -27,13 +25,13 @@ inline uint64_t now_ns() {
 // From now on the clock stands at this time, until it is set again.
 inline void set_clock(uint64_t ns) { detail::clock_stands_at.store(ns, std::memory_order_relaxed); }
 
-// Less than a second. A clock that was set moves on instead. The raw system call: libc's nanosleep is a
-// cancellation point, and callers are inside the pool.
-inline void sleep_ns(uint32_t ns) {
-  if (const uint64_t set = detail::clock_stands_at.load(std::memory_order_relaxed); set != 0) [[unlikely]]
-    return set_clock(set + ns);
-  const timespec span{0, static_cast<long>(ns)};
-  syscall(SYS_nanosleep, &span, nullptr);
+// Moves a clock that stands on, instead of a sleep. False: it goes by itself.
+inline bool move_clock(uint64_t ns) {
+  const uint64_t set = detail::clock_stands_at.load(std::memory_order_relaxed);
+  if (set == 0) [[likely]]
+    return false;
+  set_clock(set + ns);
+  return true;
 }
 
 }  // namespace cupool

@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/preserve_errno.hpp"
 #include "report/ledger.hpp"
 #include "stats/counters.hpp"
 #include "trace/dealings.hpp"
@@ -20,7 +21,7 @@ namespace {
 
 // The sleep between two polls of a host wait: shorter than most kernels of a program that frees memory,
 // longer than a poll takes.
-constexpr uint32_t kPollInterval = 20'000;
+constexpr uint64_t kPollInterval = 20'000;
 
 // A program that uses another stream now and then does not count as one whose streams take turns.
 constexpr uint32_t kFewWaits = 16;
@@ -497,7 +498,7 @@ bool Timeline::wait_for(Epoch epoch, Kind kind, uint64_t most_ns) {
       may_wait = !failed_ && !gate_.is_capturing() && is_covered;
     }
     may_wait = may_wait && now_ns() - before < most_ns;
-    if (may_wait && !over) sleep_ns(kPollInterval);
+    if (may_wait && !over && !move_clock(kPollInterval)) sleep_for(kPollInterval);
   }
   errno = saved_errno;
   count_pool_wait(now_ns() - before);
