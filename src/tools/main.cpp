@@ -2,7 +2,6 @@
 // code 2, as other tools do.
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "base/say.hpp"
 #include "tools/commands.hpp"
@@ -26,11 +25,6 @@ int act(int count, char** words) {
 }
 
 }  // namespace
-
-int cupool::tools::cannot_write(int error) {
-  say(stderr, "cupool: cannot write the answer: {}\n", strerror(error));
-  return 1;
-}
 
 int main(int count, char** words) {
   const int code = act(count, words);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "base/say.hpp"
 #include "base/version.hpp"
@@ -319,6 +320,11 @@ int refuse_verb(std::string_view word) {
     say(stderr, "cupool: there is no command {}; cupool help lists them\n", text);
   }
   return kMisuse;
+}
+
+int cannot_write(int error) {
+  say(stderr, "cupool: cannot write the answer: {}\n", strerror(error));
+  return 1;
 }
 
 }  // namespace cupool::tools
