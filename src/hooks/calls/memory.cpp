@@ -199,7 +199,8 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes, Server* server) {
   if (pointer != nullptr && bytes != 0 && serves_allocation() && !memory.order().is_capturing()) {
     if (const driver::Context context = current_context()) {
       driver::Address address;
-      const driver::Status status = memory.allocate_slow(context, bytes, &address);
+      // The fast path first: a program that is watched is served as it would be alone.
+      const driver::Status status = memory.allocate(context, bytes, &address);
       if (status == driver::kSuccess) [[likely]] {
         note_device_memory();
         *pointer = address;
