@@ -500,6 +500,10 @@ bool Timeline::wait_for(Epoch epoch, Kind kind, uint64_t most_ns) {
     may_wait = may_wait && now_ns() - before < most_ns;
     if (may_wait && !over && !move_clock(kPollInterval)) sleep_for(kPollInterval);
   }
+  if (!over && most_ns != ~uint64_t{0}) {
+    Guard hold(lock_);
+    trace::tell_order(trace::Ordering::kInVain, 0, epoch, context(), seals_.questions() - asked_before_);
+  }
   errno = saved_errno;
   count_pool_wait(now_ns() - before);
   return over;

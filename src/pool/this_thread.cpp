@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "pool/pool.hpp"
+#include "trace/recorder.hpp"
 
 namespace cupool::pool {
 
@@ -43,6 +44,11 @@ void end_this_thread() {
   ThreadCache* cache = this_thread.all;
   // Destructors of other keys may still use CUDA, and ours may not be called again.
   this_thread = {.unannounced = true};
+  if (trace::is_on() && cache != nullptr) {
+    uint64_t caches = 0;
+    for (const ThreadCache* one = cache; one != nullptr; one = one->next_of_thread) ++caches;
+    trace::record_inside(trace::told::ThreadEnded{caches});
+  }
   while (cache != nullptr) {
     ThreadCache* next = cache->next_of_thread;
     cache->pool()->caches().abandon(cache);

@@ -26,6 +26,11 @@ bool Builder::allocate(uint64_t name, uint64_t bytes, Step step, uint32_t stack)
   return true;
 }
 
+void Builder::note_served(uint8_t how) {
+  program_.served.resize(program_.blocks, kNotKnown);
+  program_.served.back() = how;
+}
+
 bool Builder::free(uint64_t name, Step step) {
   const auto found = held_.find(name);
   if (found == held_.end()) return false;
@@ -47,15 +52,34 @@ void Builder::held_before(uint64_t name, uint64_t bytes, Step step, uint32_t sta
 }
 
 uint16_t Builder::thread(uint64_t name) {
-  const size_t next = threads_.size() % kMostThreads;
-  const auto [entry, is_new] = threads_.try_emplace(name, static_cast<uint16_t>(next));
+  const auto [entry, is_new] = threads_.try_emplace(name, uint16_t{0});
+  if (!is_new) return entry->second;
+  if (!left_.empty()) {
+    entry->second = left_.back();
+    left_.pop_back();
+  } else {
+    entry->second = static_cast<uint16_t>(sharing_.size() < kMostThreads ? sharing_.size()
+                                                                         : threads_.size() % kMostThreads);
+    if (entry->second == sharing_.size()) sharing_.push_back(0);
+  }
+  ++sharing_[entry->second];
   return entry->second;
 }
 
+void Builder::end_thread(uint64_t name, Step step) {
+  const auto found = threads_.find(name);
+  if (found == threads_.end()) return;
+  step.what = Do::kThreadEnds;
+  step.thread = found->second;
+  if (--sharing_[found->second] == 0) {
+    left_.push_back(found->second);
+    program_.steps.push_back(step);
+  }
+  threads_.erase(found);
+}
+
 Program Builder::finish() {
-  program_.threads = static_cast<uint32_t>(threads_.empty()                 ? 1
-                                           : threads_.size() < kMostThreads ? threads_.size()
-                                                                            : kMostThreads);
+  program_.threads = static_cast<uint32_t>(sharing_.empty() ? 1 : sharing_.size());
   program_.first_held = before_.size();
   if (!before_.empty()) {
     // Numbers of steps move along.
@@ -64,6 +88,7 @@ Program Builder::finish() {
         done.upto += Place::Done::event(before_.size(), 0);
         done.seen += before_.size();
       }
+      for (Place::InVain& wait : place.in_vain) wait.seen += before_.size();
     }
     if (!program_.steps.empty()) {
       for (Step& step : before_) step.time = program_.steps.front().time;

@@ -16,6 +16,8 @@ class Builder {
  public:
   // False: the block is held already, or no block can be so large.
   bool allocate(uint64_t name, uint64_t bytes, Step step, uint32_t stack = 0);
+  // How the block that was allocated last was served in the record.
+  void note_served(uint8_t how);
   // False: it is not held.
   bool free(uint64_t name, Step step);
   // The block was held when the record began.
@@ -31,6 +33,8 @@ class Builder {
 
   // Threads beyond the most that are played share numbers.
   uint16_t thread(uint64_t name);
+  // It has ended, and no other has its number: from now on a new one may.
+  void end_thread(uint64_t name, Step step);
   // A lane of its own for each stream of a file that has no handles.
   static uint64_t lane(uint64_t stream) { return (stream + 1) << 12; }
   size_t steps() const { return program_.steps.size(); }
@@ -48,6 +52,8 @@ class Builder {
   };
   std::unordered_map<uint64_t, Held> held_;
   std::unordered_map<uint64_t, uint16_t> threads_;
+  std::vector<uint32_t> sharing_;  // how many threads have each number
+  std::vector<uint16_t> left_;     // numbers that nobody has any more
 };
 
 }  // namespace cupool::replay

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/bytes.hpp"
+#include "base/clock.hpp"
 
 namespace cupool::replay {
 
@@ -135,6 +136,20 @@ void Device::learn(size_t place) {
   if (!is_look_) ++known.asked;
 }
 
+bool Device::is_in_vain(size_t place) {
+  constexpr uint64_t kLongerThanAnyWaits = 1'000'000'000;
+  const std::vector<Place::InVain>& waits = program_.places[place].in_vain;
+  Known& known = known_[place];
+  size_t& next = known.next_in_vain;
+  while (next < waits.size() && waits[next].seen < step_) ++next;
+  if (next == waits.size() || waits[next].seen != step_) return false;
+  if (known.asked >= waits[next].asked) {
+    move_clock(kLongerThanAnyWaits);
+    ++next;
+  }
+  return true;
+}
+
 // Who waits asks again and again, while nothing is submitted: then the work ends, if the record does not say
 // when.
 Status Device::query(driver::Event event) {
@@ -145,7 +160,7 @@ Status Device::query(driver::Event event) {
     learn(asked.place);
     const std::vector<Place::Done>& done = program_.places[asked.place].done;
     const size_t next = known_[asked.place].next;
-    ends_here = next < done.size() && done[next].seen == step_;
+    ends_here = (next < done.size() && done[next].seen == step_) || is_in_vain(asked.place);
     if (asked_in_ != step_) questions_ = 0;
   }
   asked_in_ = step_;

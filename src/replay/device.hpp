@@ -129,6 +129,7 @@ class Device final : public driver::Driver, public driver::Source, public driver
   // How far a place has come in its list of what was done when.
   struct Known {
     size_t next = 0;
+    size_t next_in_vain = 0;
     uint64_t asked = 0;     // since the poll before that found something
     uint64_t recorded = 0;  // events in `step`
     uint64_t step = 0;
@@ -143,6 +144,8 @@ class Device final : public driver::Driver, public driver::Source, public driver
   bool is_done(const Recording& event) const;
   // The program's record at a question about work of a place.
   void learn(size_t place);
+  // Whether a wait of this step is given up in the record; if it has come to that, its time is over.
+  bool is_in_vain(size_t place);
   // What was recorded in its context up to that moment.
   void finish_up_to(const Recording& last);
   void give_if_unused(uint64_t number);

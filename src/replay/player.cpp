@@ -13,6 +13,7 @@
 #include "replay/relay.hpp"
 #include "stats/counters.hpp"
 #include "stats/device.hpp"
+#include "stats/service.hpp"
 
 namespace cupool::replay {
 
@@ -100,6 +101,7 @@ class Player {
     // What is told of a free lies behind it, of an allocation before it.
     device_.set_step(step.what == Do::kFree ? at_ + 1 : at_, step.what == Do::kLook);
     ++at_;
+    if (step.what == Do::kThreadEnds) return end_thread();
     if (step.place == kNoPlace) return play_everywhere(step);
     device_.enter(step.place);
     play(step);
@@ -118,6 +120,12 @@ class Player {
         device_.note_launch();
         return order.note_early_work();
     }
+  }
+
+  void end_thread() {
+    if (one_thread_) return;
+    pool::end_this_thread();
+    relay_.end_this_thread();
   }
 
   void play(const Step& step) {
@@ -157,6 +165,8 @@ class Player {
         return;
       case Do::kDirectAccess:
         return memory_.order().expect_peers(context, kAsRecorded);
+      case Do::kThreadEnds:
+        return;
       case Do::kCompare:
         return compare(program_.checks[step.block]);
     }
@@ -173,6 +183,7 @@ class Player {
   void allocate(const Step& step, driver::Context context) {
     const uint64_t calls = device_.calls();
     driver::Address address = 0;
+    stats::last_service = {};
     const driver::Status status = memory_.allocate(context, step.bytes, &address);
     if (status != driver::kSuccess) {
       if (figures_.failed++ == 0) {
@@ -182,6 +193,7 @@ class Player {
       return;
     }
     ++figures_.allocations;
+    compare_service(step.block);
     if (device_.calls() == calls) ++figures_.hits;
     held_[step.block] = {address, step.bytes, step.place};
     live_ += step.bytes;
@@ -222,6 +234,13 @@ class Player {
     if (sums.live_bytes == check.live && sums.asked_bytes == check.asked &&
         sums.reserved_bytes == check.reserved)
       ++figures_.agreed;
+  }
+
+  // Whether the block was served as in the record.
+  void compare_service(uint32_t block) {
+    if (block >= program_.served.size() || program_.served[block] == kNotKnown) return;
+    const bool is_alike = program_.served[block] == static_cast<uint8_t>(stats::last_service.how);
+    ++(is_alike ? figures_.served_alike : figures_.served_otherwise);
   }
 
   void read_figures() {

@@ -34,8 +34,10 @@ struct Figures {
   uint64_t most_on_a_device = 0;  // the highest peak of one
   uint64_t refused_bytes = 0;     // of the first allocation that failed
   uint64_t refused_step = 0;
-  uint64_t compared = 0;  // moments at which the trace has the counters
-  uint64_t agreed = 0;    // of them, those that were the same
+  uint64_t compared = 0;      // moments at which the trace has the counters
+  uint64_t agreed = 0;        // of them, those that were the same
+  uint64_t served_alike = 0;  // allocations of which the trace says how they were served: as they were now
+  uint64_t served_otherwise = 0;
   uint64_t kept = 0, slab = 0, range = 0, after_wait = 0, missed = 0;  // how allocations were served
   uint64_t segments_taken = 0, segments_given = 0;
   uint64_t pool_peak_reserved = 0, pool_peak_live = 0;  // as the counters say, of all devices

@@ -20,6 +20,7 @@ enum class Do : uint8_t {
   kWaited,      // the host has waited for something
   kStreamEnds,  // `stream` is destroyed
   kContextEnds,
+  kThreadEnds,
   kLook,  // cupool's own thread saw how far the device was
   // Stricter rules of reuse from now on: of `place`, or of all (kNoPlace).
   kUntracked,
@@ -30,6 +31,7 @@ enum class Do : uint8_t {
 
 inline constexpr uint16_t kNoThread = 0xffff;  // cupool's own
 inline constexpr uint8_t kNoPlace = 0xff;      // a context without memory of the pool
+inline constexpr uint8_t kNotKnown = 0xff;
 
 struct Step {
   uint64_t time = 0;    // nanoseconds; 0: not known
@@ -60,6 +62,13 @@ struct Place {
     By by = By::kWait;
   };
   std::vector<Done> done;
+  // In step `seen` the pool gave up a wait, after the driver had been asked so often since the poll before
+  // that found something.
+  struct InVain {
+    uint64_t seen = 0;
+    uint64_t asked = 0;
+  };
+  std::vector<InVain> in_vain;
 };
 
 struct Check {
@@ -93,6 +102,7 @@ struct Program {
   bool knows_done = false;  // when work was done; else only what the program waited for is
   std::vector<Check> checks;
   std::vector<uint32_t> stacks;          // of each block, a number; empty: not known
+  std::vector<uint8_t> served;           // of each block, how (stats::Service::How); kNotKnown; may be short
   std::vector<std::string> stack_names;  // of that number: its innermost frames
   bool has_recorded = false;
   Recorded recorded;

@@ -34,7 +34,7 @@ class Snapshot {
     Program& program = builder_.program();
     program.places.clear();
     for (size_t i = 0; i < std::max<size_t>(pickle_.items(traces).size(), 1); ++i)
-      program.places.push_back({static_cast<int>(i), {}});
+      program.places.emplace_back().device = static_cast<int>(i);
     builder_.thread(0);
     for (const Event& event : events_) play(event);
     add_held_at_the_end();

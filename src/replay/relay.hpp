@@ -1,6 +1,6 @@
 // Threads that take turns: each does what is its, then hands the turn to the next, so that only one runs at
-// any time. They never end: a thread that did would give up what the recorded one kept. Whoever runs a relay
-// ends the process soon.
+// any time. They end only where that is played too: a thread that did would give up what the recorded one
+// kept. Whoever runs a relay ends the process soon.
 #pragma once
 
 #include <atomic>
@@ -23,6 +23,8 @@ class Relay {
     hand_on(next, play);
     over_.wait(0, std::memory_order_acquire);
   }
+  // The calling thread ends with what it plays; the next turn of its number is another thread's.
+  void end_this_thread() { is_ending_ = true; }
 
  private:
   template <typename Next, typename Play>
@@ -43,13 +45,18 @@ class Relay {
     for (;;) {
       gates_[me].wait(0, std::memory_order_acquire);
       gates_[me].store(0, std::memory_order_relaxed);
-      while (next() == me) play();
+      while (!is_ending_ && next() == me) play();
+      const bool is_ending = is_ending_;
+      is_ending_ = false;
+      if (is_ending) begun_[me] = false;
       hand_on(next, play);
+      if (is_ending) return;
     }
   }
 
   std::vector<std::atomic<uint32_t>> gates_;
   std::vector<bool> begun_;
+  bool is_ending_ = false;  // the one whose turn it is
   std::atomic<uint32_t> over_{0};
 };
 

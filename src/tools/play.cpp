@@ -132,6 +132,7 @@ class Playing {
 
   void play_next() {
     const Step& step = program_.steps[at_++];
+    if (step.what == Do::kThreadEnds && !one_thread_) return relay_.end_this_thread();
     if (step.place >= contexts_.size()) return;
     enter(step.place);
     switch (step.what) {

@@ -24,6 +24,8 @@ using replay::Do;
 using replay::Step;
 
 constexpr size_t kMostPlaces = 250;
+// (Who waits for a minute asks so often.)
+constexpr uint64_t kMostAsked = 1 << 20;
 constexpr uint8_t kPool[] = {
     static_cast<uint8_t>(trace::Kind::kPool), static_cast<uint8_t>(trace::Kind::kWhole),
     static_cast<uint8_t>(trace::Kind::kNative), static_cast<uint8_t>(trace::Kind::kSpilled)};
@@ -59,6 +61,7 @@ class Recording {
     if (happened.event == counters_) return counters(happened);
     if (happened.event == driver_) return driver(happened);
     if (happened.event == context_ended_) return context_ended(happened);
+    if (happened.event == thread_ended_) return builder_.end_thread(happened.thread, at(happened));
   }
 
   // `names`: null leaves stacks without them.
@@ -112,9 +115,13 @@ class Recording {
   }
   uint64_t position() const { return builder_.steps(); }
 
-  Step step_of(const Happened& happened, Do what) {
+  static Step at(const Happened& happened) {
     Step step;
     step.time = happened.time;
+    return step;
+  }
+  Step step_of(const Happened& happened, Do what) {
+    Step step = at(happened);
     step.what = what;
     step.thread = builder_.thread(happened.thread);
     return step;
@@ -127,7 +134,7 @@ class Recording {
       has_too_many_contexts_ = true;
       return 0;
     }
-    places.push_back({static_cast<int>(std::min<uint64_t>(device, 63)), {}});
+    places.emplace_back().device = static_cast<int>(std::min<uint64_t>(device, 63));
     return places_[context] = static_cast<uint8_t>(places.size() - 1);
   }
 
@@ -142,8 +149,9 @@ class Recording {
     const uint64_t name = address_of_allocated_.of(happened);
     seen_[name] = true;
     if (builder_.is_held(name)) builder_.free(name, step);  // that event was lost
-    builder_.allocate(name, asked_of_allocated_.of(happened), step,
-                      stack_of(stack_of_allocated_.of(happened)));
+    if (builder_.allocate(name, asked_of_allocated_.of(happened), step,
+                          stack_of(stack_of_allocated_.of(happened))))
+      builder_.note_served(static_cast<uint8_t>(sort_of_allocated_.of(happened)));
   }
 
   void live(const Happened& happened) {
@@ -210,6 +218,9 @@ class Recording {
         // At one look there may be a seal, and what is done.
         look(happened, place);
         note_done(here, place, happened, position() - 1, By::kLook);
+        break;
+      case trace::Ordering::kInVain:
+        here.in_vain.push_back({position(), std::min(asked_of_ordered_.of(happened), kMostAsked)});
         break;
       case trace::Ordering::kOwnWaitBegins:
         waits_[{place, epoch}] = {kNoStep, Event::event(position(), Event::kMostInAStep)};
@@ -285,8 +296,6 @@ class Recording {
     const auto& seals = seals_[place];
     const auto beyond = std::upper_bound(seals.begin(), seals.end(), epoch,
                                          [](uint64_t one, const auto& seal) { return one < seal.first; });
-    // (Who waits for a minute asks so often.)
-    constexpr uint64_t kMostAsked = 1 << 20;
     if (beyond != seals.begin())
       here.done.push_back(
           {std::prev(beyond)->second, seen, std::min(asked_of_ordered_.of(happened), kMostAsked), by});
@@ -383,10 +392,12 @@ class Recording {
                worked_ = about_.find_event("worked"), ordered_ = about_.find_event("ordered"),
                waited_ = about_.find_event("waited"), live_ = about_.find_event("live"),
                segment_ = about_.find_event("segment"), counters_ = about_.find_event("counters"),
-               driver_ = about_.find_event("driver"), context_ended_ = about_.find_event("context_ended");
+               driver_ = about_.find_event("driver"), context_ended_ = about_.find_event("context_ended"),
+               thread_ended_ = about_.find_event("thread_ended");
 #define CUPOOL_FIELD(event, name) const Field name##_of_##event##_{about_, event##_, #name};
   CUPOOL_FIELD(allocated, address)
   CUPOOL_FIELD(allocated, asked)
+  CUPOOL_FIELD(allocated, sort)
   CUPOOL_FIELD(allocated, stack)
   CUPOOL_FIELD(allocated, kind)
   CUPOOL_FIELD(allocated, stream)

@@ -54,6 +54,12 @@ void print_table(const std::vector<Row>& rows) {
   }
   table.print();
   for (const Row& row : rows) {
+    const uint64_t compared = row.figures.served_alike + row.figures.served_otherwise;
+    if (row.figures.served_otherwise != 0 && row.setting.empty())
+      say("{}: {} of {} allocations were served otherwise than in the recorded run, which had other settings "
+          "or "
+          "another version of cupool, or threads that allocated at the same moment\n",
+          printable(row.of->name), short_count(row.figures.served_otherwise), short_count(compared));
     if (row.figures.peak_taken > row.figures.peak_reserved + row.figures.peak_reserved / 200)
       say("{} with {}: the driver gives {} for that, in its steps of 2 MiB\n", printable(row.of->name),
           printable(row.with), print_bytes(row.figures.peak_taken));
@@ -86,7 +92,9 @@ Answer to_json(const Row& row) {
                  {"segments_released", figures.segments_given},
                  {"peak_live_bytes", figures.pool_peak_live},
                  {"compared", figures.compared},
-                 {"agreed", figures.agreed}});
+                 {"agreed", figures.agreed},
+                 {"served_alike", figures.served_alike},
+                 {"served_otherwise", figures.served_otherwise}});
   return answer;
 }
 

@@ -1,5 +1,6 @@
 """Programs that ran under the library, on the simulated driver, replayed from their traces; and runs as replays foretold them."""
 
+import itertools
 import json
 import random
 
@@ -7,6 +8,7 @@ import harness
 
 COMMAND = harness.BUILD / "cupool"
 SCRIPT = harness.BUILD / "tests" / "report" / "script"
+CROWD = harness.BUILD / "tests" / "replay" / "crowd"
 DATA = harness.SOURCE / "tests" / "data"
 MIB = 1 << 20
 # What goes back when depends on how fast the machine is.
@@ -38,6 +40,7 @@ class RecordedTest(harness.TestCase):
         row = self.rows(trace, *flags)[" ".join(["cupool", *flags[1:]])]
         self.assertEqual({name: report[name] for name in COUNTERS}, {name: row[name] for name in COUNTERS}, setting)
         self.assertEqual(row["compared"], row["agreed"], setting)
+        self.assertEqual(0, row["served_otherwise"], setting)
         self.assertEqual(report["stream_waits"] + report["context_waits"] + report["pool_waits"], row["waits"], setting)
         return row
 
@@ -75,6 +78,25 @@ class RecordedTest(harness.TestCase):
             self.run_and_replay([COMMAND, "replay", "--play", DATA / f"{name}.trace.gz"])
         for setting in ("max_cached=64M", "streams=exact", "split=no"):
             self.run_and_replay([COMMAND, "replay", "--play", DATA / "gnn.trace.gz"], setting)
+
+    def test_the_replay_of_threads_that_take_turns_and_end_gives_the_counters_of_the_run(self):
+        for seed, (threads, setting) in enumerate(itertools.product((2, 4), ("", "segments=mapped", "streams=exact", "max_cached=64M"))):
+            row = self.run_and_replay([CROWD, str(threads), "700", str(seed), "turns"], setting)
+            self.assertEqual(row["allocations"], row["served_alike"])
+
+    def test_the_replay_of_threads_that_run_together_is_whole_and_says_what_was_served_otherwise(self):
+        trace = self.scratch / "crowd.trace"
+        report = self.run_with_report([CROWD, "4", "500", "1", "together"], {"CUPOOL_TRACE": str(trace)})
+        row = self.rows(trace)["cupool"]
+        self.assertEqual((report["allocations"], 0), (row["allocations"], row["failed_allocations"]))
+        self.assertEqual(row["allocations"], row["served_alike"] + row["served_otherwise"])
+
+    def test_a_replay_with_other_settings_says_that_blocks_were_served_otherwise(self):
+        trace = self.scratch / "t.trace"
+        self.run_with_report([SCRIPT, *self.steps(1, 1)], {"CUPOOL_TRACE": str(trace), "CUPOOL_THREAD_CACHE": "0"})
+        said = "allocations were served otherwise than in the recorded run"
+        self.assertIn(said, harness.run([COMMAND, "replay", trace], env=STEADY).out)
+        self.assertNotIn(said, harness.run([COMMAND, "replay", trace], env={**STEADY, "CUPOOL_THREAD_CACHE": "0"}).out)
 
     def test_a_run_needs_what_its_replay_foretold(self):
         for name in ("gpt", "conv", "llama", "gnn"):

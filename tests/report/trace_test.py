@@ -1,5 +1,6 @@
 """Traces (CUPOOL_TRACE) of programs on the simulated driver, read back by the command."""
 
+import collections
 import gzip
 import os
 import random
@@ -103,22 +104,47 @@ class TraceTest(harness.TestCase):
             self.assertEqual("ended", names[-1], how)
 
     def test_a_trace_of_a_killed_program_can_be_read(self):
+        """KILLS=200 kills so often, and says how old the oldest was of what a trace lacks."""
         lab.needs_signals(self)
         rng = random.Random(8)
-        read = 0
-        for turn in range(12):
-            path = self.scratch / f"killed{turn}"
+        read, missing = 0, []
+        for turn in range(int(os.environ.get("KILLS", "12"))):
+            path, done = self.scratch / "killed", self.scratch / "done"
+            for old in (path, done):
+                old.unlink(missing_ok=True)
             env = {**os.environ, "LD_PRELOAD": harness.preloaded(harness.LIBRARY), "LD_LIBRARY_PATH": str(harness.BUILD / "sim"),
                    "CUPOOL_TRACE": str(path), "CUPOOL_NEIGHBOURS": "no", "CUPOOL_STATS": "off"}
             env.pop("CUPOOL_SIM_REPORT", None)
-            with subprocess.Popen([lab.PROGRAM, "a:x:1000", "t:3:512:100000000"], env=env) as program:
+            with subprocess.Popen([harness.BUILD / "tests/report/until_killed", done, ("0", "20", "1000")[turn % 3]], env=env) as program:
                 # A pause only lets the program come to a moment of its own.
                 time.sleep(0.05 + rng.random() / 3)
+                killed = time.monotonic_ns()
                 program.send_signal(signal.SIGKILL)
-            if path.exists() and path.stat().st_size > 0:
-                self.assertIn("events in", self.read(path).out)
-                read += 1
+            if not path.exists() or path.stat().st_size == 0:
+                continue
+            read += 1
+            self.assertIn("events in", self.read(path).out)
+            told = collections.Counter()
+            for line in self.read(path, "--dump").out.splitlines():
+                words = line.split(maxsplit=3)
+                told[int(words[1])] += words[2] == "freed"
+            for thread, pairs, over in self.pairs_done(done):
+                # (The last one may be under way.)
+                self.assertLessEqual(told[thread], pairs + 1)
+                if told[thread] < pairs:
+                    self.assertGreater(told[thread] + len(over), pairs)
+                    missing.append(killed - over[told[thread] % len(over)])
         self.assertGreater(read, 0)
+        if "KILLS" in os.environ:
+            print(f"{read} traces of killed programs read; the oldest that one lacks was {max(missing) / 1e6:.1f} ms old "
+                  f"({sorted(missing)[len(missing) // 2] / 1e6:.1f} ms in the middle of {len(missing)} threads)")
+
+    @staticmethod
+    def pairs_done(path):
+        """What each thread of until_killed did: its number, how many pairs, and when the last of them were over."""
+        words = memoryview(path.read_bytes()).cast("Q") if path.exists() else []
+        each = (1 << 20) + 2
+        return [(words[at], words[at + 1], words[at + 2:at + each]) for at in range(0, len(words), each)]
 
     def test_a_trace_that_cannot_be_written_ends_in_a_line_and_the_program_goes_on(self):
         steps = "a:x:1000 t:1:512:200000 f:x p:frees"
