@@ -13,22 +13,28 @@ def every_second(count, name="b"):
     return [f"f:{name}{i}" for i in range(0, count, 2)]
 
 
-# Name, steps, options.
-SITUATIONS = [
+# Situations: name, steps, options. In several tests, because each is run once more for every setting that is named.
+LIMITS = [
     ("the limit, with room on the device", [f"a:x:{90 * MIB}", f"a:y:{90 * MIB}"], {"limit": "100M"}),
     ("the limit, and no room on the device", [f"a:x:{90 * MIB}", f"o:o:{140 * MIB}", f"a:y:{90 * MIB}"], {"limit": "100M"}),
     ("a limit that counts after rounding", [f"a:x:{50 * MIB}", f"a:y:{50 * MIB + 1}"], {"limit": "100M"}),
     ("the limit of the driver's pool", [f"a:x:{90 * MIB}", f"a:y:{90 * MIB}"], {"native_max": "100M", "backend": "native"}),
     ("the limit, blocks not cut", [f"a:x:{90 * MIB}", f"a:y:{90 * MIB}"], {"limit": "100M", "split": "no"}),
+]
+PIECES = [
     ("pieces of 2 MiB", [*fill(120, 2 * MIB), *every_second(120), f"a:z:{130 * MIB}"], {}),
     ("pieces of 3 MiB", [*fill(60, 3 * MIB), *every_second(60), f"a:z:{100 * MIB}"], {}),
     ("pieces of 300 KiB", [*fill(700, 300 << 10), *every_second(700), f"a:z:{120 * MIB}"], {}),
+    ("pieces under a limit", [*fill(60, 2 * MIB), *every_second(60), f"a:z:{64 * MIB}"], {"limit": "128M"}),
+]
+MAPPED_PIECES = [
     ("pieces in mapped memory", [*fill(700, 300 << 10), *every_second(700), f"a:z:{120 * MIB}"], {"segments": "mapped"}),
     ("pieces in large chunks", [f"a:x:{192 * MIB}", "f:x", *fill(600, 300 << 10), *[f"f:b{i}" for i in range(600) if i % 27],
                                 f"a:z:{150 * MIB}"], {"segments": "mapped"}),
     ("blocks that the driver would pack worse", [f"a:x:{192 * MIB}", "f:x", *fill(269, 700000),
                                                  *[f"f:b{i}" for i in range(269) if i % 27], f"a:z:{150 * MIB}"], {"segments": "mapped"}),
-    ("pieces under a limit", [*fill(60, 2 * MIB), *every_second(60), f"a:z:{64 * MIB}"], {"limit": "128M"}),
+]
+NO_ROOM = [
     ("rounding of the driver's", [*fill(60, 2 * MIB + 5000), f"a:z:{90 * MIB}"], {"segment_exact": "2M"}),
     ("rounding, blocks not cut", [*fill(60, 2 * MIB + 5000), f"a:z:{90 * MIB}"], {"split": "no"}),
     ("somebody else's memory", [f"o:x:{150 * MIB}", f"a:y:{120 * MIB}"], {}),
@@ -41,11 +47,8 @@ SITUATIONS = [
 
 # Programs that once needed more of the driver than they held of the pool: blocks a little above two mebibytes take
 # four of the driver's each, and those a little above one take two.
-OTHER_SIZES_BEFORE = [
-    [*fill(90, 2 * MIB + 5000, "p"), *drain(90, "p")],
-    [*fill(90, 2 * MIB + 5000, "p"), *drain(90, "p"), "R"],
-    [*fill(20, 2 * MIB + 5000, "q"), *fill(70, 2 * MIB + 5000, "p"), *drain(70, "p"), *drain(20, "q")],
-]
+LARGER_BEFORE = [*fill(90, 2 * MIB + 5000, "p"), *drain(90, "p")]
+TWICE_BEFORE = [*fill(20, 2 * MIB + 5000, "q"), *fill(70, 2 * MIB + 5000, "p"), *drain(70, "p"), *drain(20, "q")]
 # Here only CUPOOL_SPLIT=no needs more; and what these blocks leave serves larger ones, whatever CUPOOL_SEGMENT_EXACT is.
 SMALLER_BEFORE = [*fill(160, MIB + 20000, "p"), *drain(160, "p")]
 
@@ -82,10 +85,22 @@ class RemediesTest(harness.TestCase):
             self.assertNotIn("out of memory", again.err)
         return [name for name, _ in named]
 
-    def test_every_setting_that_the_report_names_lets_the_program_go_on(self):
-        for name, steps, options in SITUATIONS:
+    def assert_helpful(self, situations):
+        for name, steps, options in situations:
             with self.subTest(name):
                 self.assertIsNotNone(self.advice(steps, options), "the situation refuses nothing")
+
+    def test_every_setting_that_the_report_names_at_a_limit_lets_the_program_go_on(self):
+        self.assert_helpful(LIMITS)
+
+    def test_every_setting_that_the_report_names_between_pieces_lets_the_program_go_on(self):
+        self.assert_helpful(PIECES)
+
+    def test_every_setting_that_the_report_names_between_mapped_pieces_lets_the_program_go_on(self):
+        self.assert_helpful(MAPPED_PIECES)
+
+    def test_every_setting_that_the_report_names_where_there_is_no_room_lets_the_program_go_on(self):
+        self.assert_helpful(NO_ROOM)
 
     def test_advice_holds_for_programs_of_many_sizes(self):
         refused = 0
@@ -94,12 +109,18 @@ class RemediesTest(harness.TestCase):
                 refused += self.advice(ragged(seed), {}) is not None
         self.assertGreater(refused, 3)
 
-    def test_advice_holds_for_programs_that_had_other_sizes_before(self):
-        pieces = [*fill(118, 2 * MIB), *every_second(118), f"a:z:{130 * MIB}"]
-        for before in OTHER_SIZES_BEFORE:
-            with self.subTest(before[0]):
-                self.assertEqual(["CUPOOL_SPILL"], self.advice([*before, *pieces], {}))
-        self.assertEqual(["CUPOOL_SEGMENTS", "CUPOOL_SPILL"], self.advice([*SMALLER_BEFORE, *pieces], {}))
+    def advice_after(self, *before):
+        return self.advice([*before, *fill(118, 2 * MIB), *every_second(118), f"a:z:{130 * MIB}"], {})
+
+    def test_advice_holds_for_programs_that_had_larger_blocks_before(self):
+        self.assertEqual(["CUPOOL_SPILL"], self.advice_after(*LARGER_BEFORE))
+        self.assertEqual(["CUPOOL_SPILL"], self.advice_after(*TWICE_BEFORE))
+
+    def test_advice_holds_for_programs_that_had_larger_blocks_in_a_context_before(self):
+        self.assertEqual(["CUPOOL_SPILL"], self.advice_after(*LARGER_BEFORE, "R"))
+
+    def test_advice_holds_for_programs_that_had_smaller_blocks_before(self):
+        self.assertEqual(["CUPOOL_SEGMENTS", "CUPOOL_SPILL"], self.advice_after(*SMALLER_BEFORE))
 
     def test_advice_holds_for_programs_with_two_contexts(self):
         apart = fill(50, 2 * MIB + 5000, "c")
