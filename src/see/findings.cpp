@@ -64,8 +64,10 @@ class Findings {
   bool has_stacks() const { return model_.stackless != model_.lives.size(); }
 
   void incomplete() {
-    if (model_.reader().is_cut())
-      out_.push_back("The trace ends in the middle of a block: the program was killed while it was written.");
+    if (std::string missing = model_.reader().missing_end(); !missing.empty()) {
+      missing[0] = static_cast<char>(missing[0] - 'a' + 'A');
+      out_.push_back(missing + ".");
+    }
     if (model_.lost != 0)
       out_.push_back(
           counted(model_.lost, "event is", "events are") +

@@ -46,15 +46,15 @@ class Summary {
       if (counts_[i] != 0) say("  {} {}\n", counts_[i], about.events[i].name);
     }
     for (const auto& [place, sum] : holders_.live().sums()) {
-      say("device {}, {}: {} in {} blocks at the end ({} asked for), {} at most\n", place.first,
+      say("device {}, {}: {} in {} block{} at the end ({} asked for), {} at most\n", place.first,
           print_choice(about, "allocated", "kind", place.second), print_bytes(sum.given), sum.blocks,
-          print_bytes(sum.asked), print_bytes(sum.most));
+          sum.blocks == 1 ? "" : "s", print_bytes(sum.asked), print_bytes(sum.most));
     }
     if (compared_ != 0) say("the counters agree at {} of {} moments\n", agreed_, compared_);
     if (missing_ != 0)
       say("{} missing: {} found no room\n",
           missing_ == 1 ? "1 event is" : make_text("{} events are", missing_), missing_ == 1 ? "it" : "they");
-    if (reader.is_cut()) say("the last block is incomplete: the program was killed while it was written\n");
+    if (const std::string missing = reader.missing_end(); !missing.empty()) say("{}\n", missing);
   }
 
  private:

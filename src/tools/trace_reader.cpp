@@ -134,6 +134,7 @@ bool TraceReader::parse_about() {
   }
   numbers_.resize(about_.events.size());
   freed_ = about_.find_event("freed");
+  ended_ = about_.find_event("ended");
   for (uint64_t count = in.number(); count > 0 && in.is_good(); --count)
     about_.calls.push_back(plain_text(in, kLongest));
   return in.is_good() || damaged();
@@ -146,6 +147,7 @@ bool TraceReader::decode(const BlockHead& head, Row* row) {
   for (uint32_t i = 0; i < head.count; ++i) {
     const uint64_t event = in.number();
     if (!in.is_good() || event >= about_.events.size()) return false;
+    has_end_ = has_end_ || event == ended_;
     time += static_cast<uint64_t>(trace::unfold(in.number()));
     // Each block begins with all fields as 0.
     auto& [in_block, numbers] = numbers_[event];
@@ -183,6 +185,13 @@ bool TraceReader::decode(const BlockHead& head, Row* row) {
     row->refs.push_back(ref);
   }
   return in.is_over();
+}
+
+std::string TraceReader::missing_end() const {
+  if (is_cut_) return "the last block is incomplete: the program was killed while it was written";
+  if (has_end_ || ended_ == about_.events.size()) return "";
+  return "the trace has no end: it was written while the program ran, or the program was killed; what came "
+         "later is not in it";
 }
 
 TraceReader::Row& TraceReader::row_of(uint32_t thread) {

@@ -79,6 +79,8 @@ class TraceReader {
   const std::string& error() const { return error_; }
   // The last block is not all there: the program was killed while it was written.
   bool is_cut() const { return is_cut_; }
+  // After read(): what a reader should know of how the trace ends; empty: it is all there.
+  std::string missing_end() const;
   uint64_t blocks() const { return blocks_; }
   uint64_t event_bytes() const { return event_bytes_; }
   uint64_t events() const { return events_; }
@@ -129,6 +131,7 @@ class TraceReader {
   TraceStacks stacks_;
   std::vector<uint8_t> content_;
   size_t freed_ = 0;
+  size_t ended_ = 0;
   std::unordered_map<uint32_t, std::unique_ptr<Row>> rows_;
   size_t pending_ = 0;  // events in them
   size_t left_ = 0;     // of them after the last ones were given out
@@ -141,6 +144,7 @@ class TraceReader {
   uint64_t event_bytes_ = 0;
   uint64_t live_sets_ = 0;
   bool is_cut_ = false;
+  bool has_end_ = false;
   bool is_skipped_ = false;  // what comes first is not what the trace began with
   bool is_stopped_ = false;
 };

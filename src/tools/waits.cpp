@@ -105,7 +105,7 @@ int waits(const Arguments& arguments) {
   Sum total;
   for (const auto& [number, sum] : causes) total.add(sum);
   if (total.calls == 0) {
-    say("The host waited in no call.\n");
+    say("The host waited in no call of the trace.\n");
   } else {
     say("The host waited {}, in {} of the trace (waits of several threads add up):\n", print_sum(total),
         print_moment(last - std::min(last, reader.began())));
@@ -130,6 +130,7 @@ int waits(const Arguments& arguments) {
         print_moment(one->second.longest_at));
     for (const std::string& line : one->first.first) say("      {}\n", line);
   }
+  if (const std::string missing = reader.missing_end(); !missing.empty()) say("({})\n", missing);
   if (total.calls != 0 && !has_stacks)
     say("There are no call stacks: CUPOOL_STACKS=16 records who waited.\n");
   fflush(stdout);

@@ -75,7 +75,7 @@ class AttachTest(harness.TestCase):
         for line in ("  1 allocated", "  1 freed", "  1 ended"):
             self.assertIn(line, said)
         self.assertRegex(said, r"pool: 4.8 MiB in 2 blocks at the end")
-        self.assertRegex(said, r"managed: 39.1 KiB in 1 blocks at the end")
+        self.assertRegex(said, r"managed: 39.1 KiB in 1 block at the end")
         before = self.command("diff", self.out).out
         self.assertRegex(before, r"at the beginning: 7.7 MiB")
         # It is switched off again: nothing more is recorded, and it can be recorded once more.
@@ -83,7 +83,7 @@ class AttachTest(harness.TestCase):
         self.assertEqual("waiting\n", program.stdout.readline())
         self.out = self.scratch / "again"
         again = self.record(program, lambda: None)
-        self.assertRegex(again, r"pool: 4.8 MiB in 1 blocks at the end")
+        self.assertRegex(again, r"pool: 4.8 MiB in 1 block at the end")
         self.assertEqual([], [name for name in os.listdir("/tmp") if re.match(r"cupool-[0-9a-f]{16}\.trace", name)
                               and self.is_of(f"/tmp/{name}", program.pid)])
 
@@ -99,7 +99,7 @@ class AttachTest(harness.TestCase):
         done = self.trace(program, "--for", "0.2")
         self.assertEqual((0, ""), (done.code, done.err))
         said = self.command("trace", self.out)
-        self.assertRegex(said.out, r"pool: 7.6 MiB in 1 blocks at the end")
+        self.assertRegex(said.out, r"pool: 7.6 MiB in 1 block at the end")
         self.assertIn("why=it was switched off", self.command("trace", "--dump", self.out).out)
         self.assertIn("File exists", self.trace(program, "--for", "0.2").err)
 
@@ -133,7 +133,7 @@ class AttachTest(harness.TestCase):
         program = self.start("a:x:8000000", "l", CUPOOL_TRACE=str(self.scratch / "own"), CUPOOL_TRACE_KEEP="1M")
         done = self.trace(program)
         self.assertEqual((0, ""), (done.code, done.err))
-        self.assertRegex(self.command("trace", self.out).out, r"pool: 7.6 MiB in 1 blocks at the end")
+        self.assertRegex(self.command("trace", self.out).out, r"pool: 7.6 MiB in 1 block at the end")
 
     def test_only_its_user_and_root_can_record_a_program(self):
         if os.geteuid() != 0:
@@ -146,9 +146,9 @@ class AttachTest(harness.TestCase):
         self.assertRegex(stranger.stderr, "is not in the registry|no process|registry")
         self.assertFalse(self.out.exists())
         self.out = self.scratch / "roots"
-        self.assertRegex(self.record(program, lambda: None), r"pool: 7.6 MiB in 1 blocks at the end")
+        self.assertRegex(self.record(program, lambda: None), r"pool: 7.6 MiB in 1 block at the end")
         self.out = self.scratch / "users"
-        self.assertRegex(self.record(program, lambda: None, user=12345), r"pool: 7.6 MiB in 1 blocks at the end")
+        self.assertRegex(self.record(program, lambda: None, user=12345), r"pool: 7.6 MiB in 1 block at the end")
 
     def test_a_program_that_does_not_run_cannot_be_recorded_and_a_time_is_a_time(self):
         self.start("a:x:1000", "l")

@@ -3,6 +3,8 @@
 //   a:NAME:BYTES  allocate     f:NAME  free              m:NAME:STREAM  memset on stream 1, 2 …
 //   l             say "waiting", and wait for a line
 //   s             synchronise  n:MS    let time pass     g:NAME:BYTES  allocate managed memory
+//   e:STREAM      ask for an event of the stream until it is done: the program knows, and nobody else
+//   y:STREAM      wait for the stream             T@STEP  any step, by a thread of its own
 //   o:NAME:BYTES  allocate stream-ordered memory         F:NAME  free in the order of the default stream
 //   C             a context of its own is made and used
 //   t:THREADS:BYTES:COUNT  that many pairs in each thread
@@ -15,7 +17,7 @@
 //   S:NAME        set SYNC_MEMOPS on a block              i:NAME  get an IPC handle of a block
 //   A             from now on print the address of each block that is allocated
 //   L:PATH        load a library                         u:BYTES  no file may become larger
-//   x:HOW         end by exit, _exit, quick, abort, term, int, hup; or usr2, and go on
+//   x:HOW         end by exit, _exit, quick, abort, term, int, hup, kill; or usr2, and go on
 // A step that fails prints its argument and the driver's error, and the next one follows.
 #include <cuda.h>
 #include <dlfcn.h>
@@ -70,6 +72,16 @@ CUresult work(const Step& step) {
   if (stream == nullptr && cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
     return CUDA_ERROR_UNKNOWN;
   return cuMemsetD8Async(blocks[step.at(1)], 1, sizes[step.at(1)], stream);
+}
+
+CUresult ask_for_end(const Step& step) {
+  CUevent event = nullptr;
+  CUresult result = cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  if (result == CUDA_SUCCESS) result = cuEventRecord(event, streams[step.at(1)]);
+  while (result == CUDA_SUCCESS && (result = cuEventQuery(event)) == CUDA_ERROR_NOT_READY)
+    result = CUDA_SUCCESS;
+  cuEventDestroy(event);
+  return result;
 }
 
 void pairs(std::size_t bytes, unsigned long long count) {
@@ -143,6 +155,7 @@ void end(const std::string& how) {
   if (how == "int") raise(SIGINT);
   if (how == "hup") raise(SIGHUP);
   if (how == "usr2") raise(SIGUSR2);
+  if (how == "kill") raise(SIGKILL);
 }
 
 CUresult print_byte(const std::string& name) {
@@ -181,6 +194,8 @@ CUresult take(const Step& step) {
   if (verb == "c") return print_byte(step.at(1));
   if (verb == "m") return work(step);
   if (verb == "s") return cuCtxSynchronize();
+  if (verb == "y") return cuStreamSynchronize(streams[step.at(1)]);
+  if (verb == "e") return ask_for_end(step);
   if (verb == "t") return run_threads(step);
   if (verb == "h") return hand_over(step);
   if (verb == "R") return reset();
@@ -215,6 +230,15 @@ CUresult take(const Step& step) {
   return CUDA_SUCCESS;
 }
 
+CUresult take_apart(const Step& step) {
+  CUresult result = CUDA_SUCCESS;
+  std::thread([&] {
+    cuCtxSetCurrent(context);
+    result = take(step);
+  }).join();
+  return result;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -223,7 +247,8 @@ int main(int count, char** arguments) {
   if (cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS || cuCtxSetCurrent(context) != CUDA_SUCCESS)
     return 3;
   for (int i = 1; i < count; ++i) {
-    const CUresult result = take(split(arguments[i]));
+    const std::string word = arguments[i];
+    const CUresult result = word.starts_with("T@") ? take_apart(split(word.substr(2))) : take(split(word));
     if (result != CUDA_SUCCESS) std::printf("%s error %d\n", arguments[i], static_cast<int>(result));
   }
   return 0;

@@ -61,7 +61,7 @@ print(end(), end())
 take(5 << 20)
 """))
         said = self.said("trace", self.path)
-        for line in ("  1 allocated", "  1 freed", "  1 ended", "in 1 blocks at the end"):
+        for line in ("  1 allocated", "  1 freed", "  1 ended", "in 1 block at the end"):
             self.assertIn(line, said)
         self.assertIn("at the beginning: 8 MiB", self.said("diff", self.path))
         self.assertIn("why=it was switched off", self.said("trace", "--dump", self.path))

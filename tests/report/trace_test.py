@@ -123,7 +123,9 @@ class TraceTest(harness.TestCase):
             if not path.exists() or path.stat().st_size == 0:
                 continue
             read += 1
-            self.assertIn("events in", self.read(path).out)
+            said = self.read(path).out
+            self.assertIn("events in", said)
+            self.assertRegex(said, "the trace has no end: |the last block is incomplete: ")
             told = collections.Counter()
             for line in self.read(path, "--dump").out.splitlines():
                 words = line.split(maxsplit=3)
@@ -145,6 +147,15 @@ class TraceTest(harness.TestCase):
         words = memoryview(path.read_bytes()).cast("Q") if path.exists() else []
         each = (1 << 20) + 2
         return [(words[at], words[at + 1], words[at + 2:at + each]) for at in range(0, len(words), each)]
+
+    def test_a_trace_without_an_end_says_that_more_may_have_happened(self):
+        # What happens in the moment before is not written yet.
+        self.play("a:x:1000", "m:x:1", "s", "x:kill")
+        for verb in ("trace", "waits"):
+            self.assertIn("the trace has no end", harness.run([COMMAND, verb, self.scratch / "t"], driver="sim").out)
+        self.play("a:x:1000", "m:x:1", "s")
+        for verb in ("trace", "waits"):
+            self.assertNotIn("no end", harness.run([COMMAND, verb, self.scratch / "t"], driver="sim").out)
 
     def test_a_trace_that_cannot_be_written_ends_in_a_line_and_the_program_goes_on(self):
         steps = "a:x:1000 t:1:512:200000 f:x p:frees"
@@ -260,7 +271,7 @@ class TraceTest(harness.TestCase):
         names = self.dump()
         self.assertLess((self.scratch / "t").stat().st_size, 1 << 21)
         self.assertNotIn("2000", [fields.get("asked") for name, fields in names if name == "allocated"])
-        self.assertRegex(self.read().out, r"device 0, pool: 1 KiB in 1 blocks at the end")
+        self.assertRegex(self.read().out, r"device 0, pool: 1 KiB in 1 block at the end")
 
     def test_a_trace_that_is_kept_is_written_when_memory_runs_out(self):
         self.play("a:x:1000", f"a:y:{1 << 45}", f"a:z:{30 << 30}", *[f"a:z{i}:{3 << 30}" for i in range(40)], CUPOOL_TRACE_KEEP="1M",
