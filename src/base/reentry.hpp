@@ -27,6 +27,8 @@ class Reentry {
     constexpr unsigned kShift = 24;
     return (reinterpret_cast<uintptr_t>(&thread_) << kShift) + thread_.work;
   }
+  // Where it went.
+  static uint64_t last_place() { return thread_.place; }
   static bool note_work(uint64_t place) {
     ++thread_.work;
     if (thread_.place == place) [[likely]]

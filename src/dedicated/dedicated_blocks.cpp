@@ -144,6 +144,7 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
   bool is_surplus = false;
   bool has_stale = false;
   bool waits_for_work = false;
+  bool avoids_wait = false;
   Block freed;
   Releases::Choice surplus{.of = {.context = context}};
   {
@@ -178,10 +179,9 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
     const BlockTable::Entry* const oldest = table_.oldest_of(account);
     has_stale = may_wait && oldest != nullptr && oldest->second.is_stale();
     // (Without events of a context each free waits, for there is no other way to learn what is done.)
-    const bool waits =
-        leaves || is_surplus || has_stale || waits_for_work || !account.order.has_context_events();
-    if (!waits && account.tally != nullptr && !account.order.is_idle())
-      account.tally->add(DeviceCounter::waits_avoided);
+    const bool waits = leaves || is_surplus || has_stale || waits_for_work || account.settings.free_waits ||
+                       !account.order.has_context_events();
+    avoids_wait = may_wait && !waits && account.tally != nullptr && !account.order.is_idle();
   }
   if (!may_call) return Freed::kDone;
   const Account& account = Account::of(freed);
@@ -202,6 +202,7 @@ Freed DedicatedBlocks::free(Address address, Waits waits) {
   if (is_surplus) releases_.release(surplus);
   if (has_stale) releases_.release({.of = {.context = context}, .only_stale = true});
   if (may_wait && account.settings.free_waits) order.wait_for_all();
+  if (avoids_wait) order.note_unwaited_free(account.tally->device());
   return Freed::kDone;
 }
 

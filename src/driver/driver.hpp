@@ -41,6 +41,8 @@ class Driver {
   virtual Status record_on(Stream, Event) { return kNotSupported; }
   // kSuccess: done. kNotReady: not yet.
   virtual Status query(Event event) = 0;
+  // The same for a count alone: nothing is decided by the answer, and a replay has none.
+  virtual Status query_to_count(Event event) { return query(event); }
   // All work submitted to any stream of `context` after this call runs after `event`.
   virtual Status order_after(Context context, Event event) = 0;
   // Work submitted to `stream` after this call runs after `event`; no other stream waits.

@@ -3,6 +3,7 @@
 #include "order/seals.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace cupool::order {
 
@@ -12,7 +13,7 @@ void Seals::push(Epoch epoch, Lane lanes) {
     Epoch apart = kTimesMean * (newest().epoch - at(0).epoch) / count_;
     for (; count_ > kMost; apart *= 2) thin_out(apart);
   }
-  at(count_++) = {epoch, lanes, nullptr, false, false};
+  at(count_++) = {.epoch = epoch, .lanes = lanes};
   lanes_ = unite(lanes_, lanes);
 }
 
@@ -78,6 +79,7 @@ Epoch Seals::newest_done(driver::Driver& driver, bool* failed) {
   size_t done = 0;
   size_t high = all;
   size_t from = all - std::min(all, behind_ + 1);
+  unfinished_ = all;
   for (size_t step = 1; done < high && !*failed; step *= 2) {
     // A seal for a program's wait has no event to query; a later seal may still prove it.
     size_t asked = from;
@@ -89,6 +91,7 @@ Epoch Seals::newest_done(driver::Driver& driver, bool* failed) {
       done = asked + 1;
     } else {
       high = from;
+      if (status == driver::kNotReady) unfinished_ = std::min(unfinished_, asked);
     }
     if (high == all) {
       from = std::min(done + step - 1, high - 1);
@@ -101,6 +104,12 @@ Epoch Seals::newest_done(driver::Driver& driver, bool* failed) {
   // If none was done, the oldest is the next to be.
   behind_ = done == 0 ? kMost : all - done;
   return done == 0 ? 0 : at(done - 1).epoch;
+}
+
+uint64_t Seals::take_decided() {
+  uint64_t decided = 0;
+  for (size_t i = unfinished_; i < count_; ++i) decided += std::exchange(at(i).undecided, 0);
+  return decided;
 }
 
 void Seals::retire(Epoch epoch) {

@@ -20,6 +20,8 @@ struct Seal {
   driver::Event event = nullptr;  // null: the seal is a wait of the program, or one that failed
   bool in_free = false;           // recorded inside a free: work may be made to wait for it
   bool is_kept = false;           // its event is not recorded anew
+  bool is_counted = false;        // a free that it was made for counts as one that avoided a wait
+  uint32_t undecided = 0;         // frees that avoided a wait if its work is not done by the next look
 };
 
 class Seals {
@@ -47,6 +49,9 @@ class Seals {
 
   // The highest epoch whose event is done, or 0. `failed` is set if the driver refuses to answer.
   Epoch newest_done(driver::Driver& driver, bool* failed);
+  // After that: of the frees that were undecided, how many are known to have avoided a wait, because the
+  // driver answered that the work was not done.
+  uint64_t take_decided();
   // How often that has asked the driver, in all.
   uint64_t questions() const { return questions_; }
   // Drops all seals up to `epoch`: their work is done.
@@ -86,8 +91,9 @@ class Seals {
   // First what every call reads: between two calls of ours a program may use all of the processor's caches.
   size_t oldest_ = 0;
   size_t count_ = 0;
-  size_t behind_ = 0;         // how many were not done at the last look
-  Lane lanes_ = Lane::kNone;  // of all
+  size_t behind_ = 0;              // how many were not done at the last look
+  size_t unfinished_ = kMost + 1;  // from here on the driver said so then
+  Lane lanes_ = Lane::kNone;       // of all
   size_t idle_count_ = 0;
   size_t pin_count_ = 0;
   std::array<Seal, kMost + 1> ring_{};

@@ -26,8 +26,6 @@ constexpr uint64_t kPollInterval = 20'000;
 // A program that uses another stream now and then does not count as one whose streams take turns.
 constexpr uint32_t kFewWaits = 16;
 
-constinit thread_local char thread_token = 0;
-
 void count_context_wait() {
   stats::count(stats::Event::context_waits);
   trace::tell_order(trace::Ordering::kContextWait);
@@ -95,8 +93,8 @@ void Timeline::leave_turn_open() {
 // submit what another's free would have waited for: with a second thread, nothing is made to wait from now
 // on.
 void Timeline::note_thread_locked() {
-  if (thread_ == nullptr) thread_ = &thread_token;
-  if (thread_ != &thread_token) several_threads_.store(true, std::memory_order_relaxed);
+  if (thread_ == nullptr) thread_ = &thread_token_;
+  if (thread_ != &thread_token_) several_threads_.store(true, std::memory_order_relaxed);
   if (!has_several_threads() || !contexts_.has_value_waits() || reuse() == Reuse::kCompleted) return;
   reuse_.store(Reuse::kCompleted, std::memory_order_seq_cst);
   trace::tell_order(trace::Ordering::kCompletedOnly, 0, 0, context());
@@ -140,7 +138,7 @@ bool Timeline::seal_locked(Kind kind, trace::Ordering told_as) {
   seal.event = event;
   seal.in_free = kind == Kind::kInFree || !kSealInFree;
   if (seal.in_free) sealed_.store(epoch, std::memory_order_release);
-  if (kind == Kind::kInFree) sealer_ = &thread_token;
+  if (kind == Kind::kInFree) sealer_ = &thread_token_;
   refresh_locked();
   return true;
 }
@@ -179,7 +177,7 @@ bool Timeline::seal_if_event(bool matters) {
     seals_.newest().epoch = epoch;
     open_.store(epoch + 1, std::memory_order_release);
     sealed_.store(epoch, std::memory_order_release);
-    sealer_ = &thread_token;
+    sealer_ = &thread_token_;
   } else {
     has_event = seals_.has_event();
     seal_locked(Kind::kInFree);
@@ -228,6 +226,7 @@ void Timeline::poll_locked(trace::Ordering told_as) {
   } else if (is_look) {
     asked_before_ += now - before;
   }
+  count_decided_locked();
   complete_locked(done);
   polls_in_ = std::clamp(seals_.size(), kFewestBetweenPolls, kMostBetweenPolls);
 }
@@ -246,12 +245,12 @@ void Timeline::advance_from_outside() {
 bool Timeline::is_all_before_last_free() {
   Guard hold(lock_);
   return !has_untracked_work_ && noted_.load(std::memory_order_relaxed) == Lane::kNone &&
-         (seals_.empty() || sealer_ == &thread_token);
+         (seals_.empty() || sealer_ == &thread_token_);
 }
 
 bool Timeline::is_only_thread() {
   Guard hold(lock_);
-  return !has_several_threads() && (thread_ == nullptr || thread_ == &thread_token);
+  return !has_several_threads() && (thread_ == nullptr || thread_ == &thread_token_);
 }
 
 void Timeline::expect_completion() {
@@ -608,6 +607,7 @@ void Timeline::begin(driver::Context context, bool has_work) {
   Guard hold(lock_);
   failed_ = false;
   thread_ = nullptr;
+  asked_to_count_ = 0;
   if (has_work) add_noted_locked(Lane::kMany);
   asked_before_ = seals_.questions();
   life_.store(next_life(), std::memory_order_relaxed);

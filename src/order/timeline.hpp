@@ -21,6 +21,7 @@
 #include "order/seals.hpp"
 #include "order/turns.hpp"
 #include "order/waited_lanes.hpp"
+#include "stats/device.hpp"
 #include "trace/events.hpp"
 
 namespace cupool::order {
@@ -139,6 +140,9 @@ class Timeline {
   // Inside a stream-ordered free, in which the driver waits for nothing: nothing may lean on this seal, it
   // only tells when the work is done.
   void seal_for_completion();
+  // At the end of a free that has waited for nothing: counts it as one that avoided a wait, once it is known
+  // that work was pending then, some of it submitted since the last free or wait. Never too many.
+  void note_unwaited_free(stats::Device& device);
   // Sees to it that there are events for that: called before memory is asked for, since the driver makes
   // neither while a launch stands in a full queue, and such a free does not wait for that. pre: the context
   // does not end meanwhile.
@@ -250,6 +254,9 @@ class Timeline {
   static constexpr size_t kFewestBetweenPolls = 8;
   static constexpr size_t kMostBetweenPolls = 64;
 
+  // Its address names the calling thread.
+  static inline constinit thread_local char thread_token_ = 0;
+
   static uint64_t next_life() {
     static constinit std::atomic<uint64_t> lives{0};
     return lives.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -277,6 +284,9 @@ class Timeline {
   Made make_wait(Lane lane, driver::Stream stream, driver::Context context, driver::Event event,
                  Beside beside);
   void note(Lane lane);
+  bool has_new_work_locked() CUPOOL_REQUIRES(lock_);
+  void forget_new_work_locked() CUPOOL_REQUIRES(lock_);
+  void count_decided_locked() CUPOOL_REQUIRES(lock_);
   void note_thread_locked() CUPOOL_REQUIRES(lock_);
   void note_turn_locked() CUPOOL_REQUIRES(lock_);
   // The same as wait_for() for a block that is handed out or about to be: also during a capture, which a
@@ -338,6 +348,11 @@ class Timeline {
   size_t polls_in_ CUPOOL_GUARDED_BY(lock_) = kFewestBetweenPolls;  // so many frees until one polls
   uint64_t asked_before_ CUPOOL_GUARDED_BY(lock_) = 0;  // questions until the last poll that found some
   uint32_t stream_waits_ CUPOOL_GUARDED_BY(lock_) = 0;
+  // For the count of waits avoided.
+  stats::Device* counts_ CUPOOL_GUARDED_BY(lock_) = nullptr;
+  uint64_t work_counted_ CUPOOL_GUARDED_BY(lock_) = 0;  // the thread's last piece of work when it was counted
+  Epoch epoch_counted_ CUPOOL_GUARDED_BY(lock_) = 0;    // work of epochs up to this was counted
+  uint32_t asked_to_count_ CUPOOL_GUARDED_BY(lock_) = 0;
   uint64_t demands_made_ CUPOOL_GUARDED_BY(lock_) = 0;
   Demands demands_ CUPOOL_GUARDED_BY(lock_);
   LeantBlocks leant_blocks_ CUPOOL_GUARDED_BY(lock_);

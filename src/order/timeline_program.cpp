@@ -7,6 +7,7 @@ namespace cupool::order {
 
 Epoch Timeline::begin_wait(Lane lane, trace::Ordering told_as) {
   Guard hold(lock_);
+  forget_new_work_locked();
   if (gate_.is_capturing() || (lane != Lane::kMany && in_use_locked() != lane)) return 0;
   const Epoch epoch = open_next_locked();
   refresh_locked();

@@ -128,7 +128,7 @@ void Pools::end_free(Pool& pool, ThreadCache& cache, uint64_t bytes) {
   const bool has_not_waited = !cache.order().is_idle() && !pool.finish_free(cache, bytes);
   // (Another thread may have submitted work since a free that waits has waited.)
   const bool avoids_wait = has_not_waited && !pool.settings().free_waits;
-  if (!pool.trim_to_limit() && avoids_wait) cache.tally().add(stats::DeviceCounter::waits_avoided);
+  if (!pool.trim_to_limit() && avoids_wait) cache.order().note_unwaited_free(cache.tally().device());
 }
 
 Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {

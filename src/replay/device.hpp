@@ -70,6 +70,7 @@ class Device final : public driver::Driver, public driver::Source, public driver
   driver::Status record(driver::Context context, driver::Event event) override;
   driver::Status record_on(driver::Stream, driver::Event event) override;
   driver::Status query(driver::Event event) override;
+  driver::Status query_to_count(driver::Event) override { return driver::kSuccess; }
   driver::Status order_after(driver::Context, driver::Event) override { return driver::kSuccess; }
   driver::Status wait_on(driver::Stream, driver::Event) override { return driver::kSuccess; }
   driver::Status synchronize(driver::Context context) override;

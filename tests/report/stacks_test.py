@@ -139,7 +139,7 @@ class StacksTest(harness.TestCase):
                                    env={"CUPOOL_LEAKS": "yes", "CUPOOL_STATS": "off"})
         self.assertEqual(0, done.code, done.err)
         self.assertRegex(done.err, r"still held at the end: 4\.8 MiB in 2 blocks, the largest holders first:")
-        held = re.findall(r"  ([\d.]+ \w+) in 1 block of (\w+) memory, up to \d+ s old, asked for here:\n.*#0 main", done.err)
+        held = re.findall(r"  ([\d.]+ \w+) in 1 block of (\w+) memory, up to \d+ s old, asked for here:\n.*#0 (?:main|.*take)", done.err)
         self.assertEqual([("4.8 MiB", "managed"), ("1 KiB", "pool")], held, done.err)
         done = harness.with_cupool([lab.PROGRAM, "a:x:1000", "f:x"], driver="sim", env={"CUPOOL_LEAKS": "yes", "CUPOOL_STATS": "off"})
         self.assertIn("nothing is held at the end", done.err)
@@ -163,7 +163,7 @@ class StacksTest(harness.TestCase):
 
     def test_the_largest_holders_are_named_when_memory_runs_out(self):
         steps = ["a:x:9000000", "a:y:3000000", "a:z:90000000"]
-        for env, expected in (({"CUPOOL_STACKS": "16"}, r"11\.5 MiB in 2 blocks of pool memory, up to \d+ s old, asked for here:\n.*#0 main"),
+        for env, expected in (({"CUPOOL_STACKS": "16"}, r"11\.5 MiB in 2 blocks of pool memory, up to \d+ s old, asked for here:\n.*#0 (?:main|.*take)"),
                               ({}, r"8\.6 MiB in 1 block of 8\.6 MiB of pool memory, by thread \d+, up to \d+ s old\n.* 2\.9 MiB in 1 block")):
             trace = {"CUPOOL_TRACE": str(self.scratch / "t"), "CUPOOL_LIMIT": "32M", "CUPOOL_STATS": "off", **env}
             done = harness.with_cupool([lab.PROGRAM, *steps], driver="sim", env=trace)
