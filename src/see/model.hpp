@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "see/life_table.hpp"
 #include "tools/trace_reader.hpp"
 
 namespace cupool::see {
@@ -187,36 +188,13 @@ class Model {
   uint16_t number_of_thread(uint32_t thread);
   uint16_t number_of_context(uint64_t context);
 
-  // Which life a place has now: open addressing, keys and the lives beside them.
-  class Places {
-   public:
-    uint32_t* find(uint64_t key);
-    uint32_t* add(uint64_t key);
-    void erase(uint64_t key);
-    template <typename F>
-    void for_each(F&& f) const {
-      for (size_t i = 0; i < keys_.size(); ++i) {
-        if (keys_[i] != kEmpty) f(keys_[i], lives_[i]);
-      }
-    }
-
-   private:
-    static constexpr uint64_t kEmpty = ~uint64_t{0};
-    size_t home(uint64_t key) const { return (key * 0x9E3779B97F4A7C15u) >> shift_; }
-    void grow();
-    std::vector<uint64_t> keys_;
-    std::vector<uint32_t> lives_;
-    size_t used_ = 0;
-    unsigned shift_ = 64;
-  };
-
   tools::TraceReader& reader_;
   Fields allocated_, freed_, live_, failed_, waited_, segment_, out_of_memory_, driver_, counters_, phase_,
       context_ended_, lost_;
   const std::vector<std::string>*kinds_ = nullptr, *causes_ = nullptr, *dealings_ = nullptr, *whys_ = nullptr;
   bool is_host_kind_[256] = {};
   uint8_t pool_kind_ = 0;
-  Places places_;
+  LifeTable places_;
   std::unordered_map<uint64_t, uint32_t> stack_index_;
   std::unordered_map<uint64_t, uint32_t> stream_index_;
   std::unordered_map<uint32_t, uint16_t> thread_index_;

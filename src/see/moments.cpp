@@ -5,16 +5,12 @@
 #include <bit>
 #include <map>
 #include <unordered_map>
+#include <utility>
+
+#include "see/chosen_moments.hpp"
 
 namespace cupool::see {
 namespace {
-
-uint64_t time_of(const Model& model, size_t event) {
-  const uint32_t number = model.order[event];
-  const Life& life = model.lives[number & ~kIsFree];
-  const uint64_t time = (number & kIsFree) != 0 ? life.end : life.begin;
-  return std::clamp(time, model.first, std::max(model.first, model.last));
-}
 
 uint32_t bucket_of(uint64_t value) {
   return value == 0 ? 0 : static_cast<uint32_t>(std::bit_width(value) - 1);
@@ -29,7 +25,10 @@ class Maker {
   Picture make() {
     out_.brief_calls = limits_.brief_calls;
     for (size_t most = limits_.moments;; most /= 2) {
-      choose(most);
+      ChosenMoments chosen = choose_moments(model_, most);
+      moments_ = std::move(chosen.events);
+      out_.peaks = std::move(chosen.peaks);
+      out_.peak = chosen.peak;
       if (sweep(most <= 64 ? ~size_t{0} : limits_.cells)) break;
     }
     for (const uint32_t event : moments_) {
@@ -52,115 +51,6 @@ class Maker {
 
  private:
   size_t moments() const { return out_.times.size(); }
-
-  // ---- Which moments.
-
-  void choose(size_t most) {
-    const size_t events = model_.order.size();
-    std::vector<uint32_t> edges;
-    if (events <= most) {
-      for (size_t i = 0; i < events; ++i) edges.push_back(static_cast<uint32_t>(i));
-    } else {
-      // Half of the stretches have the same number of events, a quarter the same time.
-      const size_t even = most / 4;
-      for (size_t i = 0; i < even; ++i) edges.push_back(static_cast<uint32_t>(i * events / even));
-      const size_t timed = most / 8;
-      size_t at = 0;
-      for (size_t i = 0; i < timed; ++i) {
-        const uint64_t time =
-            model_.first + static_cast<uint64_t>(static_cast<double>(model_.last - model_.first) *
-                                                 static_cast<double>(i) / static_cast<double>(timed));
-        // (Times are nearly in order: of those that are not, the place does not matter.)
-        size_t low = at;
-        size_t high = events;
-        while (low < high) {
-          const size_t middle = (low + high) / 2;
-          if (time_of(model_, middle) < time) {
-            low = middle + 1;
-          } else {
-            high = middle;
-          }
-        }
-        at = low;
-        if (at < events) edges.push_back(static_cast<uint32_t>(at));
-      }
-      std::sort(edges.begin(), edges.end());
-      edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-    }
-    moments_.clear();
-    find_extremes(edges);
-  }
-
-  // Of each stretch the least and the most; and of each device the most of all.
-  void find_extremes(const std::vector<uint32_t>& edges) {
-    const size_t events = model_.order.size();
-    std::vector<uint64_t> live(model_.devices);
-    std::vector<uint64_t> most(model_.devices);
-    std::vector<uint32_t> at_most(model_.devices);
-    uint64_t total = 0;
-    uint64_t highest = 0;
-    uint32_t at_highest = 0;
-    size_t edge = 0;
-    uint64_t low = 0, high = 0;
-    uint32_t at_low = 0, at_high = 0;
-    const auto end_stretch = [&] {
-      moments_.push_back(std::min(at_low, at_high));
-      if (at_low != at_high) moments_.push_back(std::max(at_low, at_high));
-    };
-    for (size_t i = 0; i < events; ++i) {
-      const uint32_t number = model_.order[i];
-      const Life& life = model_.lives[number & ~kIsFree];
-      if (!model_.is_hosts(life)) {
-        uint64_t& here = live[life.device];
-        if ((number & kIsFree) != 0) {
-          here -= life.given;
-          total -= life.given;
-        } else {
-          here += life.given;
-          total += life.given;
-        }
-        if (here > most[life.device]) {
-          most[life.device] = here;
-          at_most[life.device] = static_cast<uint32_t>(i);
-        }
-      }
-      const auto now = static_cast<uint32_t>(i);
-      if (edge < edges.size() && edges[edge] == i) {
-        if (i != 0) end_stretch();
-        ++edge;
-        low = high = total;
-        at_low = at_high = now;
-      } else {
-        if (total < low) {
-          low = total;
-          at_low = now;
-        }
-        if (total > high) {
-          high = total;
-          at_high = now;
-        }
-      }
-      if (total > highest) {
-        highest = total;
-        at_highest = now;
-      }
-    }
-    if (events != 0) {
-      end_stretch();
-      for (const uint32_t one : at_most) moments_.push_back(one);
-      moments_.push_back(at_highest);
-      moments_.push_back(static_cast<uint32_t>(events - 1));
-    }
-    std::sort(moments_.begin(), moments_.end());
-    moments_.erase(std::unique(moments_.begin(), moments_.end()), moments_.end());
-    const auto place = [&](uint32_t event) {
-      return static_cast<uint32_t>(std::lower_bound(moments_.begin(), moments_.end(), event) -
-                                   moments_.begin());
-    };
-    out_.peaks.clear();
-    for (const uint32_t one : at_most) out_.peaks.push_back(place(one));
-    out_.peak = place(at_highest);
-  }
 
   // ---- What happened between them.
 

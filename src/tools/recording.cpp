@@ -12,6 +12,7 @@
 
 #include "replay/builder.hpp"
 #include "tools/code_names.hpp"
+#include "tools/done_work.hpp"
 #include "tools/stack_text.hpp"
 #include "tools/trace_reader.hpp"
 #include "trace/events.hpp"
@@ -71,7 +72,7 @@ class Recording {
     }
     replay::Program& program = builder_.program();
     if (program.places.empty()) program.places.emplace_back();
-    for (replay::Place& place : program.places) settle(place);
+    for (replay::Place& place : program.places) DoneWork::settle(&place);
     *out = builder_.finish();
     out->stack_names.emplace_back();
     for (size_t i = 1; names != nullptr && i < stacks_.size(); ++i)
@@ -200,27 +201,28 @@ class Recording {
     const uint8_t place = known->second;
     replay::Place& here = builder_.program().places[place];
     const uint64_t epoch = epoch_of_ordered_.of(happened);
+    const uint64_t asked = std::min(asked_of_ordered_.of(happened), kMostAsked);
     switch (what) {
       case trace::Ordering::kSeal:
-        seal(place, epoch, position());
+        done_.seal(place, epoch, position());
         break;
       case trace::Ordering::kSealAtLook:
         look(happened, place);
-        seal(place, epoch, position() - 1);
+        done_.seal(place, epoch, position() - 1);
         break;
       case trace::Ordering::kDoneAtFree:
-        note_done(here, place, happened, after_free_[happened.thread], By::kPoll);
+        done_.note(place, epoch, {after_free_[happened.thread], asked, By::kPoll}, &here);
         break;
       case trace::Ordering::kDone:
-        note_done(here, place, happened, position(), By::kPoll);
+        done_.note(place, epoch, {position(), asked, By::kPoll}, &here);
         break;
       case trace::Ordering::kDoneAtLook:
         // At one look there may be a seal, and what is done.
         look(happened, place);
-        note_done(here, place, happened, position() - 1, By::kLook);
+        done_.note(place, epoch, {position() - 1, asked, By::kLook}, &here);
         break;
       case trace::Ordering::kInVain:
-        here.in_vain.push_back({position(), std::min(asked_of_ordered_.of(happened), kMostAsked)});
+        here.in_vain.push_back({position(), asked});
         break;
       case trace::Ordering::kOwnWaitBegins:
         waits_[{place, epoch}] = {kNoStep, Event::event(position(), Event::kMostInAStep)};
@@ -283,32 +285,6 @@ class Recording {
     step.thread = replay::kNoThread;
     step.place = place;
     builder_.other(step);
-  }
-
-  void seal(uint8_t place, uint64_t epoch, uint64_t step) {
-    auto& seals = seals_[place];
-    const bool is_first = seals.empty() || seals.back().second >> 8 != step;
-    seals.push_back({epoch, Event::event(step, is_first ? 1 : (seals.back().second & 0xff) + 1)});
-  }
-  // Seals up to an epoch were seen to be done.
-  void note_done(replay::Place& here, uint8_t place, const Happened& happened, uint64_t seen, By by) {
-    const uint64_t epoch = epoch_of_ordered_.of(happened);
-    const auto& seals = seals_[place];
-    const auto beyond = std::upper_bound(seals.begin(), seals.end(), epoch,
-                                         [](uint64_t one, const auto& seal) { return one < seal.first; });
-    if (beyond != seals.begin())
-      here.done.push_back(
-          {std::prev(beyond)->second, seen, std::min(asked_of_ordered_.of(happened), kMostAsked), by});
-  }
-  // Both numbers rise.
-  static void settle(replay::Place& place) {
-    std::stable_sort(place.done.begin(), place.done.end(),
-                     [](const auto& a, const auto& b) { return a.seen < b.seen; });
-    size_t kept = 0;
-    for (const replay::Place::Done& one : place.done) {
-      if (kept == 0 || one.upto > place.done[kept - 1].upto) place.done[kept++] = one;
-    }
-    place.done.resize(kept);
   }
 
   void waited(const Happened& happened) {
@@ -379,8 +355,8 @@ class Recording {
   std::unordered_map<uint64_t, Earlier> earlier_;
   std::unordered_map<uint64_t, bool> seen_;
   std::unordered_map<uint32_t, uint64_t> after_free_;  // of each thread, the position after its last free
-  std::map<uint8_t, std::vector<std::pair<uint64_t, uint64_t>>> seals_;  // epoch and event
-  static constexpr uint32_t kNoStep = ~uint32_t{0};                      // a replay's own pool waits
+  DoneWork done_;
+  static constexpr uint32_t kNoStep = ~uint32_t{0};  // a replay's own pool waits
   std::map<std::pair<uint8_t, uint64_t>, std::pair<uint32_t, uint64_t>> waits_;
   uint32_t last_wait_ = 0;
   std::unordered_map<uint64_t, uint32_t> stack_numbers_;

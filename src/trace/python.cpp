@@ -1,5 +1,4 @@
-// See python.hpp. From 3.13 on the interpreter says itself where its fields stand (_Py_DebugOffsets, the
-// beginning of _PyRuntime); for 3.9 to 3.12 they are in a table here.
+// See python.hpp. Reads the interpreter's own structures by what python_layout.hpp knows of them.
 #include "trace/python.hpp"
 
 #include <dlfcn.h>
@@ -14,48 +13,15 @@
 #include <string_view>
 
 #include "base/preserve_errno.hpp"
+#include "trace/python_layout.hpp"
 #include "trace/records.hpp"
 #include "trace/stacks.hpp"
 
 namespace cupool::trace {
 namespace {
 
-// How a version keeps its lines, and where one run of its loop ends.
-enum class Form { k39, k310, k311, k312 };
-
-struct Layout {
-  unsigned version = 0;
-  Form form = Form::k39;
-  size_t thread_frame = 0;    // in the thread's state: its frame, or a structure that has it
-  size_t indirect_frame = 0;  // in that structure; kNone: there is none
-  size_t frame_code = 0;
-  size_t frame_at = 0;  // where it is in the code
-  size_t frame_previous = 0;
-  size_t frame_edge = 0;  // 3.11: whether the loop was entered with it; 3.12: whose it is
-  size_t code_file = 0;
-  size_t code_name = 0;
-  size_t code_first_line = 0;
-  size_t code_lines = 0;
-  size_t code_code = 0;     // the instructions
-  size_t text_ascii = 0;    // of a text: the characters, if they are ASCII,
-  size_t text_compact = 0;  // or not
-};
-constexpr size_t kNone = ~size_t{0};
-constexpr size_t kObjectType = 8;
-constexpr size_t kTextLength = 16;
-constexpr size_t kTextState = 32;
-constexpr size_t kBytesSize = 16;
-constexpr size_t kBytesData = 32;
-
-constexpr Layout kLayouts[] = {
-    {0x309, Form::k39, 24, kNone, 32, 104, 24, kNone, 104, 112, 40, 120, 0, 48, 72},
-    {0x30A, Form::k310, 24, kNone, 32, 96, 24, kNone, 104, 112, 40, 120, 0, 48, 72},
-    {0x30B, Form::k311, 56, 8, 32, 56, 48, 68, 112, 128, 72, 136, 184, 48, 72},
-    {0x30C, Form::k312, 56, 0, 0, 56, 8, 70, 112, 128, 68, 136, 192, 40, 56},
-};
-
 struct Interpreter {
-  Layout layout;
+  PythonLayout layout;
   void* (*own_state)() = nullptr;
   uintptr_t code_type = 0;
   uintptr_t text_type = 0;
@@ -66,76 +32,6 @@ constinit Interpreter interpreter;  // complete before `is_known`
 constinit std::atomic<bool> is_known{false};
 constinit std::atomic<bool> is_given_up{false};
 constinit WordTable known_places{17};  // by the addresses of the code: the place, as a note
-
-// ---- Which one it is.
-
-// Words of _Py_DebugOffsets in 3.13.
-enum DebugWord : size_t {
-  kCookie = 0,
-  kVersion = 1,
-  kThreadFrame = 23,
-  kFramePrevious = 29,
-  kFrameExecutable = 30,
-  kFrameInstruction = 31,
-  kFrameOwner = 33,
-  kCodeFile = 35,
-  kCodeName = 37,
-  kCodeLines = 38,
-  kCodeFirstLine = 39,
-  kCodeCode = 43,
-  kTypeOfObject = 45,
-  kSizeOfBytes = 65,
-  kDataOfBytes = 66,
-  kStateOfText = 68,
-  kLengthOfText = 69,
-  kAsciiSize = 70,
-  kDebugWords = 71,
-};
-
-bool take_debug_offsets(const void* runtime, Layout* out) {
-  uint64_t words[kDebugWords];
-  memcpy(words, runtime, sizeof words);
-  if (memcmp(words, "xdebugpy", 8) != 0 || words[kVersion] >> 16 != 0x30D) return false;
-  if (words[kTypeOfObject] > 64) return false;
-  if (words[kSizeOfBytes] != kBytesSize || words[kDataOfBytes] != kBytesData ||
-      words[kStateOfText] != kTextState || words[kLengthOfText] != kTextLength)
-    return false;
-  *out = {0x30D,
-          Form::k312,
-          words[kThreadFrame],
-          kNone,
-          words[kFrameExecutable],
-          words[kFrameInstruction],
-          words[kFramePrevious],
-          words[kFrameOwner],
-          words[kCodeFile],
-          words[kCodeName],
-          words[kCodeFirstLine],
-          words[kCodeLines],
-          words[kCodeCode],
-          words[kAsciiSize],
-          words[kAsciiSize] + 16};
-  return true;
-}
-
-// 3.11 and later say it; the two before are told apart by what they have.
-unsigned version_of() {
-  if (const void* const version = dlsym(RTLD_DEFAULT, "Py_Version"))
-    return static_cast<unsigned>(*static_cast<const unsigned long*>(version) >> 16);
-  if (dlsym(RTLD_DEFAULT, "Py_NewRef") != nullptr) return 0x30A;
-  return dlsym(RTLD_DEFAULT, "PyFrame_GetBack") != nullptr ? 0x309 : 0;
-}
-
-bool take_layout(Layout* out) {
-  const unsigned version = version_of();
-  for (const Layout& one : kLayouts) {
-    if (one.version != version) continue;
-    *out = one;
-    return true;
-  }
-  const void* const runtime = dlsym(RTLD_DEFAULT, "_PyRuntime");
-  return runtime != nullptr && take_debug_offsets(runtime, out);
-}
 
 // ---- Reading.
 
@@ -179,15 +75,15 @@ struct Name {
 };
 
 bool read_name(uintptr_t object, Name* out) {
-  const Layout& layout = interpreter.layout;
+  const PythonLayout& layout = interpreter.layout;
   uint8_t head[40];
   if (object == 0 || !copy(object, head, sizeof head)) return false;
   uintptr_t type;
   uint64_t length;
   uint32_t state;
-  memcpy(&type, head + kObjectType, sizeof type);
-  memcpy(&length, head + kTextLength, sizeof length);
-  memcpy(&state, head + kTextState, sizeof state);
+  memcpy(&type, head + PythonLayout::kObjectType, sizeof type);
+  memcpy(&length, head + PythonLayout::kTextLength, sizeof length);
+  memcpy(&state, head + PythonLayout::kTextState, sizeof state);
   if (type != interpreter.text_type) return false;
   const size_t kind = state >> 2 & 7;
   const bool is_compact = (state >> 5 & 1) != 0;
@@ -212,8 +108,8 @@ class Lines {
  public:
   explicit Lines(uintptr_t bytes) {
     uint64_t size = 0;
-    if (!copy(bytes + kBytesSize, &size, sizeof size)) return;
-    at_ = bytes + kBytesData;
+    if (!copy(bytes + PythonLayout::kBytesSize, &size, sizeof size)) return;
+    at_ = bytes + PythonLayout::kBytesData;
     end_ = at_ + size;
   }
   bool is_over() const { return at_ >= end_; }
@@ -308,7 +204,7 @@ uint32_t add_text(const Name& name) {
 }
 
 uint32_t look_up(uintptr_t code, int64_t at) {
-  const Layout& layout = interpreter.layout;
+  const PythonLayout& layout = interpreter.layout;
   uint8_t object[256];
   const size_t bytes = layout.code_lines + sizeof(uintptr_t);
   if (bytes > sizeof object) return 0;
@@ -331,10 +227,10 @@ uint32_t look_up(uintptr_t code, int64_t at) {
   const Lines lines(field(layout.code_lines));
   uint64_t line = 0;
   switch (layout.form) {
-    case Form::k39:
+    case PythonForm::k39:
       line = line_39(lines, first_line, at);
       break;
-    case Form::k310:
+    case PythonForm::k310:
       line = line_310(lines, first_line, at);
       break;
     default:
@@ -346,13 +242,13 @@ uint32_t look_up(uintptr_t code, int64_t at) {
 
 // The place of one frame; 0: it has none.
 uint32_t place_of(uintptr_t frame) {
-  const Layout& layout = interpreter.layout;
+  const PythonLayout& layout = interpreter.layout;
   const uintptr_t code = word(frame + layout.frame_code) & ~uintptr_t{7};
-  if (code == 0 || word(code + kObjectType) != interpreter.code_type) return 0;
+  if (code == 0 || word(code + PythonLayout::kObjectType) != interpreter.code_type) return 0;
   int64_t at;
-  if (layout.form == Form::k39) {
+  if (layout.form == PythonForm::k39) {
     at = load<int32_t>(frame + layout.frame_at);
-  } else if (layout.form == Form::k310) {
+  } else if (layout.form == PythonForm::k310) {
     at = int64_t{2} * load<int32_t>(frame + layout.frame_at);
   } else {
     at = static_cast<int64_t>(word(frame + layout.frame_at) - code - layout.code_code);
@@ -375,28 +271,30 @@ class Frames {
   explicit Frames(size_t most) : left_(most) {
     const auto state = reinterpret_cast<uintptr_t>(interpreter.own_state());
     if (state == 0) return;
-    const Layout& layout = interpreter.layout;
+    const PythonLayout& layout = interpreter.layout;
     frame_ = word(state + layout.thread_frame);
-    if (layout.indirect_frame != kNone && frame_ != 0) frame_ = word(frame_ + layout.indirect_frame);
+    if (layout.indirect_frame != PythonLayout::kNone && frame_ != 0)
+      frame_ = word(frame_ + layout.indirect_frame);
   }
   bool has_more() const { return frame_ != 0 && left_ != 0 && steps_ < kMostSteps; }
   // Those of one run of the interpreter's loop.
   template <typename Take>
   void one_run(Take&& take) {
-    const Layout& layout = interpreter.layout;
+    const PythonLayout& layout = interpreter.layout;
     while (has_more()) {
       ++steps_;
       const uintptr_t frame = frame_;
       frame_ = word(frame + layout.frame_previous);
       // From 3.12 on a run begins with a frame of the interpreter itself.
       constexpr uint8_t kInterpreters = 3;
-      if (layout.form == Form::k312 && load<uint8_t>(frame + layout.frame_edge) >= kInterpreters) return;
+      if (layout.form == PythonForm::k312 && load<uint8_t>(frame + layout.frame_edge) >= kInterpreters)
+        return;
       if (const uint32_t place = place_of(frame)) {
         take(place);
         --left_;
       }
-      if (layout.form == Form::k39 || layout.form == Form::k310) return;
-      if (layout.form == Form::k311 && load<uint8_t>(frame + layout.frame_edge) != 0) return;
+      if (layout.form == PythonForm::k39 || layout.form == PythonForm::k310) return;
+      if (layout.form == PythonForm::k311 && load<uint8_t>(frame + layout.frame_edge) != 0) return;
     }
   }
 
@@ -422,7 +320,7 @@ void look_for_python() {
   found.own_state = reinterpret_cast<void* (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));
   found.code_type = address("PyCode_Type");
   found.text_type = address("PyUnicode_Type");
-  if (!take_layout(&found.layout) || found.own_state == nullptr || found.code_type == 0 ||
+  if (!take_python_layout(&found.layout) || found.own_state == nullptr || found.code_type == 0 ||
       found.text_type == 0 ||
       dladdr1(loop, &info, reinterpret_cast<void**>(const_cast<ElfW(Sym)**>(&symbol)), RTLD_DL_SYMENT) == 0 ||
       symbol == nullptr) {
