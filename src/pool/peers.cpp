@@ -6,13 +6,11 @@
 namespace cupool::pool {
 
 void Peers::set(driver::Context owner, const Guest& guest, bool allowed) {
-  if (allowed) {
-    all_.push_back({owner, guest, 0});
-    return;
-  }
-  std::erase_if(all_, [&](const Peer& peer) {
+  const auto is_same = [&](const Peer& peer) {
     return peer.owner == owner && peer.guest.context == guest.context && peer.ending == 0;
-  });
+  };
+  std::erase_if(all_, is_same);
+  if (allowed) all_.push_back({owner, guest, 0});
 }
 
 bool Peers::has(driver::Context owner, int device) const {

@@ -47,7 +47,7 @@ NOT_IN = {
         "destroy-reused": ["native"], "two-contexts-word": ["native"]}
        if harness.DRIVER == "gpu" else {}),
     "dma-buf": ["native"],
-    **{case: ["native"] for case in ("peers-late-64K", "peers-late-4M", "peers-one-way", "peers-anew")},
+    **{case: ["native"] for case in ("peers-late-64K", "peers-late-4M", "peers-one-way", "peers-anew", "peers-twice")},
     "freed-in-capture": ["native"],
     "freed-in-capture-elsewhere": ["native"],
     **{case: ["native", "mapped"] for case in ("p2p-tokens", "ipc-4K", "ipc-4M", "ipc-64M", "ipc-written", "ipc-while-waiting")},

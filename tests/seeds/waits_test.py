@@ -179,6 +179,9 @@ class Waits(harness.TestCase):
     def test_peer_access_ends_with_its_context(self):
         self.assert_ends("peers-anew")
 
+    def test_who_is_told_that_peer_access_is_there_has_it(self):
+        self.assert_ends("peers-twice")
+
     def test_peer_access_that_is_refused_changes_nothing(self):
         self.assert_ends("peers-refused")
         env = {**waits.settings("lanes", 1), "CUPOOL_STATS": "json"}

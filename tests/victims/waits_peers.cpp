@@ -6,6 +6,7 @@
 #include <functional>
 #include <thread>
 
+#include "../bench/past_hooks.hpp"
 #include "waits.hpp"
 
 namespace waits {
@@ -129,6 +130,23 @@ int context_made_anew() {
   return wrong + pair.finish() != 0 ? 1 : 0;
 }
 
+// Who is told that access is enabled has it, though the thread that enabled it is still on its way: here it
+// has not come further than the driver.
+int access_twice() {
+  const Pair pair(Places::kDevices);
+  const auto enable = bench::past_hooks(&cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess");
+  if (enable == nullptr) die("no way past the hooks", 0);
+  const auto let_in_again = [&](const Device& guest, const Device& owner) {
+    guest.enter();
+    MUST(enable(owner.context(), 0));
+    if (cuCtxEnablePeerAccess(owner.context(), 0) != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+      die("access was not enabled already", 0);
+  };
+  lend(pair[0], pair[1], kMedium, [&] { let_in_again(pair[1], pair[0]); });
+  lend(pair[1], pair[0], kMedium, [&] { let_in_again(pair[0], pair[1]); });
+  return pair.finish();
+}
+
 // As libraries ask to find out. What the pool does from then on is what it did before (`waits_test.py` looks
 // at its counters).
 int access_is_refused() {
@@ -216,6 +234,7 @@ Cases peer_cases() {
   all.push_back({"peers-late-4M", [] { return access_comes_late(kMedium); }});
   all.push_back({"peers-one-way", access_one_way});
   all.push_back({"peers-anew", context_made_anew});
+  all.push_back({"peers-twice", access_twice});
   all.push_back({"peers-refused", access_is_refused});
   all.push_back({"copies-contexts", [] { return copies_between(Places::kContexts); }});
   all.push_back({"copies-devices", [] { return copies_between(Places::kDevices); }});

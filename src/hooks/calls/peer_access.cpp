@@ -26,9 +26,9 @@ void let_in(CUcontext peer, bool allowed) {
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
   const CUresult result = forward(Event::peer_changes, real.cuCtxEnablePeerAccess, peer, flags);
-  if (result == CUDA_SUCCESS) let_in(peer, true);
   // Already enabled counts, too: the thread that enabled it may not have reached this line yet.
   const bool is_open = result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  if (is_open) let_in(peer, true);
   if (is_open && is_serving()) {
     // The memory of a green context is its primary one's.
     const CUcontext owner = green_contexts.any() ? green_contexts.owner(peer) : peer;
