@@ -31,6 +31,13 @@ void push(std::atomic<T*>& head, T& node, Node T::*next) {
   } while (!head.compare_exchange_weak(first, &node, std::memory_order_release, std::memory_order_relaxed));
 }
 
+// How far the sum of all spans may be beyond a peak before all threads are read: the margins, and with many
+// threads as much again.
+int64_t patience(int64_t slack, int64_t threads) {
+  constexpr int64_t kFewThreads = 64;
+  return threads <= kFewThreads ? slack / 2 : slack;
+}
+
 uint64_t positive(int64_t value) { return value > 0 ? static_cast<uint64_t>(value) : 0; }
 
 constexpr int64_t kAbove = int64_t{1}
@@ -120,12 +127,14 @@ void Device::enlist(ThreadTally& holdings) {
 }
 
 int64_t Device::margin() const {
-  return several_threads_.load(std::memory_order_relaxed) ? peak_bound.load(std::memory_order_relaxed) : 0;
+  if (!several_threads_.load(std::memory_order_relaxed)) return 0;
+  return (peak_bound.load(std::memory_order_relaxed) + 1) / 2;
 }
 
 void Device::told_more(int64_t more) {
   const int64_t most = most_live_.fetch_add(more, std::memory_order_relaxed) + more;
-  if (most <= peak_live_.load(std::memory_order_relaxed) + slack()) return;
+  const int64_t beyond = patience(slack(), enlisted_.load(std::memory_order_relaxed));
+  if (most <= peak_live_.load(std::memory_order_relaxed) + beyond) return;
   look(margin() == 0 ? Ends::kHigh : Ends::kBoth);
 }
 
@@ -133,7 +142,8 @@ void Device::told_less(int64_t less) {
   const int64_t least = least_live_.fetch_sub(less, std::memory_order_relaxed) - less;
   const auto reserved = static_cast<int64_t>(reserved_.load(std::memory_order_relaxed));
   if (margin() == 0) return look(Ends::kLow);
-  if (reserved - least > peak_cached_.load(std::memory_order_relaxed) + slack()) look(Ends::kBoth);
+  const int64_t beyond = patience(slack(), enlisted_.load(std::memory_order_relaxed));
+  if (reserved - least > peak_cached_.load(std::memory_order_relaxed) + beyond) look(Ends::kBoth);
 }
 
 // Here the running sum is exact, while reading one thread after the other is not.

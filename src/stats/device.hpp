@@ -63,8 +63,9 @@ class Tally {
 // thread's holdings can be negative. A thread reports to the device only when its holdings leave the span
 // they have covered so far. With one thread the span has no margin and peaks are exact: a loop that allocates
 // and frees stays below its first peak and reports nothing. With several threads each span has a margin on
-// either side, which is how far a peak can be off; before the device accepts a new peak it reads all threads,
-// and all spans restart.
+// either side; before the device accepts a new peak it reads all threads, and all spans restart. With many it
+// does so once their sum has moved by half of what peaks may be off: it reads each thread once for so many
+// bytes, however many threads there are.
 class ThreadTally : public Tally {
  public:
   explicit ThreadTally(Device& device) : device_(device) {}
@@ -165,9 +166,10 @@ class Device {
   friend class ThreadTally;
   template <typename T, typename... Args>
   T& place(SlotKind kind, Args&... args);
-  // How far a thread's span reaches beyond its reported holdings, and how far all of them together.
+  // How far a thread's span reaches beyond its reported holdings, and how far a peak may be off: twice as far
+  // for each thread.
   int64_t margin() const;
-  int64_t slack() const { return margin() * enlisted_.load(std::memory_order_relaxed); }
+  int64_t slack() const { return 2 * margin() * enlisted_.load(std::memory_order_relaxed); }
   // One end of a thread's span moved.
   void told_more(int64_t more);
   void told_less(int64_t less);
@@ -198,8 +200,7 @@ Device& device(int number);
 // The same for the blocks that spilled from that device: their bytes are host memory, and never the device's.
 Device& spilled(int number);
 
-// How far a thread's holdings may move, if there are several threads, before it reports; 0 makes all peaks
-// exact.
+// How far a peak may be off for each thread, if there are several; 0 makes all peaks exact.
 inline constexpr int64_t kPeakBound = 1 << 20;
 void set_peak_bound(int64_t bytes);
 
