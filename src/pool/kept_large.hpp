@@ -1,7 +1,7 @@
 // The one large block that a thread keeps: the last one freed, if the thread seems to be in a loop that will
 // ask for the same size again. Any other is better merged: then it serves other sizes too, and the best fit
 // may be elsewhere. Part of a thread cache and under the same rules, except that only the owner touches the
-// loop history.
+// loop history. Closed, it keeps nothing until its owner opens it: see ThreadCaches::enter_to_put().
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,11 @@
 #include "pool/slabs.hpp"
 
 namespace cupool::pool {
+
+// Stands in the place of a block where none is to be kept, with a size that nobody asks for.
+struct NoRange : Range {
+  constexpr NoRange() { bytes = 1; }
+};
 
 class KeptLarge {
  public:
@@ -32,11 +37,15 @@ class KeptLarge {
     bytes_.store(entry.range->bytes, std::memory_order_relaxed);
     return true;
   }
-  // Keeps `entry`, and returns the block kept until now; its range is null if there was none.
-  Entry swap(const Entry& entry) {
-    bytes_.store(entry.range != nullptr ? entry.range->bytes : 0, std::memory_order_relaxed);
-    return std::exchange(kept_, entry);
+  // Keeps `entry`, and returns the block kept until now; its range is null if there was none. Opens this.
+  Entry replace(const Entry& entry) {
+    bytes_.store(entry.range->bytes, std::memory_order_relaxed);
+    return without_mark(std::exchange(kept_, entry));
   }
+  // Gives up the block that is kept; its range is null if none is.
+  Entry remove() { return is_closed() ? Entry{} : give_up({}); }
+  // The same, and put() fails from now on.
+  Entry close() { return without_mark(give_up({0, &closed_, 0, nullptr})); }
   // From any thread: the size of the block that is kept, or was a moment ago; 0: none.
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
@@ -52,7 +61,16 @@ class KeptLarge {
  private:
   static constexpr unsigned kRepeats = 8;
 
-  Entry kept_{};
+  bool is_closed() const { return kept_.range == &closed_; }
+  static Entry without_mark(const Entry& entry) { return entry.range == &closed_ ? Entry{} : entry; }
+  Entry give_up(const Entry& mark) {
+    bytes_.store(0, std::memory_order_relaxed);
+    return std::exchange(kept_, mark);
+  }
+
+  static inline constinit NoRange closed_{};
+
+  Entry kept_{0, &closed_, 0, nullptr};
   std::atomic<uint64_t> bytes_{0};
   const Range* newest_ = nullptr;  // compared only, never dereferenced: the record may have been reused
   uint64_t freed_bytes_ = 0;

@@ -154,7 +154,7 @@ Freed Pools::finish_free(Address address, Unkept why, uint64_t asked) {
   if (cache != nullptr) cache->tally().take_back(asked & ~kMarkedAsked, block.block_bytes);
   if (cache == nullptr || (asked & kMarkedAsked) != 0) {
     pool->take_back_marked(block.size_class, block.entry);
-  } else if (!ThreadCaches::keep(*cache, block.size_class, block.entry)) {
+  } else if (!pool->caches().keep(*cache, block.size_class, block.entry)) {
     pool->caches().take_back(*cache, block.size_class, block.entry);
   }
   // First, because it may wait: then nothing is pending any more.

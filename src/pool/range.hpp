@@ -106,7 +106,7 @@ struct alignas(64) Range : BlockRecord {
   RangeNode by_time;
 
   // These two never change.
-  Range() {
+  constexpr Range() {
     range = this;
     tags = &tag;
   }

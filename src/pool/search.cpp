@@ -63,7 +63,7 @@ bool Search::find_small() {
   // No room for a slab, but another thread may have freed a block meanwhile.
   if (range == nullptr) return has_small_ || fetch_wanted();
   std::array<Entry, Shelves::kMostMoved> entries;
-  cache_.enter();
+  pool_.caches().enter_to_put(cache_);
   const size_t wanted = std::min<size_t>(cache_.shelves().batch(size_class_), entries.size());
   cache_.exit();
   const size_t taken = slabs.add(size_class_, range, wanted, entries.data());
@@ -73,7 +73,7 @@ bool Search::find_small() {
     return false;
   }
   found_ = entries[0];
-  cache_.enter();
+  pool_.caches().enter_to_put(cache_);
   cache_.shelves().put_oldest(size_class_, entries.data() + 1, taken - 1);
   cache_.exit();
   return true;
@@ -86,14 +86,14 @@ bool Search::fetch_small() {
   cache_.exit();
   if (hit) return true;
   std::array<Entry, Shelves::kMostMoved> entries;
-  cache_.enter();
+  pool_.caches().enter_to_put(cache_);
   const size_t wanted = std::min<size_t>(cache_.shelves().batch(size_class_), entries.size());
   cache_.exit();
   const size_t taken =
       pool_.blocks().slabs().take(size_class_, wanted, order(), request_.reach, entries.data());
   if (taken == 0) return false;
   found_ = entries[0];
-  cache_.enter();
+  pool_.caches().enter_to_put(cache_);
   cache_.shelves().put_oldest(size_class_, entries.data() + 1, taken - 1);
   cache_.exit();
   how_ = How::kSlab;

@@ -15,6 +15,7 @@ constexpr uint64_t kLargeBlock = 32 << 10;
 uint32_t Shelves::prepare(unsigned size_class) {
   Shelf& shelf = shelves_[size_class];
   if (shelf.room != 0) return shelf.room;
+  if (shelf.ring != nullptr) return shelf.room = shelf.mask + 1;
   const uint64_t block = sizes_.bytes(size_class);
   if (block > most_[is_range(size_class)]) return 0;
   const uint64_t fewest = is_range(size_class) != 0 || block > kLargeBlock ? kFewestRanges : 2;
@@ -46,6 +47,8 @@ bool Shelves::widen(unsigned size_class) {
 }
 
 void Shelves::put_oldest(unsigned size_class, const Entry* entries, size_t count) {
+  if (count == 0) return;
+  prepare(size_class);
   Shelf& shelf = shelves_[size_class];
   for (size_t i = count; i-- > 0;) shelf.push_oldest(entries[i]);
   bytes_of(size_class) += count * sizes_.bytes(size_class);

@@ -19,8 +19,8 @@ struct alignas(32) Shelf {
   Entry* ring = nullptr;
   uint32_t first = 0;
   uint32_t count = 0;
-  uint32_t room = 0;  // a power of two, or 0 before the first use
-  uint32_t mask = 0;  // room - 1
+  uint32_t room = 0;  // a power of two, or 0 before the first use and while it is closed
+  uint32_t mask = 0;  // room - 1, closed or not
   uint32_t block_bytes = 0;
 
   Entry& at(uint32_t i) { return ring[(first + i) & mask]; }
@@ -86,13 +86,14 @@ class Shelves {
     return put_within(more ? most_unsafe_ : most_[is_range(size_class)], size_class, entry);
   }
   // Adds blocks that came from a slab: older than everything on the shelf.
+  // pre: prepare() or batch() has made the shelf, and others have closed it since at most.
   void put_oldest(unsigned size_class, const Entry* entries, size_t count);
   // How many blocks of this class to fetch when one is needed; the others fit on the shelf.
   uint32_t batch(unsigned size_class) {
     const uint32_t room = prepare(size_class);
     return std::max(1u, std::min(room / 2, room - shelves_[size_class].count + 1));
   }
-  // Makes the shelf if there is none; returns its room, 0 when this class is not kept at all.
+  // Makes the shelf if there is none, and opens it; returns its room, 0 when this class is not kept at all.
   uint32_t prepare(unsigned size_class);
   // Doubles a full shelf of ranges: for where blocks have to wait before they can be handed out. False:
   // unchanged.
@@ -100,6 +101,8 @@ class Shelves {
   // Moves blocks to `out`, which has room for kMostMoved, until `keep` are left; returns how many. Fewer than
   // kMostMoved: those were all.
   size_t remove_oldest(unsigned size_class, uint32_t keep, Entry* out);
+  // An empty shelf has no room until it is prepared again.
+  void close(unsigned size_class) { shelves_[size_class].room = 0; }
 
   // Notes a block that found no room. Whether, after a few of them, another class should give way.
   bool note_misfit() {

@@ -34,6 +34,11 @@ class alignas(128) ThreadCache : public OwnerHandshake {
   }
   // From any thread: whether anything is kept.
   bool is_empty() const { return shelves_.are_empty() && large_.bytes() == 0; }
+  // While the owner is stopped and nothing is kept: nothing will be until the owner has entered to put.
+  void close() {
+    for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class)
+      shelves_.close(size_class);
+  }
 
   // Owner only.
   RecentFrees& frees() { return frees_; }
@@ -50,8 +55,10 @@ class alignas(128) ThreadCache : public OwnerHandshake {
 
   ThreadCache* next_of_pool = nullptr;    // under the pool's cache lock
   ThreadCache* next_of_thread = nullptr;  // owner only
-  ThreadCache* next_stopped = nullptr;    // under the pool's cache lock
-  ThreadCache* next_abandoned = nullptr;  // its thread has ended; under the pool's cache lock
+  ThreadCache* next_listed = nullptr;     // in the list of those that may keep something; the same
+  ThreadCache* next_abandoned = nullptr;  // its thread has ended; the same
+  // It is in that list. Set by the owner, cleared while the owner is stopped.
+  std::atomic<bool> is_listed{false};
 
  private:
   Pool* pool_;

@@ -10,20 +10,35 @@
 
 namespace cupool::pool {
 
+namespace {
+// So many are looked at without a thought.
+constexpr unsigned kFewThreads = 8;
+
+bool any_keeps_something(const ThreadCache* cache) {
+  while (cache != nullptr && cache->is_empty()) cache = cache->next_listed;
+  return cache != nullptr;
+}
+}  // namespace
+
 void ThreadCaches::empty_all() {
   frees_.give_reached();
   std::array<Entry, Shelves::kMostMoved> entries;
   Guard hold(lock_);
-  for (ThreadCache* cache = stop_full_ones(); cache != nullptr; cache = cache->next_stopped) {
-    tenancy_.stats().count(stats::DeviceCounter::thread_caches_emptied);
+  for (ThreadCache* cache = stop_listed(); cache != nullptr;) {
+    ThreadCache* const next = cache->next_listed;
+    if (!cache->is_empty()) {
+      tenancy_.stats().count(stats::DeviceCounter::thread_caches_emptied);
+      cache->shelves().keep_fewer_ranges();
+    }
     for (unsigned size_class = 0; size_class < SizeClasses::kMostClasses; ++size_class) {
       while (const size_t count = cache->shelves().remove_oldest(size_class, 0, entries.data()))
         blocks_.give(size_class, entries.data(), count);
     }
-    const Entry large = cache->large().swap({});
+    const Entry large = cache->large().close();
     if (large.range != nullptr) blocks_.give_large(large);
-    cache->shelves().keep_fewer_ranges();
+    cache->close();
     cache->start();
+    cache = next;
   }
 }
 
@@ -31,34 +46,39 @@ void ThreadCaches::empty_all() {
 bool ThreadCaches::are_empty() {
   constexpr int kMostLookedAt = 64;
   Guard hold(lock_);
-  const ThreadCache* cache = caches_;
-  for (int i = 0; i < kMostLookedAt && cache != nullptr && cache->is_empty(); ++i)
-    cache = cache->next_of_pool;
+  const ThreadCache* cache = listed_;
+  for (int i = 0; i < kMostLookedAt && cache != nullptr && cache->is_empty(); ++i) cache = cache->next_listed;
   return cache == nullptr;
 }
 
-// A barrier interrupts every processor that runs a thread of this process, so there is one for all caches.
-ThreadCache* ThreadCaches::stop_full_ones() {
-  ThreadCache* stopped = nullptr;
-  for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) {
-    if (cache->is_empty()) continue;
-    cache->begin_stop();
-    cache->next_stopped = std::exchange(stopped, cache);
-  }
-  if (stopped == nullptr) return nullptr;
-  const bool is_ordered = AsymmetricFence::order_all_threads();
-  for (ThreadCache* cache = stopped; cache != nullptr; cache = cache->next_stopped)
-    cache->end_stop(is_ordered);
-  AsymmetricFence::order_exits();
-  return stopped;
+void ThreadCaches::list(ThreadCache& cache) {
+  Guard hold(lock_);
+  cache.next_listed = std::exchange(listed_, &cache);
+  listed_count_.fetch_add(1, std::memory_order_relaxed);
+  cache.is_listed.store(true, std::memory_order_relaxed);
 }
 
-// Each emptying looks at every thread's cache. With many threads it comes so rarely that it costs little
+// A barrier interrupts every processor that runs a thread of this process, so there is one for all caches.
+// The few that keep nothing are left alone: a thread at work may keep something again in a moment.
+ThreadCache* ThreadCaches::stop_listed() {
+  if (listed_count_.load(std::memory_order_relaxed) <= kFewThreads && !any_keeps_something(listed_))
+    return nullptr;
+  for (ThreadCache* cache = listed_; cache != nullptr; cache = cache->next_listed) cache->begin_stop();
+  const bool is_ordered = AsymmetricFence::order_all_threads();
+  for (ThreadCache* cache = listed_; cache != nullptr; cache = cache->next_listed) {
+    cache->end_stop(is_ordered);
+    cache->is_listed.store(false, std::memory_order_relaxed);
+  }
+  AsymmetricFence::order_exits();
+  listed_count_.store(0, std::memory_order_relaxed);
+  return std::exchange(listed_, nullptr);
+}
+
+// Each emptying stops every thread that may keep something. With many it comes so rarely that it costs little
 // beside the memory that was asked for since the last one; what they keep meanwhile is bounded for each.
 bool ThreadCaches::is_time_to_empty(uint64_t bytes) {
-  constexpr unsigned kFewThreads = 8;
   constexpr uint64_t kBytesAThread = 64 << 10;
-  const unsigned threads = threads_.load(std::memory_order_relaxed);
+  const unsigned threads = listed_count_.load(std::memory_order_relaxed);
   if (threads <= kFewThreads) return true;
   const uint64_t wanted = wanted_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   if (wanted < threads * kBytesAThread) return false;
@@ -86,14 +106,14 @@ void ThreadCaches::collect_large(uint64_t bytes, order::LaneName lane) {
     return large.stamp <= order.done() || order.sole_since(large.range->stamp) == lane;
   };
   Guard hold(lock_);
-  ThreadCache* cache = caches_;
+  ThreadCache* cache = listed_;
   const auto fits = [&](uint64_t kept) { return kept >= bytes && kept < 2 * bytes; };
-  while (cache != nullptr && !fits(cache->large().bytes())) cache = cache->next_of_pool;
+  while (cache != nullptr && !fits(cache->large().bytes())) cache = cache->next_listed;
   bool in_vain = true;
   if (cache != nullptr) {
     cache->stop();
     in_vain = !is_worth_it(cache->large().kept());
-    if (!in_vain) blocks_.give_large(cache->large().swap({}));
+    if (!in_vain) blocks_.give_large(cache->large().remove());
     cache->start();
   }
   collects_skipped_ = in_vain ? std::min(kMostSkipped, 2 * collects_skipped_ + 1) : kFewSkipped;
@@ -138,13 +158,16 @@ bool ThreadCaches::is_in_use() {
 void ThreadCaches::drop_kept() {
   std::array<Entry, Shelves::kMostMoved> entries;
   Guard hold(lock_);
-  for (ThreadCache* cache = stop_full_ones(); cache != nullptr; cache = cache->next_stopped) {
+  for (ThreadCache* cache = stop_listed(); cache != nullptr;) {
+    ThreadCache* const next = cache->next_listed;
     for (unsigned c = 0; c < SizeClasses::kMostClasses; ++c) {
       while (cache->shelves().remove_oldest(c, 0, entries.data()) != 0) {
       }
     }
-    cache->large().swap({});
+    cache->large().close();
+    cache->close();
     cache->start();
+    cache = next;
   }
   for (ThreadCache* cache = caches_; cache != nullptr; cache = cache->next_of_pool) cache->tally().drop();
 }
@@ -166,7 +189,7 @@ uint64_t ThreadCaches::live_bytes() {
 
 bool ThreadCaches::keep(ThreadCache& cache, unsigned size_class, const Entry& entry) {
   if (size_class == kNotKept) return false;
-  cache.enter();
+  enter_to_put(cache);
   cache.shelves().prepare(size_class);
   const bool kept = cache.shelves().put_more(size_class, entry, cache.order().is_spread());
   cache.exit();
@@ -211,8 +234,8 @@ void ThreadCaches::take_back_large(ThreadCache& cache, const Entry& entry) {
   Entry other = entry;
   cache.large().note_freed(entry.range);
   if (entry.range->bytes <= tenancy_.most_kept_large() && cache.large().expects(entry.range)) {
-    cache.enter();
-    other = cache.large().swap(entry);
+    enter_to_put(cache);
+    other = cache.large().replace(entry);
     cache.exit();
   }
   if (other.range != nullptr) blocks_.give_large(other);
@@ -220,7 +243,7 @@ void ThreadCaches::take_back_large(ThreadCache& cache, const Entry& entry) {
 
 void ThreadCaches::merge_large(ThreadCache& cache) {
   cache.enter();
-  const Entry large = cache.large().swap({});
+  const Entry large = cache.large().remove();
   cache.exit();
   if (large.range != nullptr) blocks_.give_large(large);
 }

@@ -1,7 +1,9 @@
 // The thread caches of one pool: made with a thread's first allocation, adopted by a new thread when the
 // owner ends, emptied when memory is short; and what the owner does with its cache when a block finds no
-// room in it. The list is under `lock_`; another thread's cache is stopped before it is touched. Never calls
-// the driver, but to ask which streams have come to a free.
+// room in it. Those that may keep something are listed: who empties them all closes them, and a closed one
+// is listed again when its owner first puts a block in, so that threads which sleep cost nobody anything. The
+// lists are under `lock_`; another thread's cache is stopped before it is touched. Never calls the driver,
+// but to ask which streams have come to a free.
 #pragma once
 
 #include <atomic>
@@ -40,8 +42,17 @@ class ThreadCaches {
 
   // ---- For the owner of a cache.
 
+  // As cache.enter(), where a block may be put in, or a shelf or the place for a large block opened.
+  void enter_to_put(ThreadCache& cache) CUPOOL_EXCLUDES(lock_) {
+    cache.enter();
+    while (!cache.is_listed.load(std::memory_order_relaxed)) {
+      cache.exit();
+      list(cache);
+      cache.enter();
+    }
+  }
   // Into the cache, if there is room.
-  static bool keep(ThreadCache& cache, unsigned size_class, const Entry& entry);
+  bool keep(ThreadCache& cache, unsigned size_class, const Entry& entry);
   // Takes back a block that the cache does not keep, or has no room for.
   void take_back(ThreadCache& cache, unsigned size_class, const Entry& entry);
   // Whether the cache keeps blocks of a class.
@@ -64,8 +75,10 @@ class ThreadCaches {
   uint64_t live_bytes() CUPOOL_EXCLUDES(lock_);
 
  private:
-  // Stops every cache that keeps something, with one barrier for all; the caller starts them again.
-  ThreadCache* stop_full_ones() CUPOOL_REQUIRES(lock_);
+  void list(ThreadCache& cache) CUPOOL_EXCLUDES(lock_);
+  // Stops all that are listed, with one barrier, and takes them off the list, by whose links they hang
+  // together; the caller closes them and starts them again. Null if they are few and keep nothing.
+  ThreadCache* stop_listed() CUPOOL_REQUIRES(lock_);
   void take_back_large(ThreadCache& cache, const Entry& entry);
   bool widen_or_evict(ThreadCache& cache, unsigned size_class);
   void empty_another_shelf(ThreadCache& cache, unsigned size_class);
@@ -77,10 +90,12 @@ class ThreadCaches {
   StreamFrees& frees_;
   const GrowthHistory& growth_;
   std::atomic<unsigned> threads_{0};           // with a cache here
+  std::atomic<unsigned> listed_count_{0};      // written under lock_
   std::atomic<uint32_t> collects_to_skip_{0};  // see collects_skipped_
   std::atomic<uint64_t> wanted_{0};            // bytes, since a request last found it time to empty all
   Lock lock_{Rank::kCaches};
   ThreadCache* caches_ CUPOOL_GUARDED_BY(lock_) = nullptr;
+  ThreadCache* listed_ CUPOOL_GUARDED_BY(lock_) = nullptr;     // those that may keep something
   ThreadCache* abandoned_ CUPOOL_GUARDED_BY(lock_) = nullptr;  // those of threads that have ended
   // How many requests do not look for large blocks that other threads keep after one did; in
   // collects_to_skip_ those that are still to come.

@@ -156,7 +156,7 @@ TEST_CASE_METHOD(EndingWorld, "what a free keeps as its context ends is gone whe
   for (int i = 0; i < 9; ++i) {
     memory.close(context);
     // A free that had looked at the context before it ended.
-    if (i == 0) REQUIRE(pool::ThreadCaches::keep(cache, first->sizes().of(5000), entry));
+    if (i == 0) REQUIRE(first->caches().keep(cache, first->sizes().of(5000), entry));
     const auto next = allocate(5000);
     CHECK(memory.owns(next));
     CHECK(next != old);

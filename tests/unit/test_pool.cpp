@@ -430,6 +430,38 @@ TEST_CASE_METHOD(PoolWorld, "a thread that ends gives back what it kept, and its
   CHECK(driver.reserved == 0);
 }
 
+TEST_CASE_METHOD(PoolWorld, "threads that keep nothing are not looked at, however many there are") {
+  pool::ThreadCaches& caches = (free(allocate(512)), pool().caches());
+  std::vector<pool::ThreadCache*> others;
+  for (int i = 0; i < 1000; ++i) others.push_back(caches.adopt());
+  CHECK_FALSE(caches.are_empty());
+  caches.empty_all();
+  CHECK(caches.are_empty());
+  for (pool::ThreadCache* const other : others) caches.abandon(other);
+}
+
+TEST_CASE_METHOD(PoolWorld,
+                 "what a thread keeps after all were emptied is found when they are emptied again") {
+  for (const uint64_t bytes : {uint64_t{512}, 20 * kKiB, 600 * kKiB, 8 * kMiB}) {
+    for (int round = 0; round < 3; ++round) {
+      // The second time it is kept without a search.
+      for (int i = 0; i < 2; ++i) {
+        const auto address = allocate(bytes);
+        free(address);
+        CHECK(allocate(bytes) == address);
+        free(address);
+      }
+      CHECK_FALSE(pool().caches().are_empty());
+      CHECK(pool().release_free_segments(0) == 0);
+      pool().caches().empty_all();
+      CHECK(pool().caches().are_empty());
+      pool().release_free_segments(0);
+      CHECK(reserved() == 0);
+      check_records();
+    }
+  }
+}
+
 TEST_CASE_METHOD(PoolWorld, "a producer and a consumer do not grow memory without bound") {
   for (int round = 0; round < 50; ++round) {
     std::vector<driver::Address> blocks;
