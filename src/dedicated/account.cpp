@@ -21,6 +21,9 @@ Account* Accounts::find(driver::Context context) {
   return found == all_.end() ? nullptr : &found->second;
 }
 
+// A free that gives device memory back stops the program for longer than one of managed memory holds it.
+constexpr uint64_t kLittleOfDevice = 4 * kMiB;
+
 Account* Accounts::open(driver::Context context) {
   if (Account* const account = find(context)) return account;
   int device = 0;
@@ -40,6 +43,7 @@ Account* Accounts::open(driver::Context context) {
     tally = &counts.add_thread_tally();
   }
   account.tally = tally;
+  account.admission.set_least(kLittleOfDevice);
   return &account;
 }
 

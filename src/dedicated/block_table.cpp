@@ -33,34 +33,19 @@ uint64_t BlockTable::taken_bytes(const Scope& scope) const {
 
 uint64_t BlockTable::largest_idle(const Scope& scope) const {
   uint64_t largest = 0;
-  for (const auto& [start, block] : blocks_) {
-    if (block.is_idle() && scope.covers(*block.owner)) largest = std::max(largest, block.bytes);
+  for (const auto& [context, owner] : holdings_) {
+    if (scope.covers(*owner) && !owner->by_size.empty())
+      largest = std::max(largest, owner->by_size.rbegin()->first.first);
   }
   return largest;
 }
 
 uint64_t BlockTable::most_idle(const Scope& scope, uint64_t wanted, bool in_steps) const {
-  uint64_t bytes = 0;
-  if (wanted <= kMiB || !in_steps) {
-    for (const auto& [context, owner] : holdings_) {
-      if (scope.covers(*owner)) bytes += owner->idle + kDriverStep * owner->by_age.size();
-    }
-    return bytes;
-  }
-  Address end = 0;  // of the steps that were looked at, and whether the last of them counted
-  bool is_counted = false;
-  for (const auto& [start, block] : blocks_) {
-    const bool is_gain = block.is_idle() && scope.covers(*block.owner);
-    if (start < end && is_counted && !is_gain) {
-      bytes -= kDriverStep;
-      is_counted = false;
-    }
-    const Address from = std::max(end, start / kDriverStep * kDriverStep);
-    const Address to = round_up(start + block.bytes, kDriverStep);
-    if (to <= from) continue;
-    if (is_gain) bytes += to - from;
-    is_counted = is_gain;
-    end = to;
+  const bool by_steps = wanted > kMiB && in_steps;
+  uint64_t bytes = by_steps && scope.context == nullptr ? steps_.mixed() : 0;
+  for (const auto& [context, owner] : holdings_) {
+    if (scope.covers(*owner))
+      bytes += by_steps ? owner->idle_steps : owner->idle + kDriverStep * owner->by_age.size();
   }
   return bytes;
 }
@@ -104,6 +89,7 @@ Block BlockTable::remove(Address start) {
   const auto found = blocks_.find(start);
   const Block block = found->second;
   remove_idle(start, block);
+  steps_.note(start, block.bytes, &block.owner->idle_steps, {.blocks = -1});
   blocks_.erase(found);
   return block;
 }
@@ -116,6 +102,7 @@ void BlockTable::add_idle(Address start, Block& block) {
   if (block.mark.taints == 0) owner.by_size.emplace(Holdings::Size{block.bytes, block.age}, start);
   owner.by_age.emplace(block.age, start);
   owner.idle += block.bytes;
+  steps_.note(start, block.bytes, &owner.idle_steps, {.idle = 1});
   if (!block.comes_again) owner.newcomers += block.steps();
 }
 
@@ -127,6 +114,7 @@ void BlockTable::remove_idle(Address start, const Block& block) {
   owner.by_age.erase(found);
   owner.by_size.erase({block.bytes, block.age});
   owner.idle -= block.bytes;
+  steps_.note(start, block.bytes, &owner.idle_steps, {.idle = -1});
   if (!block.comes_again) owner.newcomers -= block.steps();
 }
 

@@ -14,6 +14,7 @@
 #include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "dedicated/admission.hpp"
+#include "dedicated/driver_steps.hpp"
 #include "driver/types.hpp"
 #include "order/lane.hpp"
 
@@ -22,8 +23,6 @@ namespace cupool::dedicated {
 using allocator::Address;
 using allocator::Mark;
 using order::Epoch;
-
-inline constexpr uint64_t kDriverStep = 2 << 20;  // the driver's granularity for large blocks
 
 // What one context has; the part of its account (account.hpp) that the table keeps.
 struct Holdings {
@@ -40,7 +39,8 @@ struct Holdings {
   std::map<uint64_t, Address> by_age;  // idle blocks, oldest free first
   std::map<Size, Address> by_size;     // the same without those that are never reused
   Admission admission;
-  uint64_t newcomers = 0;  // bytes of idle blocks whose size has not come again, in steps of the driver
+  uint64_t newcomers = 0;   // bytes of idle blocks whose size has not come again, in steps of the driver
+  uint64_t idle_steps = 0;  // bytes of the driver's steps on which idle blocks of this context lie alone
 };
 
 // The clock of idle_since.
@@ -95,7 +95,7 @@ class BlockTable {
   std::vector<driver::Context> contexts(const Scope& scope) const CUPOOL_REQUIRES(lock_);
   uint64_t idle_bytes(const Scope& scope) const CUPOOL_REQUIRES(lock_);
   uint64_t taken_bytes(const Scope& scope) const CUPOOL_REQUIRES(lock_);
-  // The largest idle block.
+  // The largest idle block that may be reused.
   uint64_t largest_idle(const Scope& scope) const CUPOOL_REQUIRES(lock_);
   // The most bytes that a driver gains by all idle blocks, for a request of `wanted` bytes. `in_steps`: it
   // takes this memory in steps of 2 MiB. Blocks of up to 1 MiB share them, so a larger one gains only by
@@ -123,7 +123,10 @@ class BlockTable {
       f(at->first, at->second);
   }
   // A block that is in no index yet, and whose bytes count as reserved.
-  Block& add(Address start, const Block& block) CUPOOL_REQUIRES(lock_) { return blocks_[start] = block; }
+  Block& add(Address start, const Block& block) CUPOOL_REQUIRES(lock_) {
+    steps_.note(start, block.bytes, &block.owner->idle_steps, {.blocks = 1});
+    return blocks_[start] = block;
+  }
   // Out of the indexes too. The bytes stay reserved until the driver has them.
   Block remove(Address start) CUPOOL_REQUIRES(lock_);
 
@@ -186,6 +189,7 @@ class BlockTable {
 
   Lock lock_{Rank::kDedicated};
   Blocks blocks_ CUPOOL_GUARDED_BY(lock_);
+  DriverSteps steps_ CUPOOL_GUARDED_BY(lock_);
   std::map<driver::Context, Holdings*> holdings_ CUPOOL_GUARDED_BY(lock_);
   uint64_t ages_ CUPOOL_GUARDED_BY(lock_) = 0;
 };

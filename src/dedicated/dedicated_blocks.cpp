@@ -25,6 +25,7 @@ Status DedicatedBlocks::allocate(driver::Context context, uint64_t bytes, Addres
   if (take(*account, bytes, order::Reach::kCheap, DeviceCounter::range_hits, out)) return kSuccess;
   if (has_idle(*account, bytes) && !order_.is_capturing() && take_after_wait(*account, bytes, out))
     return kSuccess;
+  make_way(*account, bytes);
   uint64_t seen = releases_.gone();
   uint64_t refusals = upstream::Limit::refusals();
   bool is_asked = false;
@@ -83,6 +84,29 @@ bool DedicatedBlocks::take_when_short(Account& account, uint64_t bytes, Address*
   return account.order.wait_for_frees() && take_within(order::Reach::kCheap);
 }
 
+// See Admission. If blocks of about this size lie idle, but their work is pending, nothing is useless. All go
+// where the program has next to nothing: when it asks again, it has work under way.
+void DedicatedBlocks::make_way(Account& account, uint64_t bytes) {
+  uint64_t keep = 0;
+  {
+    Guard hold(table_.lock());
+    const uint64_t largest = account.largest_for(bytes);
+    if (account.idle == 0 || table_.has_idle(account, bytes, largest)) return;
+    if (is_host_visible() || account.newcomers >= bytes) account.admission.note_useless(account.newcomers);
+    if (!is_host_visible() || account.admission.comes_again(bytes, largest)) return;
+    const uint64_t held = account.reserved + bytes;
+    const uint64_t most = account.admission.most_held(account.taken() + bytes);
+    if (!account.admission.is_little(account.taken())) {
+      if (held <= most) return;
+      keep = account.idle - std::min(account.idle, held - most);
+    }
+  }
+  account.order.advance();
+  const allocator::Idle idle;
+  releases_.release(
+      {.of = {.context = account.context}, .keep = keep, .only_idle = &idle, .is_remembered = true});
+}
+
 Status DedicatedBlocks::allocate_from_driver(Account& account, uint64_t bytes, Address* out, bool* is_asked) {
   if (!is_host_visible()) account.order.keep_events();
   const Status status = account.upstream.allocate(bytes, out, is_asked);
@@ -91,10 +115,7 @@ Status DedicatedBlocks::allocate_from_driver(Account& account, uint64_t bytes, A
   forget_range(*out, bytes);
   account.reserved += bytes;
   Block& block = table_.add(*out, {.bytes = bytes, .asked = bytes, .owner = &account});
-  // Blocks of about this size lie idle, but their work is pending: they are not useless.
-  const uint64_t largest = account.largest_for(bytes);
-  const uint64_t useless = table_.has_idle(account, bytes, largest) ? 0 : account.newcomers;
-  block.comes_again = account.admission.note_miss(bytes, largest, useless);
+  block.comes_again = account.admission.note_miss(bytes, account.largest_for(bytes));
   account.admission.note_live(account.taken());
   account.count_given(block, DeviceCounter::misses);
   return kSuccess;

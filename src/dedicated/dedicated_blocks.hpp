@@ -107,6 +107,7 @@ class DedicatedBlocks final : public allocator::Allocator {
   bool take(Account& account, uint64_t bytes, order::Reach reach, stats::DeviceCounter how, Address* out);
   bool take_when_short(Account& account, uint64_t bytes, Address* out);
   bool take_after_wait(Account& account, uint64_t bytes, Address* out);
+  void make_way(Account& account, uint64_t bytes);
   Status allocate_from_driver(Account& account, uint64_t bytes, Address* out, bool* is_asked);
   bool has_idle(const Account& account, uint64_t bytes) CUPOOL_EXCLUDES(table_.lock());
   // Out of all records before the driver has it, whose next block may start there; and back if it refused.

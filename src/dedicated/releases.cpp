@@ -100,6 +100,7 @@ bool Releases::remove_oldest(const Choice& choice, uint64_t newest, Address* sta
     return false;
   *start = oldest->first;
   *out = table_.remove(*start);
+  if (choice.is_remembered) out->owner->admission.note_given_back(out->bytes);
   return true;
 }
 

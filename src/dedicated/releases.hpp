@@ -25,6 +25,7 @@ class Releases {
     const allocator::Idle* only_idle = nullptr;  // only blocks that nobody needs
     bool only_done = false;                      // only blocks whose work is done, without a wait
     bool only_stale = false;                     // only blocks that outlasted Admission::patience()
+    bool is_remembered = false;                  // Admission is told of those that go
   };
 
   Releases(driver::Source& source, order::Timelines& order, InFlight& in_flight, BlockTable& table,

@@ -1,5 +1,6 @@
 // The records of dedicated blocks, alone: no driver, no timeline.
 #include <catch2/catch.hpp>
+#include <random>
 #include <vector>
 
 #include "dedicated/block_table.hpp"
@@ -166,16 +167,62 @@ TEST_CASE_METHOD(Tables, "a large request gains only the driver's steps on which
   CHECK(table.largest_idle({}) == 3 * kMiB);
 }
 
+TEST_CASE_METHOD(Tables, "what a release gains is right at any moment, though nobody looks at the blocks") {
+  constexpr uint64_t kSlot = kMiB / 2;
+  constexpr unsigned kSlots = 200;
+  std::mt19937_64 random(1);
+  // From the first step, by all blocks that lie on one, as the driver sees them.
+  const auto gained = [&](const Holdings* owner) {
+    uint64_t bytes = 0;
+    for (Address step = kStart; step < kStart + kSlots * kSlot; step += kDriverStep) {
+      bool any = false, all = true;
+      table.for_each_in(step, kDriverStep, [&](Address, const Block& block) {
+        any = true;
+        all = all && block.is_idle() && (owner == nullptr || block.owner == owner);
+      });
+      if (any && all) bytes += kDriverStep;
+    }
+    return bytes;
+  };
+  uint64_t most = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const Address at = kStart + random() % kSlots * kSlot;
+    BlockTable::Entry* const found = table.containing(at);
+    if (found == nullptr) {
+      const uint64_t bytes = (1 + random() % 16) * kSlot - random() % 2 * 4096;
+      Holdings& owner = random() % 3 == 0 ? there : here;
+      if (at + bytes <= kStart + kSlots * kSlot && table.first_in(at, bytes) == nullptr)
+        add(at, bytes, owner);
+    } else if (!found->second.is_idle()) {
+      free(found->first);
+    } else if (random() % 3 == 0) {
+      table.hand_out(*found, 1);
+    } else {
+      const Block block = table.remove(found->first);
+      block.owner->reserved -= block.bytes;
+    }
+    // What lay on one step with another context's is said to be its alone when all has gone from there.
+    REQUIRE(table.most_idle({.context = here.context}, 8 * kMiB, true) <= gained(&here));
+    REQUIRE(table.most_idle({}, 8 * kMiB, true) == gained(nullptr));
+    most = std::max(most, gained(nullptr));
+  }
+  CHECK(most > 10 * kMiB);
+  table.for_each([&](Address start, Block& block) {
+    if (!block.is_idle()) free(start);
+  });
+  CHECK(table.most_idle({}, 8 * kMiB, true) == gained(nullptr));
+}
+
 TEST_CASE_METHOD(Tables, "the age of an idle block is counted from when it became idle, not from its free") {
   Block& block = add(kStart, kMiB);
   table.note_free(block, 1);
   block.free_pending = true;
   // Long requests in vain while its free is pending.
-  here.admission.note_miss(10 * here.admission.patience(), ~uint64_t{0}, 0);
+  here.admission.note_miss(10 * here.admission.patience(), ~uint64_t{0});
   block.free_pending = false;
   table.add_idle(kStart, block);
   CHECK_FALSE(block.is_stale());
-  here.admission.note_miss(here.admission.patience() + 1, ~uint64_t{0}, 0);
+  here.admission.note_miss(here.admission.patience() + 1, ~uint64_t{0});
   CHECK(block.is_stale());
 }
 

@@ -188,6 +188,7 @@ TEST_CASE_METHOD(DedicatedWorld, "a tainted dedicated block goes back to the dri
 
 TEST_CASE_METHOD(DedicatedWorld,
                  "a tainted dedicated block freed during a capture waits, and is not reused") {
+  allocate_managed(64 * kMiB);  // beside which the other may lie idle
   const auto address = allocate_managed(kMiB);
   REQUIRE(memory.taint(address, memory::Taint::kAdvised));
   memory.order().gate().begin_capture();
@@ -275,6 +276,7 @@ TEST_CASE_METHOD(DedicatedWorld, "memory that ended with its context no longer c
 }
 
 TEST_CASE_METHOD(DedicatedWorld, "a new driver allocation replaces the record of an old one at its address") {
+  allocate(128 * kMiB);  // beside which the others may lie idle
   const auto idle = allocate(kMiB);
   const auto held = allocate(kMiB);
   REQUIRE(held == idle + 2 * kMiB);
@@ -297,6 +299,7 @@ TEST_CASE_METHOD(DedicatedWorld, "a new driver allocation replaces the record of
 }
 
 TEST_CASE_METHOD(DedicatedWorld, "a block whose release the driver refuses is kept, and given back later") {
+  allocate(128 * kMiB);  // beside which the other may lie idle
   const auto reserved = stats::device(0).read().reserved_bytes;
   const auto address = allocate(5 * kMiB);
   free(address);
@@ -314,6 +317,43 @@ TEST_CASE_METHOD(DedicatedWorld, "a block whose release the driver refuses is ke
   CHECK(allocate(5 * kMiB) != address);
   CHECK(memory.idle().release_everything() == 5 * kMiB);
   CHECK_FALSE(memory.owns(address));
+}
+
+TEST_CASE_METHOD(DedicatedWorld, "managed memory of sizes that never come again is held as the driver does") {
+  const bool has_work = GENERATE(true, false);
+  uint64_t most = 0;
+  for (uint64_t i = 0; i < 60; ++i) {
+    const uint64_t bytes = 4 * kMiB + i * 300 * kKiB;
+    const auto address = allocate_managed(bytes);
+    most = std::max(most, bytes);
+    // The first free does not wait, so the second request may come before the work on the first is done.
+    const uint64_t held = round_up(most, FakeSource::kStep) + most / 16;
+    if (i != 1 || !has_work) CHECK(managed.reserved <= held);
+    if (has_work) work(kS);
+    free(address);
+  }
+}
+
+TEST_CASE_METHOD(DedicatedWorld,
+                 "a program that goes on to managed blocks of other sizes holds no more than before") {
+  std::vector<driver::Address> blocks;
+  for (uint64_t phase = 1; phase <= 4; ++phase) {
+    uint64_t allocations = 0;
+    for (int round = 0; round < 5; ++round) {
+      for (uint64_t i = 0; i < 24 / phase; ++i) {
+        const uint64_t bytes = phase * 2 * kMiB;
+        blocks.push_back(allocate_managed(bytes));
+        work(kS);
+      }
+      CHECK(managed.reserved <= 51 * kMiB);
+      for (const auto block : blocks) free(block);
+      blocks.clear();
+      // What has come again stays.
+      if (round == 1) allocations = managed.allocations;
+      driver.finish();
+    }
+    CHECK(managed.allocations == allocations);
+  }
 }
 
 TEST_CASE_METHOD(DedicatedWorld, "a block that the driver refuses to take does not hold up the others") {
