@@ -58,7 +58,8 @@ class AnswerFile {
     struct stat process = {};
     if (file_ < 0 || fstat(file_, &about_) != 0 || stat(make_text("/proc/{}", pid_).c_str(), &process) != 0)
       return is_made_;
-    is_made_ = S_ISREG(about_.st_mode) && (about_.st_uid == process.st_uid || about_.st_uid == geteuid());
+    is_made_ = S_ISREG(about_.st_mode) && neighbours::has_begun(about_) &&
+               (about_.st_uid == process.st_uid || about_.st_uid == geteuid());
     return is_made_;
   }
   bool is_complete() { return look() && neighbours::is_complete(about_); }

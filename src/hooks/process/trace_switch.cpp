@@ -135,7 +135,8 @@ void obey(const Ask& ask) CUPOOL_REQUIRES(lock) {
   } else if (ask.what == Ask::What::kTrace) {
     begin_for_neighbour(ask, file);
   }
-  if (!is_its()) neighbours::complete_answer(file);
+  // What the program does from now on is recorded.
+  is_its() ? neighbours::begin_answer(file) : neighbours::complete_answer(file);
   close(file);
 }
 
