@@ -144,10 +144,19 @@ void holes(Report& report, const Options& options) {
   release_all(more);
 }
 
-// Blocks freed behind work that stands in two streams. Bare a free would stand with it, so nothing does
-// there.
+// Whether frees wait for nothing, however much is freed behind work that stands.
+bool frees_never_wait() {
+  if (std::getenv("LD_PRELOAD") == nullptr) return false;
+  for (const char* const setting : {"CUPOOL_STREAMS", "CUPOOL_FREE", "CUPOOL_SPLIT", "CUPOOL_BACKEND"}) {
+    if (std::getenv(setting) != nullptr) return false;
+  }
+  return true;
+}
+
+// Blocks freed behind work that stands in two streams; where a free would stand with it, as bare, nothing
+// does.
 void pending(Report& report, const Options& options, Device& device) {
-  const bool may_stand = std::getenv("LD_PRELOAD") != nullptr;
+  const bool may_stand = frees_never_wait();
   Line line(report, options, "blocks pending", {100, 1'000, 10'000, 100'000});
   line.climb([&](size_t count, const Line::Note& note) {
     CUstream streams[2];
@@ -224,8 +233,10 @@ class Sleepers {
 
 void threads(Report& report, const Options& options, Device& device) {
   Line line(report, options, "threads asleep", {1, 10, 100, 1'000, 2'000});
-  // They live to the end of the line, so that each step has to take more memory.
+  // They live to the end of the line, so that each step has to take more memory, and so many from the
+  // beginning that their number is about the same at each step.
   std::vector<CUdeviceptr> blocks;
+  for (int i = 0; line.is_wanted() && !options.smoke && i < 600; ++i) blocks.push_back(allocate(24 * kMiB));
   line.climb([&](size_t count, const Line::Note& note) {
     const Sleepers sleepers(device, count);
     note("more of 24 MiB",
