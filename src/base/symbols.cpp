@@ -6,6 +6,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <type_traits>
@@ -85,11 +86,24 @@ void look_up_line(uintptr_t address, Symbol* out) {
   lock.unlock();
 }
 
-// By the program's own C++ library, if it has one.
+using Demangle = char* (*)(const char*, char*, size_t*, int*);
+
+// That of a C++ library which is loaded, be it for a module of an interpreter alone; null if none is.
+Demangle loaded_demangle() {
+  static constinit std::atomic<void*> known{nullptr};
+  void* found = known.load(std::memory_order_relaxed);
+  if (found == nullptr) found = dlsym(RTLD_DEFAULT, "__cxa_demangle");
+  if (found == nullptr) {
+    void* const library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    if (library != nullptr) found = dlsym(library, "__cxa_demangle");
+  }
+  known.store(found, std::memory_order_relaxed);
+  return reinterpret_cast<Demangle>(found);
+}
+
 void demangle(char* name, size_t room) {
-  using Demangle = char* (*)(const char*, char*, size_t*, int*);
-  const auto function = reinterpret_cast<Demangle>(dlsym(RTLD_DEFAULT, "__cxa_demangle"));
-  if (function == nullptr || strncmp(name, "_Z", 2) != 0) return;
+  const Demangle function = strncmp(name, "_Z", 2) == 0 ? loaded_demangle() : nullptr;
+  if (function == nullptr) return;
   int status = 0;
   char* const plain = function(name, nullptr, nullptr, &status);
   if (plain != nullptr && status == 0) strncpy(name, plain, room - 1);

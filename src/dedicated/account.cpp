@@ -21,7 +21,7 @@ Account* Accounts::find(driver::Context context) {
   return found == all_.end() ? nullptr : &found->second;
 }
 
-// A free that gives device memory back stops the program for longer than one of managed memory holds it.
+// So much is kept in any case: small programs are not to wait in each free of a new size.
 constexpr uint64_t kLittleOfDevice = 4 * kMiB;
 
 Account* Accounts::open(driver::Context context) {

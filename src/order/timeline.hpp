@@ -141,7 +141,7 @@ class Timeline {
   // only tells when the work is done.
   void seal_for_completion();
   // At the end of a free that has waited for nothing: counts it as one that avoided a wait, once it is known
-  // that work was pending then, some of it submitted since the last free or wait. Never too many.
+  // that work was pending then, if some was submitted since the last free or wait.
   void note_unwaited_free(stats::Device& device);
   // Sees to it that there are events for that: called before memory is asked for, since the driver makes
   // neither while a launch stands in a full queue, and such a free does not wait for that. pre: the context

@@ -1,9 +1,11 @@
 // See loading.hpp.
 #include "trace/loading.hpp"
 
-#include <sys/uio.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 
 #include "base/clock.hpp"
@@ -16,29 +18,24 @@ constexpr uint64_t kLately = 10'000'000'000;
 // Of one stack; what is farther away is on another one.
 constexpr uintptr_t kMostStack = 64 << 20;
 
-struct Call {
-  const uintptr_t* slot;
-  uintptr_t top;
-  uintptr_t returns_to;
-};
 constexpr size_t kMostCalls = 8;
-constinit thread_local Call calls[kMostCalls] = {};
+constinit thread_local LoaderCall calls[kMostCalls] = {};
 constinit thread_local size_t depth = 0;
 constinit std::atomic<uint64_t> last{0};
 
-// (The place may be on a stack that is gone, or is none any more.)
-bool read_word(const uintptr_t* from, uintptr_t* to) {
-  iovec local = {to, sizeof *to};
-  iovec remote = {const_cast<uintptr_t*>(from), sizeof *from};
-  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof *to);
+// The place may be on a stack that is gone, or is none any more, so the kernel compares: a call that would
+// move nobody from one place to the same, if these 32 bits stand there. (Those above them can be a
+// signature.)
+bool stands_at(const uintptr_t* slot, uintptr_t value) {
+  const long answer =
+      syscall(SYS_futex, slot, FUTEX_CMP_REQUEUE_PRIVATE, 0, nullptr, slot, static_cast<uint32_t>(value));
+  // Where the kernel forbids this, nothing is known.
+  return answer == 0 || (errno != EAGAIN && errno != EFAULT);
 }
 
-bool is_running(const Call& call, uintptr_t here) {
+bool is_running(const LoaderCall& call, uintptr_t here) {
   if (call.top <= here || call.top - here > kMostStack) return false;
-  uintptr_t now = 0;
-  if (call.slot == nullptr) return true;
-  // Where the kernel forbids this, nothing is known.
-  return !read_word(call.slot, &now) || now == call.returns_to;
+  return call.slot == nullptr || stands_at(call.slot, call.returns_to);
 }
 
 uintptr_t stack_pointer() { return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)); }
@@ -49,18 +46,19 @@ void forget_what_returned(uintptr_t here) {
 
 }  // namespace
 
-void note_loader_call(const uintptr_t* slot, uintptr_t top) {
+void note_loader_call(const LoaderCall& call) {
   const PreserveErrno preserve;
   last.store(now_ns(), std::memory_order_relaxed);
   forget_what_returned(stack_pointer());
   if (depth == kMostCalls) return;
-  calls[depth] = {slot, top, slot == nullptr ? 0 : *slot};
+  calls[depth] = call;
   ++depth;
 }
 
 bool is_inside_loader() {
   if (depth == 0) [[likely]]
     return false;
+  const PreserveErrno preserve;
   forget_what_returned(stack_pointer());
   return depth != 0;
 }

@@ -9,9 +9,14 @@
 
 namespace cupool::trace {
 
-// A door: the call returns to the address that stands at `slot`; null: it is not known where it stands, and
-// `top` is the stack pointer of the caller.
-void note_loader_call(const uintptr_t* slot, uintptr_t top);
+// The call returns to `returns_to`, which stands at `slot` while it runs; null: it is not known where. `top`
+// is the stack pointer of the caller.
+struct LoaderCall {
+  const uintptr_t* slot;
+  uintptr_t returns_to;
+  uintptr_t top;
+};
+void note_loader_call(const LoaderCall& call);
 bool is_inside_loader();
 // Whether any thread has been through a door within the last seconds.
 bool has_loaded_lately(uint64_t now);

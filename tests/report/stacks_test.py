@@ -161,6 +161,21 @@ class StacksTest(harness.TestCase):
         self.assertRegex(done.err, r"still held at the end: 1\.9 MiB in 1 block,")
         self.assertRegex(done.err, r"besides, libraries of CUDA keep 3\.8 MiB in 1 block for their next calls:\n.* by libcublas\.so\.99")
 
+    def test_names_of_cplusplus_are_plain_though_an_interpreter_alone_has_its_library(self):
+        source = ('int cuMemAlloc_v2(unsigned long long*, unsigned long);\nint take(unsigned long) __asm__("_ZN4mine4takeEm");\n'
+                  "int take(unsigned long n) { unsigned long long p; return cuMemAlloc_v2(&p, n); }")
+        library = harness.compile_shared(self.scratch, "libmine.so", source, "-O2", "-fno-optimize-sibling-calls")
+        program = textwrap.dedent(f"""
+            import ctypes
+            cuda = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+            context = ctypes.c_void_p()
+            cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context)
+            getattr(ctypes.CDLL("{library}"), "_ZN4mine4takeEm")(2000000)
+            ctypes.CDLL("libstdc++.so.6")
+        """)
+        done = harness.with_cupool([sys.executable, "-c", program], driver="sim", env={"CUPOOL_LEAKS": "yes", "CUPOOL_STATS": "off"})
+        self.assertIn("mine::take(unsigned long)", done.err)
+
     def test_the_largest_holders_are_named_when_memory_runs_out(self):
         steps = ["a:x:9000000", "a:y:3000000", "a:z:90000000"]
         for env, expected in (({"CUPOOL_STACKS": "16"}, r"11\.5 MiB in 2 blocks of pool memory, up to \d+ s old, asked for here:\n.*#0 (?:main|.*take)"),

@@ -14,6 +14,7 @@
 #include "tools/trace_reader.hpp"
 #include "trace/loading.hpp"
 #include "trace/recorder.hpp"
+#include "trace/saved_return.hpp"
 #include "trace/stacks.hpp"
 #include "trace/word_table.hpp"
 #include "trace_file.hpp"
@@ -196,12 +197,8 @@ namespace {
 uint32_t stack_in_the_call = 1;
 // As the door of dlopen: notes where its return address stands, and is inside until it returns.
 [[gnu::noinline]] bool loads() {
-#if defined(__x86_64__)
-  const auto slot = reinterpret_cast<uintptr_t>(__builtin_dwarf_cfa()) - sizeof(uintptr_t);
-  trace::note_loader_call(reinterpret_cast<const uintptr_t*>(slot), slot + sizeof(uintptr_t));
-#else
-  trace::note_loader_call(nullptr, reinterpret_cast<uintptr_t>(__builtin_dwarf_cfa()));
-#endif
+  const auto* const slot = static_cast<const uintptr_t*>(__builtin_frame_address(0)) + 1;
+  trace::note_loader_call({slot, *slot, reinterpret_cast<uintptr_t>(__builtin_dwarf_cfa())});
   stack_in_the_call = trace::take_stack();
   return trace::is_inside_loader();
 }
@@ -225,4 +222,34 @@ TEST_CASE("no stack is taken inside the loader, and one is once it has returned"
   CHECK(stack_in_the_call == 0);
   CHECK_FALSE(calls_something_else());
   CHECK(trace::take_stack() != 0);
+}
+
+TEST_CASE("where a function of aarch64 stores its return address is told by its first instructions") {
+  constexpr uint32_t kOther = 0xB0000923;      // adrp x3
+  constexpr uint32_t kSign = 0xD503233F;       // paciasp
+  constexpr uint32_t kPush64 = 0xA9BC7BFD;     // stp x29, x30, [sp, #-64]!
+  constexpr uint32_t kStore48 = 0xA9037BFD;    // stp x29, x30, [sp, #48]
+  constexpr uint32_t kLower64 = 0xD10103FF;    // sub sp, sp, #64
+  constexpr uint32_t kLower4096 = 0xD14007FF;  // sub sp, sp, #1, lsl #12
+  constexpr uint32_t kMove = 0x910003FD;       // mov x29, sp
+  constexpr uint32_t kCall = 0x97FFFE4B;       // bl
+  constexpr uint32_t kReturn = 0xD65F03C0;
+  struct Case {
+    std::vector<uint32_t> code;
+    size_t depth;
+  };
+  for (Case& one : std::vector<Case>{{{kSign, kPush64, kMove}, 56},
+                                     {{kOther, kOther, kOther, kPush64}, 56},
+                                     {{kLower64, kOther, kStore48, kMove}, 8},
+                                     {{kLower4096, kLower64, kStore48}, 4096 + 8},
+                                     {{0xA9BF7BFD}, 8},  // [sp, #-16]!
+                                     {{kStore48}, 0},    // above the caller's stack pointer
+                                     {{kOther, kReturn, kPush64}, 0},
+                                     {{kCall, kPush64}, 0},
+                                     {{0xD63F0040, kPush64}, 0},  // blr x2
+                                     {{kMove, kPush64}, 0},
+                                     {{0xA9BC7BFC, kOther}, 0}}) {  // stp x28, x30
+    one.code.resize(64, kOther);
+    CHECK(trace::depth_of_saved_return(one.code.data()) == one.depth);
+  }
 }

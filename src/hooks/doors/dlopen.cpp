@@ -12,6 +12,7 @@
 #include "hooks/doors/untracked_work.hpp"
 #include "hooks/state/serving.hpp"
 #include "trace/loading.hpp"
+#include "trace/saved_return.hpp"
 
 namespace cupool::hooks {
 namespace {
@@ -20,16 +21,23 @@ constinit std::atomic<void*> real_dlopen{nullptr};
 constinit std::atomic<void*> real_dlmopen{nullptr};
 constinit std::atomic<void*> real_dlclose{nullptr};
 
-// Where the caller's stack begins, and its return address stands: `cfa` is that of the function that
-// cupool_untracked_jump (jumps.S) has called, which has pushed so many words before.
-void note_call_of_loader(const void* cfa) {
+// `cfa` is where the stack of cupool_untracked_jump (jumps.S) ended when it called. Above that stands what it
+// saved: on x86-64 six registers and a gap, and then the caller's own return address; on aarch64 the caller's
+// frame and return address first, and that one is where `function` will have stored it.
+void note_call_of_loader(const void* cfa, [[maybe_unused]] const void* function) {
   const auto address = reinterpret_cast<uintptr_t>(cfa);
 #if defined(__x86_64__)
   const uintptr_t slot = address + 7 * sizeof(uintptr_t);
-  trace::note_loader_call(reinterpret_cast<const uintptr_t*>(slot), slot + sizeof(uintptr_t));
+  const uintptr_t returns_to = *reinterpret_cast<const uintptr_t*>(slot);
+  const uintptr_t top = slot + sizeof(uintptr_t);
 #else
-  trace::note_loader_call(nullptr, address + 96);
+  const uintptr_t returns_to = *reinterpret_cast<const uintptr_t*>(address + sizeof(uintptr_t));
+  const uintptr_t top = address + 96;
+  const size_t depth =
+      function == nullptr ? 0 : trace::depth_of_saved_return(static_cast<const uint32_t*>(function));
+  const uintptr_t slot = depth == 0 ? 0 : top - depth;
 #endif
+  trace::note_loader_call({reinterpret_cast<const uintptr_t*>(slot), returns_to, top});
 }
 
 void* find(std::atomic<void*>& found, const char* name) {
@@ -46,22 +54,25 @@ void* find(std::atomic<void*>& found, const char* name) {
 extern "C" {
 
 [[gnu::visibility("hidden"), gnu::used]] void* cupool_before_dlopen(const char*, int mode) {
-  note_call_of_loader(__builtin_dwarf_cfa());
+  void* const function = find(real_dlopen, "dlopen");
+  note_call_of_loader(__builtin_dwarf_cfa(), function);
   if ((mode & RTLD_DEEPBIND) != 0) note_possible_bypass("a library was loaded with RTLD_DEEPBIND");
   if (is_serving()) note_load();
-  return find(real_dlopen, "dlopen");
+  return function;
 }
 
 [[gnu::visibility("hidden"), gnu::used]] void* cupool_before_dlmopen() {
-  note_call_of_loader(__builtin_dwarf_cfa());
+  void* const function = find(real_dlmopen, "dlmopen");
+  note_call_of_loader(__builtin_dwarf_cfa(), function);
   note_possible_bypass("a library was loaded with dlmopen");
   if (is_serving()) note_load();
-  return find(real_dlmopen, "dlmopen");
+  return function;
 }
 
 [[gnu::visibility("hidden"), gnu::used]] void* cupool_before_dlclose() {
-  note_call_of_loader(__builtin_dwarf_cfa());
-  return find(real_dlclose, "dlclose");
+  void* const function = find(real_dlclose, "dlclose");
+  note_call_of_loader(__builtin_dwarf_cfa(), function);
+  return function;
 }
 
 }  // extern "C"
