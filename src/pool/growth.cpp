@@ -53,15 +53,31 @@ bool is_nearly_full(const Figures& figures, uint64_t bytes) {
   return figures.reserved + bytes > most / 8 * 7;
 }
 
+// What the program holds, with the pieces between it, leaves little of the device; once the driver has
+// refused memory, what lies free besides counts as well.
+bool is_crowded(const Figures& figures, uint64_t bytes) {
+  constexpr uint64_t kSixteenths = 13;
+  if (figures.full_at != 0) return is_nearly_full(figures, bytes);
+  const uint64_t much = figures.most / 16 * kSixteenths;
+  return figures.reserved + bytes > much && figures.apart + figures.in_holes > much;
+}
+
+// More than a little of the device, and of what the driver would have left of it.
+bool has_many_holes(const Figures& figures) {
+  constexpr uint64_t kPartOfAll = 64;
+  constexpr uint64_t kPart = 16;
+  const uint64_t room = figures.most - std::min(figures.most, figures.apart);
+  return figures.full_at != 0 || figures.in_holes > std::max(figures.most / kPartOfAll, room / kPart);
+}
+
 // Where no free range fits closely, to cut one leaves a piece that may serve nobody. If hardly anything is in
-// use, the program has come to another phase; if the driver has refused memory, pieces between live blocks
-// would be missed. So what is wholly free goes back, as under the driver, and the block gets what it needs.
+// use, the program has come to another phase: what is wholly free goes back, as under the driver, and the
+// block gets what it needs.
 bool should_replace(const Figures& figures, uint64_t bytes, uint64_t best) {
   constexpr uint64_t kClose = 16;
   constexpr uint64_t kLittle = 16;
   if (best == 0 || best - bytes <= bytes / kClose) return false;
-  if (figures.taken <= figures.reserved / kLittle) return true;
-  return figures.full_at != 0 && best > round_up(bytes, kPageBytes);
+  return figures.taken <= figures.reserved / kLittle;
 }
 
 // Within a small share of the most that was handed out at once: no more than so much is to be reserved for

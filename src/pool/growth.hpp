@@ -30,6 +30,8 @@ struct Figures {
   uint64_t last_need = 0;         // for which the last segment was taken, in whole pages
   uint64_t equal_segments = 0;    // how many in a row were taken for this need
   uint64_t taken = 0;             // what is handed out
+  uint64_t apart = 0;             // the same, if the driver had given each range by itself
+  uint64_t in_holes = 0;          // free beyond that, in segments of which something is handed out
   uint64_t for_small = 0;         // reserved in segments for small blocks
   uint64_t most = ~uint64_t{0};   // that the device, or the user's limit, has
   uint64_t moved = 0;             // chunks, since more was handed out at once than ever before
@@ -50,10 +52,15 @@ uint64_t largest_split(const Settings& settings, uint64_t need);
 // The size of the next segment of the driver's.
 uint64_t segment_bytes(const Settings& settings, const Figures& figures, uint64_t need, bool is_small);
 
-// Whether the device has hardly room for a block beside what is reserved. If so, whether the block gets a
-// segment of its own though it could be cut from a free range, the smallest of which has `best` bytes (0:
-// there is none).
+// Whether the device has hardly room for a block beside what is reserved.
 bool is_nearly_full(const Figures& figures, uint64_t bytes);
+// Whether it has little besides what is in use. A block is then cut off only where it keeps no much larger
+// segment from going back; and, if much of the rest lies in pieces between blocks, from no segment that is
+// wholly free.
+bool is_crowded(const Figures& figures, uint64_t bytes);
+bool has_many_holes(const Figures& figures);
+// On a nearly full device: whether a block gets a segment of its own though it could be cut from a free
+// range, the smallest of which has `best` bytes (0: there is none).
 bool should_replace(const Figures& figures, uint64_t bytes, uint64_t best);
 
 // The size of a segment that is taken for a block though it could be cut from a free one many times as large,

@@ -9,6 +9,7 @@ namespace cupool::pool {
 
 growth::Figures GrowthHistory::figures() const {
   const auto read = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  const RangeBytes& bytes = ranges_.bytes();
   return {.reserved = ranges_.bytes().reserved(),
           .usable = ranges_.bytes().usable(),
           .peak_taken = ranges_.bytes().peak_taken(),
@@ -18,6 +19,8 @@ growth::Figures GrowthHistory::figures() const {
           .last_need = read(last_need_),
           .equal_segments = read(equal_segments_),
           .taken = ranges_.bytes().taken(),
+          .apart = bytes.apart(),
+          .in_holes = bytes.in_holes(),
           .for_small = ranges_.bytes().for_small(),
           .most = std::min(tenancy_.device_bytes(), tenancy_.settings().limit),
           .moved = read(moved_),

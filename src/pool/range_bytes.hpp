@@ -27,6 +27,8 @@ class RangeBytes {
   uint64_t for_small() const { return for_small_.load(std::memory_order_relaxed); }
   // In free ranges, pending ones included.
   uint64_t free() const { return free_.load(std::memory_order_relaxed); }
+  // In driver segments of which no range is handed out, tainted ones aside.
+  uint64_t idle() const { return idle_.load(std::memory_order_relaxed); }
   // What is handed out: in all, and in ranges of exactly so many bytes, up to the largest that threads keep.
   uint64_t taken() const {
     const uint64_t all = reserved();
@@ -41,6 +43,13 @@ class RangeBytes {
   // an allocation of its own: all ranges, or those of a page and more. Slabs count as they are.
   uint64_t peak_alone() const { return peak_alone_.load(std::memory_order_relaxed); }
   uint64_t peak_apart() const { return peak_apart_.load(std::memory_order_relaxed); }
+  // What is handed out now, as the second of these counts it; and what lies free beyond that in driver
+  // segments of which something is handed out.
+  uint64_t apart() const { return apart_.load(std::memory_order_relaxed); }
+  uint64_t in_holes() const {
+    const uint64_t all = usable();
+    return all - std::min(all, idle() + apart());
+  }
   // The most bytes that ranges of less than a page ever had.
   uint64_t peak_minor() const { return peak_minor_.load(std::memory_order_relaxed); }
 
@@ -56,6 +65,8 @@ class RangeBytes {
   }
   void add_free(uint64_t bytes) { add(free_, bytes); }
   void remove_free(uint64_t bytes) { add(free_, -bytes); }
+  void add_idle(uint64_t bytes) { add(idle_, bytes); }
+  void remove_idle(uint64_t bytes) { add(idle_, -bytes); }
   void add_tainted(uint64_t bytes) { add(tainted_, bytes); }
   void remove_tainted(uint64_t bytes) { add(tainted_, -bytes); }
   // A range of so many bytes is handed out, or no longer.
@@ -77,8 +88,8 @@ class RangeBytes {
   }
   void note_peak() { raise(peak_taken_, taken()); }
   void clear() {
-    for (std::atomic<uint64_t>* one : {&reserved_, &for_small_, &tainted_, &free_, &peak_taken_, &alone_,
-                                       &apart_, &minor_, &peak_alone_, &peak_apart_, &peak_minor_})
+    for (std::atomic<uint64_t>* one : {&reserved_, &for_small_, &tainted_, &free_, &idle_, &peak_taken_,
+                                       &alone_, &apart_, &minor_, &peak_alone_, &peak_apart_, &peak_minor_})
       one->store(0, std::memory_order_relaxed);
     for (std::atomic<uint32_t>& count : taken_of_size_) count.store(0, std::memory_order_relaxed);
   }
@@ -107,6 +118,7 @@ class RangeBytes {
   std::atomic<uint64_t> for_small_{0};
   std::atomic<uint64_t> tainted_{0};
   std::atomic<uint64_t> free_{0};
+  std::atomic<uint64_t> idle_{0};
   std::atomic<uint64_t> peak_taken_{0};
   std::atomic<uint64_t> alone_{0};
   std::atomic<uint64_t> apart_{0};

@@ -2,6 +2,7 @@
 #include "pool/range_table.hpp"
 
 #include "allocator/marks.hpp"
+#include "base/bytes.hpp"
 #include "pool/page_map.hpp"
 #include "pool/size_classes.hpp"
 
@@ -16,6 +17,16 @@ bool is_much_larger(const Range* range, uint64_t bytes) { return range->bytes >=
 bool is_to_spare(const Range* range, uint64_t bytes) {
   constexpr uint64_t kTimes = 12;
   return range->before == nullptr && range->after == nullptr && range->bytes >= kTimes * bytes;
+}
+
+// Cut off there, the block would keep a much larger segment from going back. One that fits exactly is not
+// cut.
+bool would_hold(const Range* range, uint64_t bytes, Cut cut) {
+  constexpr uint64_t kTimes = 8;
+  const uint64_t exact = round_up(bytes, kPageBytes);
+  const bool is_whole = range->before == nullptr && range->after == nullptr;
+  if (is_whole && cut == Cut::kNotHoldingWhole) return range->bytes > exact;
+  return range->segment.load(std::memory_order_relaxed)->bytes > kTimes * exact;
 }
 
 // Where streams overlap, a remainder stays unmerged for long. A small one is better left with a large block:
@@ -63,6 +74,7 @@ Range* RangeTable::find_in(const Lists& lists, const Wish& wish, const order::Ti
     Range* const own = best_pending(lists, bytes, wish.limit, wish.sole);
     return own == nullptr || is_much_larger(own, bytes) ? nullptr : own;
   }
+  if (wish.cut == Cut::kNotHolding || wish.cut == Cut::kNotHoldingWhole) return best_not_holding(lists, wish);
   Range* const best = lists.bins.best_fit(bytes, most_for(bytes), wish.limit);
   if (wish.reach == order::Reach::kAll && bytes > SizeClasses::kLargestKept) {
     Range* const apart = best_pending(lists, bytes, wish.limit);
@@ -72,6 +84,19 @@ Range* RangeTable::find_in(const Lists& lists, const Wish& wish, const order::Ti
   if (bytes <= SizeClasses::kLargestKept || !is_much_larger(best, bytes)) return best;
   if (wish.cut == Cut::kSpareSegments && is_to_spare(best, bytes)) return nullptr;
   return wish.cut == Cut::kNever || has_better_pending(lists, best, bytes, order) ? nullptr : best;
+}
+
+// (Of many that would hold a segment only the smallest are looked at: then there is one more segment.)
+Range* RangeTable::best_not_holding(const Lists& lists, const Wish& wish) const {
+  constexpr size_t kMostCompared = 64;
+  Range* found = nullptr;
+  size_t compared = 0;
+  lists.bins.visit(wish.bytes, [&](Range* range) {
+    if (range->bytes > most_for(wish.bytes)) return true;
+    if (range->stamp <= wish.limit && !would_hold(range, wish.bytes, wish.cut)) found = range;
+    return found != nullptr || ++compared == kMostCompared;
+  });
+  return found;
 }
 
 // `sole`: only ranges that no other lane has worked on.

@@ -22,8 +22,10 @@ using order::kAnyStamp;
 
 // Whether to cut a range for a large block of half its size or less, after which the next larger block would
 // find none: not at all, not if it is a free segment many times as large (see growth::spare_bytes()) or a
-// pending range fits better, not if a pending range fits better, or in any case.
-enum class Cut { kNever, kSpareSegments, kUnlessOneIsPending, kAlways };
+// pending range fits better, not if a pending range fits better, or in any case. On a crowded device a block
+// of any size is cut off only where it does not keep a much larger segment from going back, or besides from
+// no segment that is wholly free.
+enum class Cut { kNever, kNotHolding, kNotHoldingWhole, kSpareSegments, kUnlessOneIsPending, kAlways };
 
 // In which segments a range is looked for. A slab, of which a single block may be live, would keep a large
 // segment from going back, so slabs have segments of their own. (Mapped segments are all large: what is free
@@ -145,6 +147,7 @@ class RangeTable {
     return lists_[range.segment.load(std::memory_order_relaxed)->small ? 1 : 0];
   }
   Range* find_in(const Lists& lists, const Wish& wish, const order::Timeline& order) const;
+  Range* best_not_holding(const Lists& lists, const Wish& wish) const;
   Range* best_pending(const Lists& lists, uint64_t bytes, Epoch limit,
                       order::LaneName sole = order::LaneName::kNone) const;
   bool has_better_pending(const Lists& lists, const Range* range, uint64_t bytes,

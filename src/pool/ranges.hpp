@@ -112,13 +112,8 @@ class Ranges {
   void drop_all(Slabs& slabs);
 
   const RangeBytes& bytes() const { return bytes_; }
-  // The bytes of the driver's segments of which no range is handed out, tainted ones aside.
-  uint64_t idle_bytes() {
-    Guard hold(lock_);
-    return idle_.bytes();
-  }
-  // The same and, of mapped segments, the whole chunks that lie free. False: ranges are pending, which may
-  // make up chunks together.
+  // What is idle and, of mapped segments, the whole chunks that lie free. False: ranges are pending, which
+  // may make up chunks together.
   bool find_idle_bytes(mapped::Space& space, uint64_t* out);
   // How many ranges were ever given back: tells a search that failed whether to look again.
   uint64_t gives() const { return gives_.load(std::memory_order_relaxed); }
@@ -161,7 +156,7 @@ class Ranges {
   std::atomic<uint64_t> gives_{0};
   RangeTable::Counts counts_;
   Lock lock_{Rank::kRanges};
-  IdleSegments idle_ CUPOOL_GUARDED_BY(lock_);
+  IdleSegments idle_ CUPOOL_GUARDED_BY(lock_){bytes_};
   RipeSegments ripe_ CUPOOL_GUARDED_BY(lock_);
   RangeTable table_ CUPOOL_GUARDED_BY(lock_);
 };

@@ -37,7 +37,7 @@ Ranges::Found Ranges::find_pending_chunks_locked(uint64_t enough, mapped::Space&
 
 bool Ranges::find_idle_bytes(mapped::Space& space, uint64_t* out) {
   Guard hold(lock_);
-  uint64_t bytes = idle_.bytes();
+  uint64_t bytes = bytes_.idle();
   if (has_mapped_segments()) {
     if (table_.has_pending()) return false;
     table_.find_free(driver::kMappingStep, [&](Range& range) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "pool/range.hpp"
+#include "pool/range_bytes.hpp"
 
 namespace cupool::pool {
 
@@ -11,22 +12,21 @@ namespace cupool::pool {
 // without a look at all others. The one that has been idle for longest comes first.
 class IdleSegments {
  public:
+  explicit IdleSegments(RangeBytes& bytes) : bytes_(bytes) {}
+
   void add(Segment* segment) {
     segment->prev_ripe = last_;
     segment->next_ripe = nullptr;
     (last_ != nullptr ? last_->next_ripe : first_) = segment;
     last_ = segment;
-    bytes_ += segment->bytes;
+    bytes_.add_idle(segment->bytes);
   }
   void remove(Segment* segment) {
     (segment->prev_ripe != nullptr ? segment->prev_ripe->next_ripe : first_) = segment->next_ripe;
     (segment->next_ripe != nullptr ? segment->next_ripe->prev_ripe : last_) = segment->prev_ripe;
-    bytes_ -= segment->bytes;
+    bytes_.remove_idle(segment->bytes);
   }
-  void clear() {
-    first_ = last_ = nullptr;
-    bytes_ = 0;
-  }
+  void clear() { first_ = last_ = nullptr; }
   // Null: there is none that `accept` wants.
   template <typename Accept>
   Segment* first(Accept&& accept) const {
@@ -34,12 +34,11 @@ class IdleSegments {
     while (segment != nullptr && !accept(*segment)) segment = segment->next_ripe;
     return segment;
   }
-  uint64_t bytes() const { return bytes_; }
 
  private:
   Segment* first_ = nullptr;
   Segment* last_ = nullptr;
-  uint64_t bytes_ = 0;
+  RangeBytes& bytes_;
 };
 
 // Those that are tainted and wholly free: they only wait to go back. Those of the driver's and mapped ones

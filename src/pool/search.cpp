@@ -189,6 +189,7 @@ Range* Search::find_range() {
     if (Range* range = take_range(How::kRange, Ranges::Cut::kNever)) return range;
     caches.collect_large(bytes_, request_.lane);
   }
+  if (Range* range = find_in_crowd()) return range;
   if (Range* range = replace_segment()) return range;
   if (may_spare_segments()) {
     if (Range* range = take_range(How::kRange, Ranges::Cut::kSpareSegments)) return range;
@@ -213,14 +214,39 @@ Range* Search::spare_segment() {
   return range;
 }
 
+// See growth::is_crowded(). A block that finds no place gets a segment of its own size; if need be, what is
+// free goes back before.
+Range* Search::find_in_crowd() {
+  if (wants_slab_ || pool_.segments().can_move() || order().is_capturing()) return nullptr;
+  const growth::Figures figures = pool_.growth().figures();
+  if (!growth::is_crowded(figures, bytes_)) return nullptr;
+  const bool has_many_holes = growth::has_many_holes(figures);
+  if (is_for_small() && !has_many_holes) return nullptr;
+  using enum Ranges::Cut;
+  if (Range* range = take_range(How::kRange, has_many_holes ? kNotHoldingWhole : kNotHolding)) return range;
+  const uint64_t wanted = pool_.segments().bytes_for(bytes_, is_for_small());
+  // What the device has not, or has refused, is not asked for.
+  const uint64_t most = figures.full_at != 0 ? figures.full_at : figures.most;
+  const bool asks_first = (figures.full_at == 0 || is_for_small()) && figures.reserved + wanted <= most;
+  if (asks_first) {
+    Range* const range = add_segment(wanted);
+    pool_.segments().note_answer(request_.status);
+    if (range != nullptr) return range;
+  }
+  if (is_for_small()) return nullptr;
+  if (pool_.caches().is_time_to_empty(bytes_)) pool_.caches().empty_all();
+  if (release_for_growth() == 0 && asks_first) return nullptr;
+  return ranges().bytes().reserved() + wanted <= most ? add_segment(wanted) : nullptr;
+}
+
 // See growth::should_replace(). Free segments go back, and the block gets what it needs.
 Range* Search::replace_segment() {
   if (is_for_small() || pool_.segments().can_move() || order().is_capturing()) return nullptr;
   const growth::Figures figures = pool_.growth().figures();
   if (!growth::is_nearly_full(figures, bytes_)) return nullptr;
   if (!growth::should_replace(figures, bytes_, ranges().best_fit_bytes(bytes_))) return nullptr;
-  if (figures.full_at == 0 || pool_.caches().is_time_to_empty(bytes_)) pool_.caches().empty_all();
-  if (release_for_growth() == 0 && figures.full_at == 0) return nullptr;
+  pool_.caches().empty_all();
+  if (release_for_growth() == 0) return nullptr;
   return add_segment(round_up(bytes_, kPageBytes));
 }
 

@@ -39,6 +39,7 @@ class Search {
   Range* take_own_range();
   Range* take_range(How how, Ranges::Cut cut = Ranges::Cut::kUnlessOneIsPending);
   Range* find_range();
+  Range* find_in_crowd();
   Range* replace_segment();
   bool may_spare_segments() const;
   Range* spare_segment();

@@ -49,7 +49,7 @@ struct BasicPoolWorld {
     uint64_t all = 0;
     uint64_t idle = 0;
     uint64_t in_idle_segments = 0;
-    const uint64_t told_in_idle_segments = pool().ranges().idle_bytes();
+    const uint64_t told_in_idle_segments = pool().ranges().bytes().idle();
     Guard hold(pool().ranges().lock());
     for (const pool::Segment* segment = pool().ranges().first_segment(); segment != nullptr;
          segment = segment->next) {

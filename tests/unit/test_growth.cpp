@@ -36,19 +36,36 @@ TEST_CASE("once half of the device is taken a block gets no more than it needs")
   CHECK(segment_bytes(kSettings, figures, 5 * kMiB, false) == 6 * kMiB);
 }
 
-TEST_CASE("on a device that was full, a block that nothing fits closely gets a segment of its own") {
-  Figures full{.reserved = 960 * kMiB, .taken = 700 * kMiB, .most = 1024 * kMiB};
-  CHECK(is_nearly_full(full, 50 * kMiB));
-  CHECK_FALSE(should_replace(full, 50 * kMiB, 60 * kMiB));
-  full.full_at = 1000 * kMiB;
-  CHECK(should_replace(full, 50 * kMiB, 60 * kMiB));
-  CHECK_FALSE(should_replace(full, 50 * kMiB, 52 * kMiB));
-  CHECK_FALSE(should_replace(full, 50 * kMiB, 0));
-  CHECK_FALSE(should_replace(full, 5 * kMiB, 6 * kMiB));
+TEST_CASE("a device is crowded when the program and the pieces between its blocks leave little of it") {
+  Figures figures{.reserved = 900 * kMiB, .apart = 800 * kMiB, .in_holes = 20 * kMiB, .most = 1024 * kMiB};
+  CHECK_FALSE(is_crowded(figures, 50 * kMiB));
+  figures.in_holes = 40 * kMiB;
+  CHECK(is_crowded(figures, 50 * kMiB));
+  // What lies free in whole segments can go back.
+  figures.apart = 600 * kMiB;
+  CHECK_FALSE(is_crowded(figures, 50 * kMiB));
+  figures.full_at = 1000 * kMiB;
+  CHECK(is_crowded(figures, 50 * kMiB));
+  figures.reserved = 500 * kMiB;
+  CHECK_FALSE(is_crowded(figures, 50 * kMiB));
+}
+
+TEST_CASE("pieces between blocks are many if they are a good part of the device and of what is left of it") {
+  Figures figures{.apart = 512 * kMiB, .in_holes = 32 * kMiB, .most = 1024 * kMiB};
+  CHECK_FALSE(has_many_holes(figures));
+  figures.in_holes = 33 * kMiB;
+  CHECK(has_many_holes(figures));
+  figures = {.apart = 1000 * kMiB, .in_holes = 16 * kMiB, .most = 1024 * kMiB};
+  CHECK_FALSE(has_many_holes(figures));
+  figures.in_holes = 17 * kMiB;
+  CHECK(has_many_holes(figures));
+  figures = {.most = 1024 * kMiB, .full_at = 1000 * kMiB};
+  CHECK(has_many_holes(figures));
+}
+
+TEST_CASE("once the driver has refused memory a block gets no more than it needs") {
   CHECK(segment_bytes(kSettings, {.usable = 300 * kMiB, .full_at = 1000 * kMiB}, 5 * kMiB, false) ==
         6 * kMiB);
-  full.reserved = 500 * kMiB;
-  CHECK_FALSE(is_nearly_full(full, 50 * kMiB));
 }
 
 TEST_CASE("a program that has come to another phase gives its free segments back") {
