@@ -34,9 +34,9 @@ std::string signed_bytes(double bytes) {
   const auto size = static_cast<uint64_t>(std::llround(std::fabs(bytes)));
   return (bytes < 0 ? "-" : "+") + std::string(print_bytes(size).text);
 }
-std::string signed_count(double count) {
+std::string signed_blocks(double count) {
   const auto rounded = std::llround(count);
-  return (rounded < 0 ? "" : "+") + std::to_string(rounded);
+  return (rounded < 0 ? "" : "+") + std::to_string(rounded) + (std::abs(rounded) == 1 ? " block" : " blocks");
 }
 double size_of(const Sum& sum) { return std::fabs(sum.bytes); }
 
@@ -70,8 +70,14 @@ int diff(const Arguments& arguments) {
   if (!before.read(arguments.operands.front(), from) || !after.read(arguments.operands.back(), to)) return 1;
 
   const double grown = static_cast<double>(after.device_bytes()) - static_cast<double>(before.device_bytes());
-  say("{}: {} of device memory\n", from.print(), print_bytes(before.device_bytes()));
-  say("{}: {}, {}\n", to.print(), print_bytes(after.device_bytes()), signed_bytes(grown));
+  const auto say_when = [&](const Moment& moment, const std::string& path) {
+    if (count == 2) say("{}, ", printable(path));
+    say("{}: ", moment.print());
+  };
+  say_when(from, arguments.operands.front());
+  say("{} of device memory\n", print_bytes(before.device_bytes()));
+  say_when(to, arguments.operands.back());
+  say("{}, {}\n", print_bytes(after.device_bytes()), signed_bytes(grown));
   std::map<std::string, Sum> kinds;
   for (Holders* const one : {&before, &after}) {
     one->live().for_each([&](const TraceLive::Block& block) {
@@ -84,7 +90,7 @@ int diff(const Arguments& arguments) {
   }
   for (const auto& [kind, sum] : kinds) {
     if (sum.bytes != 0 || sum.blocks != 0)
-      say("  {}: {}, {} blocks\n", kind, signed_bytes(sum.bytes), signed_count(sum.blocks));
+      say("  {}: {}, {}\n", kind, signed_bytes(sum.bytes), signed_blocks(sum.blocks));
   }
   std::map<Key, Sum> all;
   add(before, -1, &all);
@@ -103,7 +109,7 @@ int diff(const Arguments& arguments) {
   const size_t shrunk = sorted.size() - grew;
   const size_t shown_of_shrunk = std::min(shrunk, most - shown_of_grown);
   const auto print = [&](const auto* one) {
-    say("  {}, {} blocks, {}\n", signed_bytes(one->second.bytes), signed_count(one->second.blocks),
+    say("  {}, {}, {}\n", signed_bytes(one->second.bytes), signed_blocks(one->second.blocks),
         one->first.second);
     for (const std::string& line : one->first.first) say("      {}\n", line);
   };
@@ -114,7 +120,8 @@ int diff(const Arguments& arguments) {
   if (shown_of_shrunk != 0) say("What shrank:\n");
   std::for_each(sorted.rbegin(), sorted.rbegin() + static_cast<std::ptrdiff_t>(shown_of_shrunk), print);
   if (sorted.size() > shown_of_grown + shown_of_shrunk)
-    say("{} more: --top shows so many\n", sorted.size() - shown_of_grown - shown_of_shrunk);
+    say("{} more: --top {} shows them all\n", sorted.size() - shown_of_grown - shown_of_shrunk,
+        sorted.size());
   if (!sorted.empty() && !before.has_stacks() && !after.has_stacks())
     say("There are no call stacks: CUPOOL_STACKS=16 records who asked.\n");
   fflush(stdout);

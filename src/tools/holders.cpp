@@ -106,9 +106,13 @@ bool Holders::read(const std::string& path, const Moment& moment, const See& als
         if (!also) reader_->stop();
       }
     });
-    if (!is_reached && moment.ns > time_)
-      say(stderr, "cupool: the trace ends after {}, before {}: what is shown is its end\n",
-          print_moment(time_), print_moment(moment.ns));
+    // (What is printed of a moment is rounded.)
+    constexpr uint64_t kRounding = 1000;
+    if (!is_reached && moment.ns > time_ + kRounding) {
+      say(stderr, "cupool: {} ends {} after its beginning, so it does not tell of a moment {} after it\n",
+          printable(path), print_moment(time_), print_moment(moment.ns));
+      return false;
+    }
   }
   group();
   return true;

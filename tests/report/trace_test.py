@@ -287,7 +287,9 @@ class TraceTest(harness.TestCase):
         begin = self.read(None, "--at", "begin").out
         self.assertIn("0 B of device memory", begin)
         self.assertEqual("", self.read(None, "--at", "0").err)
-        self.assertIn("before 700.000000 s: what is shown is its end", self.read(None, "--at", "700").err)
+        late = self.read(None, "--at", "700", code=1)
+        self.assertEqual("", late.out)
+        self.assertRegex(late.err, r"ends \d\.\d+ s after its beginning, so it does not tell of a moment 700\.000000 s after it")
         self.assertIn("is no moment", harness.run([COMMAND, "trace", "--at", "noon", self.scratch / "t"], driver="sim").err)
 
     def blocks(self, path):
@@ -338,10 +340,14 @@ class TraceTest(harness.TestCase):
         self.play("a:x:1000000", "a:y:1000000", "g:z:4000000", path=self.scratch / "u")
         done = harness.run([COMMAND, "diff", self.scratch / "t", self.scratch / "u"], driver="sim")
         self.assertEqual(0, done.code, done.err)
-        self.assertRegex(done.out, r"managed: \+3.8 MiB, \+1 blocks\n  pool: \+[0-9.]+ KiB, \+1 blocks\n")
+        self.assertRegex(done.out, r"managed: \+3.8 MiB, \+1 block\n  pool: \+[0-9.]+ KiB, \+1 block\n")
+        self.assertRegex(done.out, rf"^{self.scratch}/t, at the end: .*\n{self.scratch}/u, at the end: ")
         self.assertLess(done.out.index("What grew"), done.out.index("cuMemAllocManaged"))
         back = harness.run([COMMAND, "diff", "--from", "peak", self.scratch / "t"], driver="sim").out
         self.assertIn("What shrank", back)
+        self.assertRegex(back, r"^at the peak: .*\nat the end: ")
+        few = harness.run([COMMAND, "diff", "--top", "1", self.scratch / "t", self.scratch / "u"], driver="sim").out
+        self.assertIn("1 more: --top 2 shows them all\n", few)
         same = harness.run([COMMAND, "diff", self.scratch / "t", self.scratch / "t"], driver="sim").out
         self.assertIn("Nothing grew and nothing shrank", same)
 
