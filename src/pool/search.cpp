@@ -222,8 +222,11 @@ Range* Search::find_in_crowd() {
   if (!growth::is_crowded(figures, bytes_)) return nullptr;
   const bool has_many_holes = growth::has_many_holes(figures);
   if (is_for_small() && !has_many_holes) return nullptr;
-  using enum Ranges::Cut;
-  if (Range* range = take_range(How::kRange, has_many_holes ? kNotHoldingWhole : kNotHolding)) return range;
+  const auto cut = has_many_holes ? Ranges::Cut::kNotHoldingWhole : Ranges::Cut::kNotHolding;
+  if (Range* range = take_range(How::kRange, cut)) return range;
+  // What fits once its work is done needs no new memory, unless streams take turns: more serves them first.
+  const bool is_pending = !order().is_idle() && order().turns().now() == 0;
+  if (is_pending && !has_many_holes && ranges().fits(bytes_)) return nullptr;
   const uint64_t wanted = pool_.segments().bytes_for(bytes_, is_for_small());
   // What the device has not, or has refused, is not asked for.
   const uint64_t most = figures.full_at != 0 ? figures.full_at : figures.most;
@@ -296,7 +299,18 @@ Range* Search::make_range() {
     const uint64_t wanted = pool_.segments().bytes_for(bytes_, is_for_small());
     if (Range* range = add_segment(std::max(wanted, most))) return range;
   }
+  if (Range* range = take_after_growth()) return range;
   return grow();
+}
+
+// A segment that another thread is just asking for has room for more than one small block.
+Range* Search::take_after_growth() {
+  constexpr int kMostTimes = 8;
+  if (!is_for_small() || order().is_capturing()) return nullptr;
+  for (int i = 0; i < kMostTimes && pool_.search_memory().wait_for_growth(); ++i) {
+    if (Range* range = take_range(How::kRange)) return range;
+  }
+  return nullptr;
 }
 
 // Several lanes are at work and nothing is done that fits well: first a range of the expected lane's own,

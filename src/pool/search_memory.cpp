@@ -1,6 +1,9 @@
 // See search_memory.hpp.
 #include "pool/search_memory.hpp"
 
+#include <sched.h>
+
+#include "base/clock.hpp"
 #include "base/reentry.hpp"
 
 namespace cupool::pool {
@@ -13,6 +16,18 @@ order::LaneName SearchMemory::guess_lane(uint64_t bytes, order::Timeline& order)
   lock_.unlock();
   if (guess != present.name) order.leave_turn_open();
   return guess;
+}
+
+bool SearchMemory::wait_for_growth() const {
+  constexpr uint64_t kMomentNs = 500'000;
+  const uint32_t before = grown_.load(std::memory_order_acquire);
+  if (growing_.load(std::memory_order_relaxed) == 0) return false;
+  const uint64_t begin = now_ns();
+  while (grown_.load(std::memory_order_acquire) == before) {
+    if (growing_.load(std::memory_order_relaxed) == 0 || now_ns() - begin > kMomentNs) break;
+    sched_yield();
+  }
+  return grown_.load(std::memory_order_acquire) != before;
 }
 
 }  // namespace cupool::pool

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 #include "base/lock.hpp"
 #include "order/lane_guess.hpp"
@@ -21,8 +22,13 @@ class SearchMemory {
   class Growing {
    public:
     explicit Growing(SearchMemory& memory)
-        : growing_(memory.growing_), others_(growing_.fetch_add(1, std::memory_order_relaxed)) {}
-    ~Growing() { growing_.fetch_sub(1, std::memory_order_relaxed); }
+        : growing_(memory.growing_),
+          grown_(memory.grown_),
+          others_(growing_.fetch_add(1, std::memory_order_relaxed)) {}
+    ~Growing() {
+      grown_.fetch_add(1, std::memory_order_release);
+      growing_.fetch_sub(1, std::memory_order_relaxed);
+    }
     Growing(const Growing&) = delete;
     Growing& operator=(const Growing&) = delete;
     // How many other searches were asking for one when this began.
@@ -30,12 +36,17 @@ class SearchMemory {
 
    private:
     std::atomic<unsigned>& growing_;
+    std::atomic<uint32_t>& grown_;
     const unsigned others_;
   };
+  // If another search is asking for a segment: waits a moment for the answer, and says whether there was one.
+  // Not for longer, because that call may stand for what this thread is to do.
+  bool wait_for_growth() const;
 
  private:
   std::atomic<bool> waits_to_grow_{true};
   std::atomic<unsigned> growing_{0};
+  std::atomic<uint32_t> grown_{0};
   Lock lock_{Rank::kLaneGuess};
   order::LaneGuess guess_ CUPOOL_GUARDED_BY(lock_);
 };
