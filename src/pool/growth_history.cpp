@@ -10,18 +10,18 @@ namespace cupool::pool {
 growth::Figures GrowthHistory::figures() const {
   const auto read = [](const auto& word) { return word.load(std::memory_order_relaxed); };
   const RangeBytes& bytes = ranges_.bytes();
-  return {.reserved = ranges_.bytes().reserved(),
-          .usable = ranges_.bytes().usable(),
-          .peak_taken = ranges_.bytes().peak_taken(),
+  return {.reserved = bytes.reserved(),
+          .usable = bytes.usable(),
+          .peak_taken = bytes.peak_taken(),
           .spread = read(spread_),
           .spread_once = read(spread_once_),
           .needed_once = read(needed_once_),
           .last_need = read(last_need_),
           .equal_segments = read(equal_segments_),
-          .taken = ranges_.bytes().taken(),
+          .taken = bytes.taken(),
           .apart = bytes.apart(),
           .in_holes = bytes.in_holes(),
-          .for_small = ranges_.bytes().for_small(),
+          .for_small = bytes.for_small(),
           .most = std::min(tenancy_.device_bytes(), tenancy_.settings().limit),
           .moved = read(moved_),
           .few_moves = read(few_moves_),
