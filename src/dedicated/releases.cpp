@@ -28,9 +28,10 @@ uint64_t Releases::most_idle(int device, uint64_t wanted) {
 
 bool Releases::may_be_enough(const Account& account, uint64_t bytes) {
   const uint64_t idle = idle_bytes({.device = account.device});
-  // Asked first: what is refused meanwhile is booked no more.
+  // Asked first: what is refused meanwhile is booked no more. (The limit is charged less than twice what a
+  // block has.)
   if (source_.is_on_device() && !upstream::Limit::is_asking(account.device) &&
-      account.upstream.excess(bytes) > idle)
+      account.upstream.excess(bytes) > 2 * idle)
     return false;
   const uint64_t most = most_idle(account.device, bytes);
   const uint64_t needed = bytes > kMiB ? round_up(bytes, kDriverStep) : bytes;

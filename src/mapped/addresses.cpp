@@ -46,7 +46,11 @@ void Addresses::mark(Address at, uint64_t bytes, Page page_there) {
   }
   Reservation& where = *reservation(at);
   const uint64_t index = static_cast<uint64_t>(first - where.pages);
-  if (page_there.pages == 0) where.full = std::min(where.full, index);
+  if (page_there.pages == 0) {
+    where.full = std::min(where.full, index);
+    // A search for a gap need not go over what was given up at the end.
+    if (index + bytes / kMappingStep == where.used) where.used = index;
+  }
   if (page_there.pages != 0 && index <= where.full)
     where.full = std::max(where.full, index + bytes / kMappingStep);
 }

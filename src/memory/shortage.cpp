@@ -31,6 +31,7 @@
 #include "driver/mapping.hpp"
 #include "stats/device.hpp"
 #include "upstream/limit.hpp"
+#include "upstream/upstream.hpp"
 
 namespace cupool::memory {
 
@@ -65,17 +66,15 @@ Status ShortageLadder::allocate(Allocator& first, driver::Source& source, driver
   if (may_take && status == kOutOfMemory && catch_up_on_returns())
     status = first.allocate(context, bytes, out);
   if (status != kOutOfMemory) return status == kDeclined ? kOutOfMemory : status;
-  Allocator* last = &first;
   if (NativePool* const fallback = allocators_.native();
       fallback != nullptr && &first == &allocators_.pools() && may_take) {
     status = fallback->allocate(context, bytes, out);
     if (status == kSuccess) stats::device(device).count(stats::DeviceCounter::fallback_allocations);
-    if (status == kOutOfMemory) last = fallback;
     if (status == kNotSupported || status == kDeclined) status = kOutOfMemory;
   }
   if (status == kOutOfMemory && &source == device_memory_)
     status = allocate_spilled(context, bytes, device, out);
-  if (status == kOutOfMemory) last->note_failure(context, bytes);
+  if (status == kOutOfMemory) first.note_failure(context, bytes);
   return status;
 }
 
@@ -130,7 +129,8 @@ bool ShortageLadder::is_above_limit(int device, uint64_t bytes) {
   size_t total = 0;
   if (wanted.percent && driver_->memory(&free, &total) != kSuccess) return false;
   const uint64_t limit = wanted.of(total);
-  return bytes > limit || upstream::Limit::booked(device) > limit - bytes;
+  const uint64_t charge = upstream::Upstream::charge(bytes);
+  return charge > limit || upstream::Limit::booked(device) > limit - charge;
 }
 
 // Fails fast if releasing cannot cover the request, as the driver does: a release would wait for work.

@@ -37,14 +37,16 @@ bool Pool::finish_free(ThreadCache& cache, uint64_t bytes) {
   const bool is_wait = !order().has_context_events();
   const uint32_t most_frees = is_wait ? kMostFreesWaiting : kMostFrees;
   const uint64_t most_bytes = is_wait ? settings().many_budget / 4 : most_unsealed(bytes);
+  const bool is_at_once = segments_.seals_at_once(bytes);
   const bool is_due =
-      segments_.is_short() || cache.frees().seal_is_due(cache.order().open(), bytes, most_frees, most_bytes);
+      is_at_once || cache.frees().seal_is_due(cache.order().open(), bytes, most_frees, most_bytes);
   const bool is_full = order().reuse() == order::Reuse::kCompleted && is_above_budget(bytes);
   if (is_full) {
     order().wait_in_free();
     unfinished_.store(0, std::memory_order_relaxed);
   } else if (is_due) {
-    order().seal_in_free(segments_.is_short() || bytes > order::Timeline::kLittle);
+    order().seal_in_free(is_at_once || bytes > order::Timeline::kLittle);
+    if (is_at_once) segments_.eager_seals().note_seal();
   }
   cache.frees().note(cache.order().sealed());
   return is_full || (is_due && is_wait);

@@ -60,6 +60,8 @@ class Pool {
   // The end of a free of `bytes` while work is pending. The driver's free would have waited for all of it, so
   // this is the place to make seals and to release surplus memory. Whether this free waited as well.
   bool finish_free(ThreadCache& cache, uint64_t bytes);
+  // How much a thread may have freed without a seal before one is due, if the last block had so many bytes.
+  uint64_t most_unsealed(uint64_t bytes) const;
   // Takes back a marked block: past the thread caches.
   void take_back_marked(unsigned size_class, const Entry& entry);
   // Takes back a block that is freed in stream order; see StreamFrees.
@@ -101,7 +103,6 @@ class Pool {
   bool reopen(driver::Context context, int device, order::Timeline& order);
 
  private:
-  uint64_t most_unsealed(uint64_t bytes) const;
   bool is_above_budget(uint64_t bytes);
 
   // First what every call reads: between two calls of ours a program may use all of the processor's caches.

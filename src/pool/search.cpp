@@ -287,6 +287,7 @@ Range* Search::make_range() {
     pool_.caches().empty_all();
     if (Range* range = take_range(How::kRange)) return range;
   }
+  note_want_of_seal();
   // A slab needs little, and what lies free in large segments will be needed again.
   const uint64_t freed = where() == Ranges::Where::kSmall ? 0 : release_for_growth();
   const bool shares = is_for_small() || !growth::is_nearly_full(pool_.growth().figures(), freed);
@@ -303,11 +304,23 @@ Range* Search::make_range() {
   return grow();
 }
 
-// A segment that another thread is just asking for has room for more than one small block.
+// There is a place, but its work has no seal, and a new segment would have less room than may lie without
+// one. (Frees are told what was asked for. Where a seal is a wait on the host, none is made for this.)
+void Search::note_want_of_seal() {
+  if (order().is_idle() || wants_slab_ || !order().has_context_events() || !ranges().fits(bytes_)) return;
+  if (pool_.segments().bytes_for(bytes_, is_for_small()) <= pool_.most_unsealed(bytes_))
+    pool_.segments().eager_seals().note_want(bytes_ / 2);
+}
+
+// A segment that another thread is just asking for has room for more than one small block. Threads that come
+// by the hundred would else take a segment each as soon as the driver is slow.
 Range* Search::take_after_growth() {
-  constexpr int kMostTimes = 8;
-  if (!is_for_small() || order().is_capturing()) return nullptr;
-  for (int i = 0; i < kMostTimes && pool_.search_memory().wait_for_growth(); ++i) {
+  constexpr int kMostTimes = 64;
+  constexpr int kMostInVain = 10;
+  if ((!is_for_small() && bytes_ > kPageBytes / 2) || order().is_capturing()) return nullptr;
+  const SearchMemory& memory = pool_.search_memory();
+  for (int i = 0, in_vain = 0; i < kMostTimes; ++i) {
+    if (!memory.wait_for_growth() && (!memory.are_many_growing() || ++in_vain > kMostInVain)) return nullptr;
     if (Range* range = take_range(How::kRange)) return range;
   }
   return nullptr;
@@ -336,6 +349,7 @@ Range* Search::make_range_for_lane() {
       if (Range* range = take_range(How::kAfterWait)) return range;
       if (Range* range = take_own_range()) return range;
     }
+    if (Range* range = take_after_growth()) return range;
     const uint64_t segment =
         is_small(bytes_) ? pool_.segments().bytes_for(bytes_, true) : round_up(bytes_, kPageBytes);
     request_.wants_new = !is_close;

@@ -45,6 +45,7 @@ class Search {
   Range* spare_segment();
   Range* make_range();
   Range* make_range_for_lane();
+  void note_want_of_seal();
   Range* take_after_growth();
 
   // ---- More memory (search_grow.cpp).

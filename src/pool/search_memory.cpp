@@ -1,8 +1,6 @@
 // See search_memory.hpp.
 #include "pool/search_memory.hpp"
 
-#include <sched.h>
-
 #include "base/clock.hpp"
 #include "base/reentry.hpp"
 
@@ -19,13 +17,13 @@ order::LaneName SearchMemory::guess_lane(uint64_t bytes, order::Timeline& order)
 }
 
 bool SearchMemory::wait_for_growth() const {
-  constexpr uint64_t kMomentNs = 500'000;
+  constexpr uint64_t kMomentNs = 20'000'000;
   const uint32_t before = grown_.load(std::memory_order_acquire);
   if (growing_.load(std::memory_order_relaxed) == 0) return false;
   const uint64_t begin = now_ns();
-  while (grown_.load(std::memory_order_acquire) == before) {
+  for (int turn = 0; grown_.load(std::memory_order_acquire) == before; ++turn) {
     if (growing_.load(std::memory_order_relaxed) == 0 || now_ns() - begin > kMomentNs) break;
-    sched_yield();
+    Lock::wait_a_little(turn);
   }
   return grown_.load(std::memory_order_acquire) != before;
 }

@@ -42,8 +42,11 @@ class SearchMemory {
   // If another search is asking for a segment: waits a moment for the answer, and says whether there was one.
   // Not for longer, because that call may stand for what this thread is to do.
   bool wait_for_growth() const;
+  // More than serve all who wait, unless the driver is slow.
+  bool are_many_growing() const { return growing_.load(std::memory_order_relaxed) > kFewGrowing; }
 
  private:
+  static constexpr unsigned kFewGrowing = 4;
   std::atomic<bool> waits_to_grow_{true};
   std::atomic<unsigned> growing_{0};
   std::atomic<uint32_t> grown_{0};

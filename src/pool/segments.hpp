@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "allocator/allocator.hpp"
+#include "pool/eager_seals.hpp"
 #include "pool/segment_source.hpp"
 #include "pool/segments_mapped.hpp"
 #include "pool/segments_of_driver.hpp"
@@ -67,9 +68,14 @@ class Segments {
   void note_answer(driver::Status status);
   // Whether what was freed last may be all that the next allocation can have. (Not if much lies free.)
   bool is_short() const {
-    return is_short_.load(std::memory_order_relaxed) &&
+    return eager_seals_.is_for_all() &&
            records_.ranges.bytes().free() < records_.ranges.bytes().reserved() / 4;
   }
+  // Whether a free of so many bytes seals whatever else was freed.
+  bool seals_at_once(uint64_t bytes) const {
+    return bytes >= eager_seals_.from() && (is_short() || !eager_seals_.is_for_all());
+  }
+  EagerSeals& eager_seals() { return eager_seals_; }
 
   // The context is ending: forgets all segments; the driver frees them itself, but for what is mapped.
   void drop_all();
@@ -91,7 +97,7 @@ class Segments {
   ThreadCaches& caches_;
   GrowthHistory& growth_;
   std::atomic<uint32_t> tainted_segments_{0};
-  std::atomic<bool> is_short_{false};  // the device was nearly full when it last refused a segment
+  EagerSeals eager_seals_;  // of all frees: the device was nearly full when it last refused a segment
   SegmentRecords records_;
   DriverSegments driver_;
   MappedSegments mapped_;

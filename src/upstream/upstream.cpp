@@ -30,7 +30,7 @@ void Upstream::tell_uncounted(const char* what, uint64_t bytes) const {
 
 void Upstream::note_taken(uint64_t bytes, Status status, uint64_t took_ns, const driver::Address* where) {
   if (status != kSuccess) {
-    Limit::refused(device_, bytes);
+    Limit::refused(device_, charge(bytes));
     stats_.count(DeviceCounter::driver_refusals);
     trace::tell_segment(trace::Dealing::kRefused, device_, 0, bytes, took_ns);
     if (log::is_verbose())
@@ -106,13 +106,14 @@ void Upstream::forget(uint64_t bytes) {
 
 void Upstream::return_to_account(uint64_t bytes) {
   if (!is_counted()) return;
-  Limit::give_back(device_, bytes);
+  Limit::give_back(device_, charge(bytes));
   stats_.release(bytes);
 }
 
 uint64_t Upstream::excess(uint64_t bytes) const {
   if (!is_counted()) return 0;
   const uint64_t booked = Limit::booked(device_);
+  bytes = charge(bytes);
   return bytes > limit_ ? bytes : booked > limit_ - bytes ? booked - (limit_ - bytes) : 0;
 }
 

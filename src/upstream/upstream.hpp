@@ -5,6 +5,7 @@
 // memory is taken without limit and without figures of the device. No lock.
 #pragma once
 
+#include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "driver/source.hpp"
 #include "order/timeline.hpp"
@@ -29,7 +30,7 @@ class Upstream {
   // `where`: the memory's address, once it is there; null: it is told apart.
   template <typename Ask>
   driver::Status take(uint64_t bytes, Ask&& ask, const driver::Address* where = nullptr) {
-    if (!Limit::book(device_, bytes, limit_)) {
+    if (!Limit::book(device_, charge(bytes), limit_)) {
       tell_limit(bytes);
       return driver::kOutOfMemory;
     }
@@ -57,7 +58,15 @@ class Upstream {
   // By how much `bytes` more would exceed the limit.
   uint64_t excess(uint64_t bytes) const;
 
+  // What the driver takes for an allocation: whole steps, or its part of one that such as it share. Of
+  // several, if each is whole steps.
+  static uint64_t charge(uint64_t bytes) {
+    if (bytes == 0) return 0;
+    return bytes > kStep / 2 ? round_up(bytes, kStep) : kStep / (kStep / bytes);
+  }
+
  private:
+  static constexpr uint64_t kStep = 2 << 20;
   void tell_limit(uint64_t bytes) const;
   void tell_uncounted(const char* what, uint64_t bytes) const;
   void return_to_account(uint64_t bytes);

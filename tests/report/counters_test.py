@@ -225,6 +225,16 @@ class CountersTest(harness.TestCase):
         self.assertEqual(1, counters["refused_for_mapping"])
         self.assertEqual(0, play("a:x:1000", "S:x", "i:x").counters["refused_for_mapping"])
 
+    def test_a_loop_that_frees_one_block_is_served_by_the_pool_however_full_the_device_is(self):
+        """Where segments have no room for a second block, and frees of its size need no seal yet."""
+        for size in (3 * MIB, 1_000_000, 100_000):
+            loop = [step for _ in range(150) for step in (f"a:b:{size}", "m:b:1", "f:b")]
+            for full in (1500, 2500):
+                with self.subTest(size=size, full=full):
+                    c = play(f"a:x:{full * MIB}", *loop, driver_env={"CUPOOL_SIM_MEMORY": "4G"}).counters
+                    self.assertLess(c["segments_allocated"], 15)
+                    self.assertLess(c["pool_waits"], 15)
+
     def waits_avoided(self, *steps, seeds=range(1, 4), **settings):
         """The most of several runs, in which the device goes at another pace each time."""
         return max(play(*steps, driver_env={"CUPOOL_SIM_SEED": str(seed), **settings.get("driver_env", {})},

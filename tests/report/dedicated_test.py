@@ -14,6 +14,13 @@ class LimitTest(harness.TestCase):
         self.assertEqual(f"a:y:{60 * MIB} error 2", played.out.strip())
         self.assertEqual(100 * MIB, played.device["peak_bytes"])
 
+    def test_what_the_driver_adds_to_whole_blocks_counts_towards_the_limit(self):
+        for size in (3_000_000, 1_500_000, 1_048_577, 700_000, 300_000, 70_000):
+            with self.subTest(size=size):
+                played = play(*fill(1000, size), split="no", limit="64M", oom_reports=0)
+                self.assertIn("error 2", played.out)
+                self.assertTrue(62 * MIB <= played.device["peak_bytes"] <= 64 * MIB, played.device["peak_bytes"])
+
     def test_idle_whole_blocks_go_back_before_the_limit_refuses_and_no_more_than_must(self):
         played = play(*fill(4, 20 * MIB), *drain(3), f"a:z:{30 * MIB}", split="no", limit="100M")
         self.assertEqual(("", ""), (played.out, played.err))

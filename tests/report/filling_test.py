@@ -1,5 +1,7 @@
 """To the brim: where the driver fits so many blocks into a device, the same number fits under cupool, in every mode."""
 
+import random
+
 import harness
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -48,6 +50,13 @@ class FillingTest(harness.TestCase):
 
     def test_as_much_fits_in_mixed_sizes_as_under_the_driver(self):
         self.assert_fills(MIXED, ["default", "exact", "mapped", "whole"])
+
+    def test_nine_tenths_and_more_of_random_sizes_below_a_mebibyte_fit_of_what_fits_under_the_driver(self):
+        """Known: ranges are multiples of 16 KiB, the driver's of 512 B; the least is lost of large ones."""
+        chosen = random.Random(7)
+        for low, high, least in ((33, 128, 920), (16, 1024, 970)):
+            mix = ",".join(str(chosen.randint(low * KIB, high * KIB)) for _ in range(300))
+            self.assert_fills([mix], ["default", "exact", "mapped"], least=least)
 
     def test_blocks_that_stay_from_phase_to_phase_leave_what_lies_free_to_others(self):
         steps = [f"{size * MIB}/8" for size in (60, 50, 40, 33, 27, 22)]

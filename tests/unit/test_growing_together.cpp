@@ -1,7 +1,7 @@
 // Threads that find no memory at the same moment.
 #include <algorithm>
+#include <deque>
 #include <functional>
-#include <optional>
 #include <utility>
 
 #include "other_thread.hpp"
@@ -20,34 +20,45 @@ struct SlowDriver : FakeDriver {
   }
 };
 struct SlowWorld : BasicPoolWorld<SlowDriver> {
-  // How many segments two threads take whose allocations meet.
-  uint64_t segments_of_two(uint64_t bytes) {
+  // How many segments threads take whose allocations meet with one that the driver has.
+  uint64_t segments_of(size_t others, uint64_t bytes) {
     free(allocate(1000));  // what a pool takes for itself is there
     memory.idle().trim(0);
     const uint64_t before = driver.allocations;
-    std::optional<OtherThread> other;
+    std::deque<OtherThread> threads;
     driver.while_asked = [&] {
-      other.emplace([&] {
-        driver::Address address = 0;
-        memory.allocate(context, bytes, &address);
-      });
-      other->stands();
+      for (size_t i = 0; i < others; ++i) {
+        threads.emplace_back([&] {
+          driver::Address address = 0;
+          memory.allocate(context, bytes, &address);
+        });
+        threads.back().stands();
+      }
     };
     allocate(bytes);
-    other->join();
+    for (OtherThread& thread : threads) thread.join();
     return driver.allocations - before;
+  }
+  // (They wait only for a moment, in which they may have had no processor.)
+  static uint64_t fewest_of(size_t others, uint64_t bytes) {
+    uint64_t fewest = others + 1;
+    for (int i = 0; i < 50 && fewest != 1; ++i)
+      fewest = std::min(fewest, SlowWorld().segments_of(others, bytes));
+    return fewest;
   }
 };
 
 }  // namespace
 
 TEST_CASE("a small block waits a moment for the segment that another thread is just taking") {
-  // (Only a moment, in which this thread may have had no processor.)
-  uint64_t fewest = 2;
-  for (int i = 0; i < 50 && fewest != 1; ++i) fewest = std::min(fewest, SlowWorld().segments_of_two(40'000));
-  CHECK(fewest == 1);
+  CHECK(SlowWorld::fewest_of(1, 40'000) == 1);
+}
+
+TEST_CASE("threads that come together share one segment as long as it has room for all of them") {
+  CHECK(SlowWorld::fewest_of(3, 40'000) == 1);
+  CHECK(SlowWorld::fewest_of(1, 1'000'000) == 1);
 }
 
 TEST_CASE("a large block waits for nobody else's segment") {
-  CHECK(SlowWorld().segments_of_two(24 * kMiB) == 2);
+  CHECK(SlowWorld().segments_of(1, 24 * kMiB) == 2);
 }

@@ -49,11 +49,10 @@ void* run_thread(void* seed) {
 }
 
 // Once: a second thread that calls exit() meanwhile ends the process under the first one's destructors, with
-// any library.
+// any library. That thread goes on: it may hold a lock of the driver, which the driver's end takes.
 void exit_now(int) {
   static std::atomic<bool> exits{false};
   if (!exits.exchange(true)) std::exit(3);
-  for (;;) pause();
 }
 
 void rest(unsigned microseconds) {
@@ -68,9 +67,12 @@ int main(int count, char** arguments) {
   std::mt19937 random(seed);
   if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS) return 9;
   cuCtxSetCurrent(context);
-  // The driver is asked for its segments first: what it does when it is interrupted is its own affair.
-  CUdeviceptr warm = 0;
-  if (cuMemAlloc(&warm, 256 << 20) != CUDA_SUCCESS || cuMemFree(warm) != CUDA_SUCCESS) return 9;
+  // The driver is asked for most segments first, of large and of small blocks: what it does when it is
+  // interrupted is its own affair.
+  for (const size_t bytes : {size_t{256} << 20, size_t{256}}) {
+    CUdeviceptr warm = 0;
+    if (cuMemAlloc(&warm, bytes) != CUDA_SUCCESS || cuMemFree(warm) != CUDA_SUCCESS) return 9;
+  }
   struct sigaction there = {};
   sigaction(SIGUSR2, nullptr, &there);
   const bool dumps = there.sa_handler != SIG_DFL;

@@ -7,11 +7,13 @@
 #include <cuda.h>
 #include <semaphore.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace waits {
@@ -42,6 +44,17 @@ inline size_t sixteenth() {
   size_t room = 0;
   MUST(cuMemGetInfo(&room, nullptr));
   return room / 16 / (2 * kMiB) * (2 * kMiB);
+}
+
+// Until then, but not for long. Beside other work each of so many turns takes that one's time slice: then the
+// clock ends it.
+template <typename IsThere>
+void wait_a_while(IsThere&& is_there) {
+  constexpr int kMostTurns = 10'000;
+  constexpr std::chrono::milliseconds kMost{200};
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kMostTurns && !is_there() && std::chrono::steady_clock::now() - begin < kMost; ++i)
+    std::this_thread::yield();
 }
 
 // One context with the kernels loaded and run once, so that none is loaded while something waits.

@@ -18,8 +18,7 @@ constexpr size_t kSmall = 64 * kKiB, kMedium = 4 * kMiB, kLarge = 24 * kMiB;
 // Nothing tells that a thread stands in a free, as it does under the driver until its partner has come. This
 // gives it time to get through, as it does under a pool; a case that goes on too early ends well, too.
 void give_time(const std::atomic<int>& reached, int wanted) {
-  constexpr int kPatience = 10'000;
-  for (int i = 0; i < kPatience && reached < wanted; ++i) std::this_thread::yield();
+  wait_a_while([&] { return reached >= wanted; });
 }
 
 void on_two_threads(const std::function<void(unsigned)>& rank) {

@@ -239,8 +239,7 @@ int two_contexts_refused_beside_reuse() {
   });
   submitted.wait();
   // Under the driver it stands in the free.
-  constexpr int kPatience = 10'000;
-  for (int i = 0; i < kPatience && !is_reused; ++i) std::this_thread::yield();
+  wait_a_while([&] { return is_reused.load(); });
   a.enter();
   ask_plainly(a, 7 * part);
   word.set(1);
