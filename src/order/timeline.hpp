@@ -206,8 +206,10 @@ class Timeline {
 
   // The program's own waits complete epochs: call begin before, end after. `lane` kMany means the whole
   // context. begin returns 0 when the wait would prove nothing. `told_as`: kOwnWaitBegins of waits in calls
-  // of the pool's.
-  Epoch begin_wait(Lane lane, trace::Ordering told_as = trace::Ordering::kWaitBegins);
+  // of the pool's. A query is a wait that may find nothing done.
+  enum class Asks { kWait, kQuery };
+  Epoch begin_wait(Lane lane, trace::Ordering told_as = trace::Ordering::kWaitBegins,
+                   Asks asks = Asks::kWait);
   void end_wait(Epoch epoch, bool succeeded);
   // Before the driver's call: the handle can be reused for another stream.
   void destroy_stream(Lane lane);
@@ -286,6 +288,7 @@ class Timeline {
   void note(Lane lane);
   bool has_new_work_locked() CUPOOL_REQUIRES(lock_);
   void forget_new_work_locked() CUPOOL_REQUIRES(lock_);
+  void forget_waited_locked(Lane lane) CUPOOL_REQUIRES(lock_);
   void count_decided_locked() CUPOOL_REQUIRES(lock_);
   void note_thread_locked() CUPOOL_REQUIRES(lock_);
   void note_turn_locked() CUPOOL_REQUIRES(lock_);

@@ -26,6 +26,16 @@ void Timeline::forget_new_work_locked() {
   if (!seals_.empty()) seals_.newest().is_counted = true;
 }
 
+// The program waits. Where all new work is known to be another stream's, that is not over. (The legacy stream
+// has others wait for it.)
+void Timeline::forget_waited_locked(Lane lane) {
+  const Lane noted = noted_.load(std::memory_order_relaxed);
+  const Lane newest = noted == Lane::kNone && !seals_.empty() ? seals_.newest().lanes : noted;
+  const bool is_one = lane != Lane::kMany && lane != Lane::kLegacy;
+  const bool is_others = is_one && newest != Lane::kNone && newest != Lane::kMany && newest != lane;
+  if (!is_others) forget_new_work_locked();
+}
+
 void Timeline::note_unwaited_free(stats::Device& device) {
   constexpr uint32_t kMostQuestions = 256;
   if (driver_.may_be_capturing() || !lock_.try_lock()) return;

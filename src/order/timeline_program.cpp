@@ -5,9 +5,9 @@
 
 namespace cupool::order {
 
-Epoch Timeline::begin_wait(Lane lane, trace::Ordering told_as) {
+Epoch Timeline::begin_wait(Lane lane, trace::Ordering told_as, Asks asks) {
   Guard hold(lock_);
-  forget_new_work_locked();
+  if (asks == Asks::kWait) forget_waited_locked(lane);
   if (gate_.is_capturing() || (lane != Lane::kMany && in_use_locked() != lane)) return 0;
   const Epoch epoch = open_next_locked();
   refresh_locked();

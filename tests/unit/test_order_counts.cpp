@@ -61,6 +61,20 @@ TEST_CASE_METHOD(CountsWorld, "work that the program has waited for makes none, 
   CHECK(counted() == 1);
 }
 
+TEST_CASE_METHOD(CountsWorld, "a wait for an idle stream, or a query, ends no work that is new") {
+  app.work(kS);
+  app.wait(kT, true);
+  free();
+  CHECK(counted() == 1);
+  app.work(kS);
+  time.end_wait(time.begin_wait(kS, trace::Ordering::kWaitBegins, order::Timeline::Asks::kQuery), false);
+  free();
+  CHECK(counted() == 2);
+  app.wait(kT, true);
+  free();
+  CHECK(counted() == 2);
+}
+
 TEST_CASE_METHOD(CountsWorld, "frees that do not ask count when a later look finds their work pending") {
   for (int i = 0; i < kAsked; ++i) {
     app.work(kS);

@@ -16,11 +16,13 @@ using order::Timeline;
 
 namespace {
 
+using Asks = Timeline::Asks;
+
 // A wait by the program itself proves as much as a fence of ours.
 template <typename Call>
-CUresult waits(Timeline* order, Lane lane, Call&& call) {
+CUresult waits(Timeline* order, Lane lane, Call&& call, Asks asks = Asks::kWait) {
   if (order == nullptr) return call();
-  const order::Epoch epoch = order->begin_wait(lane);
+  const order::Epoch epoch = order->begin_wait(lane, trace::Ordering::kWaitBegins, asks);
   const CUresult result = call();
   order->end_wait(epoch, result == CUDA_SUCCESS);
   if (result == CUDA_SUCCESS && config::options().decay_ms != 0) memory.idle().decay();
@@ -33,9 +35,9 @@ CUresult waits_for_context(driver::Context context, Call&& call) {
 }
 
 template <typename Call>
-CUresult waits_for_stream(CUstream stream, Call&& call) {
+CUresult waits_for_stream(CUstream stream, Call&& call, Asks asks = Asks::kWait) {
   if (!is_serving()) return call();
-  return waits(timeline_of(stream), lane_of(stream), call);
+  return waits(timeline_of(stream), lane_of(stream), call, asks);
 }
 
 template <typename Call>
@@ -91,13 +93,15 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream) {
 }
 
 CUresult cuStreamQuery(CUstream stream) {
-  return waits_for_stream(named(stream, DefaultStream::kLegacy),
-                          [&] { return forward(real.cuStreamQuery, stream); });
+  return waits_for_stream(
+      named(stream, DefaultStream::kLegacy), [&] { return forward(real.cuStreamQuery, stream); },
+      Asks::kQuery);
 }
 
 CUresult cuStreamQuery_ptsz(CUstream stream) {
-  return waits_for_stream(named(stream, DefaultStream::kPerThread),
-                          [&] { return forward(real.cuStreamQuery_ptsz, stream); });
+  return waits_for_stream(
+      named(stream, DefaultStream::kPerThread), [&] { return forward(real.cuStreamQuery_ptsz, stream); },
+      Asks::kQuery);
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
