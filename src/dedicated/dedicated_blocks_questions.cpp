@@ -156,6 +156,7 @@ void DedicatedBlocks::note_failure(driver::Context context, uint64_t bytes) {
       is_host_visible() ? report::Shortage::Source::kManaged : report::Shortage::Source::kDedicated;
   shortage.limit = is_host_visible() ? kUnlimited : account.upstream.limit();
   shortage.limited = upstream::Limit::booked(device);
+  if (!is_host_visible()) shortage.rounded = upstream::Upstream::charge(bytes);
   shortage.capturing = order_.is_capturing();
   size_t free = 0;
   size_t total = 0;

@@ -75,15 +75,13 @@ bool Inventory::may_take(uint64_t bytes) {
   return bytes <= most && live <= most - bytes;
 }
 
-void Inventory::note_failure(uint64_t bytes) {
+bool Inventory::note_failure(uint64_t bytes) {
   tenancy_.stats().count(stats::DeviceCounter::out_of_memory);
   trace::tell_out_of_memory(tenancy_.device(), bytes);
   // A request larger than the device is no shortage.
-  if (bytes > tenancy_.device_bytes()) {
-    tenancy_.stats().count(stats::DeviceCounter::too_large);
-  } else if (report::shortage_is_due()) {
-    report_shortage(bytes);
-  }
+  if (bytes <= tenancy_.device_bytes()) return report::shortage_is_due();
+  tenancy_.stats().count(stats::DeviceCounter::too_large);
+  return false;
 }
 
 }  // namespace cupool::pool

@@ -5,6 +5,7 @@
 
 #include "allocator/allocator.hpp"
 #include "pool/free_blocks.hpp"
+#include "pool/needs.hpp"
 #include "pool/segments.hpp"
 #include "pool/stream_frees.hpp"
 #include "pool/tenancy.hpp"
@@ -24,15 +25,18 @@ class Inventory {
   void visit_live(allocator::VisitLive visit, void* data);
   // Whether `bytes` more fit the device and the user's limit beside what is live.
   bool may_take(uint64_t bytes);
-  // An allocation of `bytes` has failed for good: counts it, and reports why if the user wants that.
-  void note_failure(uint64_t bytes);
+  // An allocation of `bytes` has failed for good: counts it. Whether the user wants to be told why.
+  bool note_failure(uint64_t bytes);
+  // The report on it, without what pools hold: each pool of the device adds its own.
+  report::Shortage shortage_of(uint64_t asked);
+  void add_to(report::Shortage* out, Needs* needs);
+  void tell_needs(const Needs& needs, report::Shortage* out) const;
   // Keeps for later reports what the blocks would have needed at most under other settings. pre: before the
   // records of a context that ends are dropped.
   void note_needs();
 
  private:
   bool find_in_ranges(Address address, BlockInfo* out);
-  void report_shortage(uint64_t asked);
 
   const Pool* const pool_;
   Tenancy& tenancy_;

@@ -1,4 +1,4 @@
-// The pool's part of the out-of-memory report, written after an allocation has failed for good. Walks all
+// A pool's part of the out-of-memory report, written after an allocation has failed for good. Walks all
 // segments under the range lock; slab tags are read without synchronisation, so blocks that other threads
 // free meanwhile may be counted either way.
 #include <algorithm>
@@ -35,51 +35,6 @@ uint64_t add_range(const Range& range, report::Shortage* out) {
   return range.bytes;
 }
 
-// What the live blocks would need if they did not share segments.
-class Needs {
- public:
-  void add(const Range& range, uint64_t live) {
-    if (live == 0) return;
-    const Slab* const slab = range.slab.load(std::memory_order_relaxed);
-    const uint64_t block = slab != nullptr ? slab->bytes_of_blocks() : range.bytes;
-    if (block >= kPageBytes) {
-      big_ += round_up(range.bytes, kPageBytes);
-      big_here_ += range.bytes;
-      return;
-    }
-    // The driver gives those beyond 1 MiB a step of its own each. Smaller ones share steps there as here.
-    if (slab == nullptr && live > kMiB) {
-      medium_ += kPageBytes;
-      has_small_ = true;
-      return;
-    }
-    has_small_ = true;
-    const uint64_t first = std::max(range.start / kPageBytes, next_page_);
-    next_page_ = (range.start + range.bytes - 1) / kPageBytes + 1;
-    pages_ += next_page_ - std::min(first, next_page_);
-  }
-  void end_segment(uint64_t bytes) {
-    if (has_small_) small_segments_ += bytes - std::min(bytes, big_here_);
-    has_small_ = false;
-    big_here_ = next_page_ = 0;
-  }
-  void tell(uint64_t peak_minor, report::Shortage* out) const {
-    const uint64_t request = out->rounded;
-    out->if_mapped = out->if_dedicated = big_ + medium_ + pages_ * kPageBytes + request;
-    // Segments of smaller blocks serve bigger ones once they are free, and grow in advance.
-    out->if_exact = big_ + std::max(small_segments_, 2 * peak_minor) + request;
-  }
-
- private:
-  uint64_t big_ = 0;             // blocks of a page and more
-  uint64_t medium_ = 0;          // those beyond half a page, with a page each
-  uint64_t pages_ = 0;           // that hold still smaller ones
-  uint64_t small_segments_ = 0;  // what segments with smaller ones have beside the bigger ones
-  uint64_t big_here_ = 0;        // in the present segment
-  uint64_t next_page_ = 0;
-  bool has_small_ = false;
-};
-
 // The most that any pool of a device ever needed, those of ended contexts included: what the program did once
 // it may do again under the settings that the report names.
 struct Peaks {
@@ -109,7 +64,7 @@ void Inventory::note_needs() {
   raise(peaks.minor, bytes.peak_minor());
 }
 
-void Inventory::report_shortage(uint64_t asked) {
+report::Shortage Inventory::shortage_of(uint64_t asked) {
   report::Shortage shortage;
   shortage.device = tenancy_.device();
   shortage.asked = asked;
@@ -126,42 +81,46 @@ void Inventory::report_shortage(uint64_t asked) {
   shortage.device_free = free;
   shortage.device_total = total;
   shortage.can_map = tenancy_.driver().can_map(tenancy_.device());
-  Needs needs;
+  return shortage;
+}
+
+void Inventory::add_to(report::Shortage* out, Needs* needs) {
   {
     Guard hold(blocks_.ranges().lock());
-    const RangeBytes& bytes = blocks_.ranges().bytes();
-    shortage.reserved = bytes.reserved();
+    out->reserved += blocks_.ranges().bytes().reserved();
     for (const Segment* segment = blocks_.ranges().first_segment(); segment != nullptr;
          segment = segment->next) {
       uint64_t live = 0;
       uint64_t rest = 0;
       for (const Range* range = segment->lowest(); range != nullptr; range = range->after) {
         const Slab* slab = range->slab.load(std::memory_order_acquire);
-        const uint64_t here = slab != nullptr ? add_slab(*slab, &shortage) : add_range(*range, &shortage);
-        needs.add(*range, here);
+        const uint64_t here = slab != nullptr ? add_slab(*slab, out) : add_range(*range, out);
+        needs->add(*range, here);
         live += here;
         rest = here == 0 && range->after == nullptr && range->bytes < kPageBytes ? range->bytes : 0;
       }
-      needs.end_segment(segment->bytes);
-      shortage.live += live;
+      needs->end_segment(segment->bytes);
+      out->live += live;
       if (segment->tainted.load(std::memory_order_relaxed)) {
-        shortage.tainted += segment->bytes - live;
+        out->tainted += segment->bytes - live;
       } else if (live == 0) {
-        ++shortage.free_segments;
-        shortage.free_segment_bytes += segment->bytes;
+        ++out->free_segments;
+        out->free_segment_bytes += segment->bytes;
       } else if (live < segment->bytes) {
-        ++shortage.shared_segments;
-        shortage.free_in_shared += segment->bytes - live;
-        shortage.rests += rest;
+        ++out->shared_segments;
+        out->free_in_shared += segment->bytes - live;
+        out->rests += rest;
       }
     }
   }
   note_needs();
+}
+
+void Inventory::tell_needs(const Needs& needs, report::Shortage* out) const {
   const Peaks& before = peaks_of(tenancy_.device());
-  shortage.peak_if_apart = before.apart.load(std::memory_order_relaxed);
-  shortage.peak_if_dedicated = before.alone.load(std::memory_order_relaxed);
-  needs.tell(before.minor.load(std::memory_order_relaxed), &shortage);
-  report::write_shortage(shortage);
+  out->peak_if_apart = before.apart.load(std::memory_order_relaxed);
+  out->peak_if_dedicated = before.alone.load(std::memory_order_relaxed);
+  needs.tell(before.minor.load(std::memory_order_relaxed), out);
 }
 
 }  // namespace cupool::pool

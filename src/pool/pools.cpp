@@ -102,7 +102,21 @@ bool Pools::may_take(driver::Context context, uint64_t bytes) {
 }
 
 void Pools::note_failure(driver::Context context, uint64_t bytes) {
-  if (Pool* const pool = pool_of(context)) pool->inventory().note_failure(bytes);
+  Pool* const pool = pool_of(context);
+  if (pool == nullptr || !pool->inventory().note_failure(bytes)) return;
+  report::Shortage shortage = pool->inventory().shortage_of(bytes);
+  Needs needs;
+  pool->inventory().add_to(&shortage, &needs);
+  const report::Shortage own = shortage;
+  table_.for_each([&](Pool& other) {
+    if (&other != pool && other.device() == pool->device()) other.inventory().add_to(&shortage, &needs);
+  });
+  const auto pieces = [](const report::Shortage& of) { return of.free_in_shared - of.rests; };
+  shortage.pieces_elsewhere = pieces(shortage) - pieces(own);
+  shortage.free_segments_elsewhere = shortage.free_segments - own.free_segments;
+  shortage.free_segment_bytes_elsewhere = shortage.free_segment_bytes - own.free_segment_bytes;
+  pool->inventory().tell_needs(needs, &shortage);
+  report::write_shortage(shortage);
 }
 
 // pre: the block is not live: the hot path has cleared its tag, or found none.

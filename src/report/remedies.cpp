@@ -47,7 +47,7 @@ Remedies remedies(const Shortage& s, const Settings& now) {
   // Twice as much beside it: the host may need memory for itself.
   const bool may_spill = s.source != Shortage::Source::kManaged && !s.capturing && now.can_map &&
                          now.spill != kUnlimited && now.host_free / 2 > s.rounded;
-  if (may_spill) out.add(Setting::kSpill, now.spill + s.rounded);
+  if (may_spill) out.add(Setting::kSpill, now.spill + round_up(s.rounded, kStep));
   if (cause == Cause::kUnclear && !now.has_fallback && s.source == Shortage::Source::kPool)
     out.add(Setting::kFallback);
   return out;

@@ -38,11 +38,21 @@ bool is_managed(const Shortage& s) { return s.source == Shortage::Source::kManag
 // Device memory that is neither free nor the pool's.
 uint64_t held_by_others(const Shortage& s) {
   // Managed memory does not count against the limit.
-  const uint64_t pool = is_managed(s) ? s.reserved + s.limited : std::max(s.reserved, s.limited);
-  const uint64_t ours = pool + s.rounding;
+  const uint64_t own = s.reserved + s.rounding;
+  const uint64_t ours = is_managed(s) ? own + s.limited : std::max(own, s.limited);
   const uint64_t known = s.device_free + ours;
   return s.device_total - std::min(s.device_total, known);
 }
+
+// Device memory of the process that lies idle, but for the allocator's own.
+uint64_t idle_elsewhere(const Shortage& s) {
+  const uint64_t all = s.all_reserved - std::min(s.all_reserved, s.all_live);
+  const uint64_t own = is_managed(s) ? 0 : s.reserved - std::min(s.reserved, s.live);
+  return all - std::min(all, own);
+}
+
+// What lies free between live blocks, whatever step of the driver's it is in.
+uint64_t pieces(const Shortage& s) { return s.free_in_shared - s.rests; }
 
 uint64_t missing(const Shortage& s) { return s.rounded - std::min(s.rounded, s.device_free); }
 
@@ -69,19 +79,29 @@ void write_cause(Writer& out, const Shortage& s) {
                 print_bytes(s.tainted));
       break;
     case Cause::kPieces:
-      out.print("{} are free, but in pieces between live blocks, the largest of {}; the device lacks {}",
-                print_bytes(s.free_in_shared - s.rests), print_bytes(s.largest_free),
-                print_bytes(missing(s)));
+      if (s.free_segment_bytes != 0)
+        out.print("{} are free, but {} of them", print_bytes(pieces(s) + s.free_segment_bytes),
+                  print_bytes(pieces(s)));
+      else
+        out.print("{} are free, but", print_bytes(pieces(s)));
+      out.print(" in pieces between live blocks, the largest of {}", print_bytes(s.largest_free));
+      if (s.pieces_elsewhere != 0) out.print(", {} in other contexts", print_bytes(s.pieces_elsewhere));
+      out.print("; the device lacks {}", print_bytes(missing(s)));
       break;
     case Cause::kRests:
       out.print(
           "the driver gives memory in steps of 2 MiB, which leaves {} unused behind blocks, and {} are "
           "free between them; the device lacks {}",
-          print_bytes(s.rests), print_bytes(s.free_in_shared - s.rests), print_bytes(missing(s)));
+          print_bytes(s.rests), print_bytes(pieces(s)), print_bytes(missing(s)));
       break;
     case Cause::kNative:
       out.print("the driver's own pool keeps {} that it does not use for this; the device lacks {}",
                 print_bytes(s.reserved - s.live), print_bytes(missing(s)));
+      break;
+    case Cause::kElsewhere:
+      out.print("{} lie free between blocks of {} in this process; the device lacks {}",
+                print_bytes(idle_elsewhere(s)), is_managed(s) ? "device memory" : "another kind",
+                print_bytes(missing(s)));
       break;
     case Cause::kOthers:
       out.print("other processes, or memory of other kinds in this one, hold {}; the device lacks {}",
@@ -118,6 +138,14 @@ Settings settings_now(const Shortage& s) {
           .has_fallback = options.fallback == config::Fallback::kNative};
 }
 
+// None that is set already.
+const char* settings_against_pieces() {
+  const config::Options& options = config::options();
+  const bool is_mapped = options.segments == config::Segments::kMapped;
+  if (!options.split) return is_mapped ? "free some of them" : "CUPOOL_SEGMENTS=mapped";
+  return is_mapped ? "CUPOOL_SPLIT=no" : "CUPOOL_SEGMENTS=mapped, or CUPOOL_SPLIT=no";
+}
+
 // A sentence for each setting that would have helped, with what it costs; returns how many.
 int write_advice(const Shortage& s, Advice& out) {
   int count = 0;
@@ -129,7 +157,11 @@ int write_advice(const Shortage& s, Advice& out) {
     const uint64_t bytes = all.list[i].bytes;
     switch (all.list[i].setting) {
       case Setting::kLimit:
-        line("{}={} lets it pass", s.limit_name, setting(bytes));
+        // With more room the pool cuts its memory in another way.
+        if (s.free_in_shared != 0)
+          line("{}={} should let it pass", s.limit_name, setting(bytes));
+        else
+          line("{}={} lets it pass", s.limit_name, setting(bytes));
         break;
       case Setting::kMapped:
         line("{} returns what lies free between live blocks, in steps of 2 MiB", "CUPOOL_SEGMENTS=mapped");
@@ -138,7 +170,8 @@ int write_advice(const Shortage& s, Advice& out) {
         line("CUPOOL_CHUNK={} returns what lies free in smaller steps", setting(bytes));
         break;
       case Setting::kExact:
-        line("CUPOOL_SEGMENT_EXACT={} makes each block from that size on an allocation of its own",
+        // What is free is cut all the same.
+        line("CUPOOL_SEGMENT_EXACT={} asks for new memory block by block from that size on, for fewer pieces",
              setting(bytes));
         break;
       case Setting::kDedicated:
@@ -162,6 +195,8 @@ int write_advice(const Shortage& s, Advice& out) {
   if (count != 0) return count;
   if (cause_of(s) == Cause::kOthers)
     line("no setting of this process helps: nvidia-smi shows which processes hold it");
+  else if (cause_of(s) == Cause::kElsewhere)
+    line("it may help if less lies free between blocks: {}", settings_against_pieces());
   else if (s.if_dedicated != 0)
     line("no setting helps: without cupool it would not fit either");
   else
@@ -178,6 +213,14 @@ void keep(const Shortage& s) {
   note_shortage(kept.cause, kept.advice, std::size(kept.advice));
 }
 
+// Why free segments were kept, as far as it can be known.
+const char* why_kept(const Shortage& s) {
+  if (s.capturing) return ", because a stream captures";
+  const bool is_enough = s.free_segment_bytes >= missing(s) &&
+                         (s.limit == kUnlimited || s.limited + s.rounded - s.free_segment_bytes <= s.limit);
+  return is_enough ? "" : ", which would not have been enough";
+}
+
 void write_reasons(Writer& out, const Shortage& s) {
   const char* separator = "cupool:   not given back: ";
   if (s.free_in_shared != 0) {
@@ -186,12 +229,17 @@ void write_reasons(Writer& out, const Shortage& s) {
               s.shared_segments == 1 ? "s" : "");
     separator = "; ";
   }
-  if (s.free_segments != 0) {
-    out.print("{}{} in {} free segment{}, because {}", separator, print_bytes(s.free_segment_bytes),
-              s.free_segments, s.free_segments == 1 ? "" : "s",
-              s.capturing ? "a stream captures" : "the driver would not take them");
+  const auto write_segments = [&](uint64_t bytes, uint64_t count) {
+    if (count == 0) return false;
+    out.print("{}{} in {} free segment{}", separator, print_bytes(bytes), count, count == 1 ? "" : "s");
     separator = "; ";
-  }
+    return true;
+  };
+  if (write_segments(s.free_segment_bytes - s.free_segment_bytes_elsewhere,
+                     s.free_segments - s.free_segments_elsewhere))
+    out.text(why_kept(s));
+  if (write_segments(s.free_segment_bytes_elsewhere, s.free_segments_elsewhere))
+    out.text(" of other contexts");
   if (s.tainted != 0) {
     out.print("{}{} in segments whose blocks were shared outside the process", separator,
               print_bytes(s.tainted));
@@ -225,11 +273,12 @@ Cause cause_of(const Shortage& s) {
   if (s.capturing && s.free_segment_bytes >= lacks && lacks != 0) return Cause::kCapture;
   if (lacks == 0) return Cause::kUnclear;
   if (s.tainted >= lacks) return Cause::kShared;
-  if (s.free_in_shared - s.rests >= lacks) return Cause::kPieces;
+  if (pieces(s) != 0 && pieces(s) + s.free_segment_bytes >= lacks) return Cause::kPieces;
   if (s.free_in_shared >= lacks) return Cause::kRests;
   if (s.source == Shortage::Source::kNative && s.reserved - std::min(s.reserved, s.live) >= lacks)
     return Cause::kNative;
-  return held_by_others(s) >= lacks ? Cause::kOthers : Cause::kProgram;
+  if (held_by_others(s) >= lacks) return Cause::kOthers;
+  return idle_elsewhere(s) >= lacks ? Cause::kElsewhere : Cause::kProgram;
 }
 
 uint64_t shortages_written() {

@@ -43,6 +43,10 @@ struct Shortage {
   uint64_t shared_segments = 0;
   uint64_t free_segments = 0;  // wholly free, and still here
   uint64_t free_segment_bytes = 0;
+  // Of all these, in other contexts: free pieces without rests, and wholly free segments.
+  uint64_t pieces_elsewhere = 0;
+  uint64_t free_segments_elsewhere = 0;
+  uint64_t free_segment_bytes_elsewhere = 0;
   uint64_t tainted = 0;  // in segments kept back by a tainted block
   uint64_t rests = 0;    // of free_in_shared: what is left of the driver's last step behind a block
   // What the driver would have to give for all live blocks and the request, 0 where that is not known:
@@ -61,16 +65,17 @@ struct Shortage {
 
 // Why there was no memory: the first of these that applies.
 enum class Cause {
-  kTooLarge,  // managed memory beyond the whole device, from a driver that gives no such
-  kLimit,     // the user's own
-  kCapture,   // free memory may not go back to the driver while a stream captures
-  kShared,    // what is free lies beside blocks that were shared with others
-  kPieces,    // enough is free, but in pieces
-  kRests,     // enough would be free, but the driver gives memory in steps
-  kNative,    // the driver's own pool has it, and does not use it for this
-  kOthers,    // other processes, or memory that is not the pool's
-  kProgram,   // the program holds it
-  kUnclear,   // the device has enough, and the driver still refuses
+  kTooLarge,   // managed memory beyond the whole device, from a driver that gives no such
+  kLimit,      // the user's own
+  kCapture,    // free memory may not go back to the driver while a stream captures
+  kShared,     // what is free lies beside blocks that were shared with others
+  kPieces,     // enough is free, but in pieces
+  kRests,      // enough would be free, but the driver gives memory in steps
+  kNative,     // the driver's own pool has it, and does not use it for this
+  kElsewhere,  // enough is free in memory of another kind that the process has
+  kOthers,     // other processes, or memory that is not the pool's
+  kProgram,    // the program holds it
+  kUnclear,    // the device has enough, and the driver still refuses
 };
 Cause cause_of(const Shortage& shortage);
 

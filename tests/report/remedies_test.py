@@ -37,6 +37,8 @@ MAPPED_PIECES = [
 NO_ROOM = [
     ("rounding of the driver's", [*fill(60, 2 * MIB + 5000), f"a:z:{90 * MIB}"], {"segment_exact": "2M"}),
     ("rounding, blocks not cut", [*fill(60, 2 * MIB + 5000), f"a:z:{90 * MIB}"], {"split": "no"}),
+    ("blocks of odd sizes, not cut", fill(65, 3 * MIB), {"split": "no"}),
+    ("small blocks of the driver's pool", fill(129, 100 << 10), {"backend": "native"}),
     ("somebody else's memory", [f"o:x:{150 * MIB}", f"a:y:{120 * MIB}"], {}),
     ("the program's own memory", [*fill(7, 30 * MIB), f"a:z:{80 * MIB}"], {}),
     ("the program's own memory, with too little to spill", [*fill(7, 30 * MIB), f"a:z:{80 * MIB}"], {"spill": "10M"}),

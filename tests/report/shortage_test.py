@@ -62,6 +62,27 @@ class ShortageTest(harness.TestCase):
         self.assert_cause(steps, "20 MiB are free, but in pieces between live blocks, the largest of 2 MiB; the device lacks ",
                           "CUPOOL_SEGMENTS=mapped", "CUPOOL_SEGMENT_EXACT=2M", "CUPOOL_SPLIT=no", driver_env={"CUPOOL_SIM_MEMORY": "64M"})
 
+    def test_pieces_in_another_context_are_the_cause_and_what_avoids_them_is_named(self):
+        thirds = [f"f:b{i}" for i in range(30) if i % 3]
+        self.assert_cause([*fill(30, 10 * MIB), *thirds, "C", f"a:z:{350 * MIB}"],
+                          "200 MiB are free, but 100 MiB of them in pieces between live blocks, the largest of 20 MiB, 100 MiB in other "
+                          "contexts; the device lacks 138 MiB$",
+                          "CUPOOL_SEGMENTS=mapped", "CUPOOL_SEGMENT_EXACT=2M", "CUPOOL_SPLIT=no", driver_env={"CUPOOL_SIM_MEMORY": "512M"})
+
+    def test_pieces_of_device_memory_are_the_cause_where_managed_memory_finds_no_room(self):
+        steps = [f"g:m:{300 * MIB}", *fill(30, 3 * MIB), *[f"f:b{i}" for i in range(30) if i % 3], f"g:z:{150 * MIB}"]
+        options = {"driver_env": {"CUPOOL_SIM_MEMORY": "512M"}}
+        self.assert_cause(steps, "66 MiB lie free between blocks of device memory in this process; the device lacks 34 MiB$", **options)
+        self.assertIn("less lies free between blocks: CUPOOL_SEGMENTS=mapped, or CUPOOL_SPLIT=no\n", play(*steps, **options).err)
+        for settings in {"segments": "mapped"}, {"split": "no"}:
+            self.assertEqual("", play(*steps, **options, **settings).out)
+
+    def test_the_cause_is_the_pools_where_the_last_resort_has_no_memory_either(self):
+        steps = [*fill(28, 2 * MIB), *[f"f:b{i}" for i in range(0, 28, 2)], f"a:z:{26 * MIB}"]
+        self.assert_cause(steps, "20 MiB are free, but in pieces between live blocks, the largest of 2 MiB; the device lacks ",
+                          "CUPOOL_SEGMENTS=mapped", "CUPOOL_SEGMENT_EXACT=2M", "CUPOOL_SPLIT=no", fallback="native",
+                          driver_env={"CUPOOL_SIM_MEMORY": "64M"})
+
     def test_memory_that_is_not_the_pools_is_the_cause(self):
         steps = [f"o:x:{3000 * MIB}", f"a:y:{2000 * MIB}"]
         self.assert_cause(steps, r"other processes, or memory of other kinds in this one, hold 2\.9 GiB; the device lacks ")
@@ -82,8 +103,8 @@ class ShortageTest(harness.TestCase):
                 self.assert_cause(steps, "the program holds 150 MiB of the device's 256 MiB; the device lacks 44 MiB$",
                                   driver_env=device, **settings)
                 err = play(*steps, driver_env=device, **settings).err
-                # (Blocks that are not cut are counted for the device as it is.)
-                self.assertEqual("split" not in settings, together in err, err)
+                # (All others are counted for the device as it is.)
+                self.assertEqual("backend" in settings, together in err, err)
         self.assertNotIn("together", play(f"a:x:{200 * MIB}", f"a:z:{150 * MIB}", driver_env=device).err)
 
     def test_managed_memory_and_device_memory_are_told_apart(self):
