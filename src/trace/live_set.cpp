@@ -87,20 +87,25 @@ LiveSet::Item* LiveSet::find_or_add(uint64_t address, uint8_t kind) {
 
 void LiveSet::allocated(uint64_t time, uint32_t thread, const told::Allocated& what) {
   Item* const item = find_or_add(what.address, static_cast<uint8_t>(what.kind));
-  if (item == nullptr || item->time > time) return;
-  live_ += item->is_live ? 0 : 1;
+  if (item == nullptr) return;
+  // Another thread's free of it may have come first: what is known of that stays.
+  const bool is_over = item->time > time;
+  if (is_over && (item->is_live || item->began > time)) return;
+  live_ += is_over || item->is_live ? 0 : 1;
   *item = {what.address,
+           is_over ? item->time : time,
            time,
            what.asked,
            what.more,
            what.context,
            thread,
            static_cast<uint32_t>(what.stack),
-           0,
+           is_over ? item->freed_stack : 0,
            static_cast<uint16_t>(what.call),
            static_cast<uint8_t>(what.kind),
            static_cast<uint8_t>(what.device),
-           true};
+           !is_over,
+           is_over && item->went_with_context};
 }
 
 void LiveSet::freed(uint64_t time, const told::Freed& what) {
@@ -108,7 +113,7 @@ void LiveSet::freed(uint64_t time, const told::Freed& what) {
   // At the same moment the free came first: it was of the life before.
   if (item == nullptr || item->time > time) return;
   live_ -= item->is_live ? 1 : 0;
-  item->is_live = false;
+  item->is_live = item->went_with_context = false;
   item->time = time;
   item->freed_stack = static_cast<uint32_t>(what.stack);
 }
@@ -137,6 +142,7 @@ void LiveSet::context_ended(uint64_t time, uint64_t context) {
         !ends_with_context(item.kind))
       continue;
     item.is_live = false;
+    item.went_with_context = true;
     item.time = time;
     --live_;
   }

@@ -15,6 +15,7 @@ class LiveSet {
   struct Item {
     uint64_t address = 0;  // 0: an empty place
     uint64_t time = 0;
+    uint64_t began = 0;  // when it was allocated; 0: not known (yet)
     uint64_t asked = 0;
     uint64_t more = 0;
     uint64_t context = 0;
@@ -25,6 +26,7 @@ class LiveSet {
     uint8_t kind = 0;
     uint8_t device = 0;
     bool is_live = false;
+    bool went_with_context = false;
   };
 
   void allocated(uint64_t time, uint32_t thread, const told::Allocated& what);

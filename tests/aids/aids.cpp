@@ -79,6 +79,20 @@ extern "C" {
   std::printf("unknown: %d\n", static_cast<int>(cuMemFree(0x7f0000000200)));
 }
 
+[[gnu::noinline]] void frees_after_the_context() {
+  CUcontext before = nullptr;
+  CUcontext own = nullptr;
+  CUdevice device = 0;
+  CUdeviceptr block = 0;
+  MUST(cuCtxGetCurrent(&before));
+  MUST(cuCtxGetDevice(&device));
+  MUST(cuCtxCreate(&own, nullptr, 0, device));
+  MUST(cuMemAlloc(&block, 6000));
+  MUST(cuCtxDestroy(own));
+  MUST(cuCtxSetCurrent(before));
+  std::printf("late: %d\n", static_cast<int>(cuMemFree(block)));
+}
+
 }  // extern "C"
 
 int main(int count, char** words) {
@@ -88,6 +102,8 @@ int main(int count, char** words) {
   MUST(cuCtxSetCurrent(context));
   if (count > 1 && std::strcmp(words[1], "fill") == 0) {
     fill();
+  } else if (count > 1 && std::strcmp(words[1], "late") == 0) {
+    frees_after_the_context();
   } else {
     frees_twice();
     frees_inside();

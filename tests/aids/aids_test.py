@@ -85,6 +85,13 @@ class AidsTest(harness.TestCase):
         self.assertLess(report.index("freed again here"), report.index("freed before here"))
         self.assertLess(report.index("freed before here"), report.index("allocated here"))
 
+    def test_a_block_that_ended_with_its_context_was_not_freed_twice(self):
+        result = harness.with_cupool([AIDS, "late"], env={"CUPOOL_STATS": "off", "CUPOOL_CHECK": "1"})
+        self.assertEqual("late: 1\n", result.out)
+        self.assertRegex(result.err, r"^cupool: \S+: free of 0x\w+, a block of 6000 bytes that ended with its context; freed here:\n")
+        self.assertIn(":   allocated here:\n", result.err)
+        self.assertNotIn("freed before here", result.err)
+
     def test_every_line_about_a_bad_free_names_the_program_the_process_and_the_rank(self):
         for rank, said in ({}, ""), ({"SLURM_PROCID": "3"}, " rank 3"):
             result = harness.with_cupool([AIDS, "frees"], env={"CUPOOL_STATS": "off", "CUPOOL_CHECK": "1", **rank})

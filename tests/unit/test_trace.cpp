@@ -297,6 +297,44 @@ TEST_CASE("a free that is gathered before its allocation ends it nevertheless") 
   CHECK(live.count() == 0);
 }
 
+TEST_CASE("of a freed block both calls are known in whatever order they are gathered") {
+  for (const bool free_first : {false, true}) {
+    trace::LiveSet live;
+    told::Allocated made = block(512, 100);
+    made.stack = 7;
+    told::Freed over = gone(512);
+    over.stack = 8;
+    if (free_first) live.freed(20, over);
+    live.allocated(10, 1, made);
+    if (!free_first) live.freed(20, over);
+    // Of a life before.
+    live.freed(8, gone(512));
+    live.allocated(6, 2, block(512, 900));
+    trace::LiveSet::Item found;
+    REQUIRE(live.find_around(512, &found));
+    CHECK_FALSE(found.is_live);
+    CHECK_FALSE(found.went_with_context);
+    CHECK(found.asked == 100);
+    CHECK(found.stack == 7);
+    CHECK(found.freed_stack == 8);
+    CHECK(live.count() == 0);
+  }
+}
+
+TEST_CASE("a block that ended with its context was not freed") {
+  trace::LiveSet live;
+  live.allocated(10, 1, block(512, 100));
+  live.context_ended(20, 0x5555);
+  trace::LiveSet::Item found;
+  REQUIRE(live.find_around(512, &found));
+  CHECK_FALSE(found.is_live);
+  CHECK(found.went_with_context);
+  live.allocated(30, 1, block(512, 100));
+  live.freed(40, gone(512));
+  REQUIRE(live.find_around(512, &found));
+  CHECK_FALSE(found.went_with_context);
+}
+
 TEST_CASE("a trace that is kept in memory holds the last of it and begins with a live set") {
   trace::Settings settings;
   settings.kept_bytes = 256 << 10;

@@ -40,12 +40,18 @@ void failed(const Failed& what) {
     log::line(
         "{}: free of {:#x}, an interior pointer: it is {} bytes inside a block of {} bytes at {:#x}{}; freed "
         "here:",
-        who, address, inside, bytes, start, life.is_live ? "" : " that was freed before");
+        who, address, inside, bytes, start,
+        life.is_live             ? ""
+        : life.went_with_context ? " that ended with its context"
+                                 : " that was freed before");
+  } else if (life.went_with_context) {
+    log::line("{}: free of {:#x}, a block of {} bytes that ended with its context; freed here:", who, address,
+              bytes);
   } else {
     log::line("{}: double free of {:#x}, a block of {} bytes; freed again here:", who, address, bytes);
   }
   report::print_stack(who, here);
-  if (known && !life.is_live) {
+  if (known && !life.is_live && !life.went_with_context) {
     log::line("{}:   freed before here:", who);
     report::print_stack(who, life.freed_stack);
   }
