@@ -70,6 +70,10 @@ void flatten_end(char* text, size_t size) {
 
 }  // namespace
 
+size_t first_character(std::string_view text) {
+  return decode(reinterpret_cast<const unsigned char*>(text.data()), text.size()).size;
+}
+
 void flatten(char* text, size_t size) {
   visit_characters(text, size, [&](size_t begin, size_t length, bool harmless) {
     if (!harmless) memset(text + begin, '?', length);

@@ -24,6 +24,9 @@ namespace cupool {
 // separators and direction overrides become question marks, byte by byte.
 void flatten(char* text, size_t size);
 
+// How many bytes its first character has; 0: it does not begin with one in UTF-8. pre: it is not empty.
+size_t first_character(std::string_view text);
+
 // Untrusted text, the default: printed flattened, and without a width.
 struct Outside {
   explicit Outside(const char* text) : text(text == nullptr ? "(null)" : text) {}

@@ -23,6 +23,7 @@ class Builder {
   // The block was held when the record began.
   void held_before(uint64_t name, uint64_t bytes, Step step, uint32_t stack = 0);
   bool is_held(uint64_t name) const { return held_.count(name) != 0; }
+  bool holds_any() const { return !held_.empty(); }
   // pre: it is held.
   uint8_t place_of(uint64_t name) const { return held_.at(name).place; }
   // The context has ended, and the memory in it.

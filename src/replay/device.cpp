@@ -313,6 +313,8 @@ bool Device::might_give(int device, uint64_t bytes) {
 // ---- Mapped memory.
 
 Status Device::reserve(uint64_t bytes, driver::Address* out) {
+  // A pool asks for several times its device, and then for less: each context is to get some.
+  if (bytes > kReservable / (program_.places.size() + 1)) return kOutOfMemory;
   *out = reservations_.take(bytes);
   return *out == 0 ? kOutOfMemory : kSuccess;
 }

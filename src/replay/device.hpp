@@ -27,14 +27,13 @@ struct Lag {
 // Free addresses, the lowest first.
 class Addresses {
  public:
-  explicit Addresses(driver::Address begin) { gaps_[begin] = kAll; }
+  Addresses(driver::Address begin, uint64_t bytes) { gaps_[begin] = bytes; }
   driver::Address take(uint64_t bytes);
   // These; false: they are not free.
   bool take_at(driver::Address at, uint64_t bytes);
   void give(driver::Address at, uint64_t bytes);
 
  private:
-  static constexpr uint64_t kAll = uint64_t{1} << 43;
   std::map<driver::Address, uint64_t> gaps_;
 };
 
@@ -98,6 +97,7 @@ class Device final : public driver::Driver, public driver::Source, public driver
   driver::Status import_chunk(int, driver::Chunk*) override { return driver::kNotSupported; }
 
  private:
+  static constexpr uint64_t kReservable = uint64_t{1} << 46;
   static constexpr uint64_t kStep = 2 << 20;    // the driver gives device memory in such
   static constexpr uint64_t kShared = 1 << 20;  // allocations up to this size share such a step
   struct One {
@@ -164,9 +164,9 @@ class Device final : public driver::Driver, public driver::Source, public driver
   uint64_t reserved_all_ = 0;
   uint64_t peak_all_ = 0;
   std::vector<One> devices_;
-  Addresses addresses_{0x7f0000000000};
+  Addresses addresses_{0x7f0000000000, uint64_t{1} << 43};
   std::map<std::pair<int, uint64_t>, std::deque<driver::Address>> recorded_;  // by device and size
-  Addresses reservations_{0x600000000000};
+  Addresses reservations_{0x100000000000, kReservable};
   std::map<driver::Address, Taken> taken_;
   std::map<driver::Address, Slab> slabs_;
   std::map<uint64_t, Chunk> chunks_;

@@ -107,7 +107,7 @@ struct Program {
   bool has_recorded = false;
   Recorded recorded;
   uint64_t device_bytes = 0;  // of the largest device; 0: not known
-  uint64_t beside = 0;        // most that was taken on one device by others than the pool; 0: not known
+  uint64_t beside = 0;        // most that others than the pool had on one device beside blocks; 0: not known
   uint64_t left_out = 0;      // allocations that are no device memory of the pool's, and are not played
   uint64_t first_held = 0;    // blocks that were held before the record began
 

@@ -29,8 +29,13 @@ Figures play_with(Allocator& allocator, const Program& program) {
   for (const Step& step : program.steps) {
     if (step.what == Do::kAllocate) {
       const uint64_t calls = allocator.calls();
-      held[step.block] = {allocator.allocate(step), step.bytes, step.place, true};
+      const uint64_t handle = allocator.allocate(step);
       ++figures.allocations;
+      if (handle == 0) {
+        ++figures.failed;
+        continue;
+      }
+      held[step.block] = {handle, step.bytes, step.place, true};
       if (allocator.calls() == calls) ++figures.hits;
       live += step.bytes;
       figures.peak_live = std::max(figures.peak_live, live);
@@ -59,12 +64,12 @@ Figures play_with(Allocator& allocator, const Program& program) {
 
 class PyTorch {
  public:
-  PyTorch(const Program& program, bool expandable)
-      : program_(program), devices_(static_cast<size_t>(program.devices()), CachingRules(expandable)) {}
+  PyTorch(const Program& program, bool expandable, uint64_t capacity)
+      : program_(program),
+        devices_(static_cast<size_t>(program.devices()), CachingRules(expandable, capacity)) {}
   uint64_t allocate(const Step& step) {
     const auto device = static_cast<size_t>(program_.places[step.place].device);
-    const uint64_t handle = devices_[device].allocate(step.bytes, static_cast<long>(step.stream));
-    return handle;
+    return devices_[device].allocate(step.bytes, static_cast<long>(step.stream));
   }
   uint64_t release(uint64_t handle, uint64_t, uint8_t place) {
     devices_[static_cast<size_t>(program_.places[place].device)].release(handle);
@@ -79,7 +84,7 @@ class PyTorch {
   }
   uint64_t most_on_a_device() const {
     uint64_t most = 0;
-    for (const CachingRules& one : devices_) most = std::max(most, one.reserved());
+    for (const CachingRules& one : devices_) most = std::max(most, one.peak());
     return most;
   }
 
@@ -96,7 +101,8 @@ class PyTorch {
 
 class OnDevice {
  public:
-  explicit OnDevice(const Program& program) : program_(program), device_(program, uint64_t{1} << 50, Lag{}) {}
+  OnDevice(const Program& program, uint64_t capacity)
+      : program_(program), device_(program, capacity, Lag{}) {}
   uint64_t reserved() const { return device_.reserved(); }
   uint64_t calls() const { return device_.calls(); }
   uint64_t most_on_a_device() const {
@@ -106,11 +112,11 @@ class OnDevice {
   }
 
  protected:
+  // 0: the device has no more.
   uint64_t take(uint64_t bytes, uint8_t place) {
     device_.enter(place);
     driver::Address address = 0;
-    device_.allocate(bytes, &address);
-    return address;
+    return device_.allocate(bytes, &address) == driver::kSuccess ? address : 0;
   }
   void give(uint64_t address) { device_.release(driver::Address{address}); }
 
@@ -124,7 +130,11 @@ class ExactBins : public OnDevice {
   using OnDevice::OnDevice;
   uint64_t allocate(const Step& step) {
     auto& bin = bins_[{step.place, rounded(step.bytes)}];
-    if (bin.empty()) return take(rounded(step.bytes), step.place);
+    if (bin.empty()) {
+      const uint64_t address = take(rounded(step.bytes), step.place);
+      if (address != 0 || !give_all()) return address;
+      return take(rounded(step.bytes), step.place);
+    }
     const uint64_t address = bin.back();
     bin.pop_back();
     return address;
@@ -136,6 +146,16 @@ class ExactBins : public OnDevice {
   void note(const Step&) {}
 
  private:
+  // False: there was nothing.
+  bool give_all() {
+    bool is_any = false;
+    for (auto& [of, bin] : bins_) {
+      for (const uint64_t address : bin) give(address);
+      is_any = is_any || !bin.empty();
+      bin.clear();
+    }
+    return is_any;
+  }
   static uint64_t rounded(uint64_t bytes) { return round_up(std::max<uint64_t>(bytes, 512), uint64_t{512}); }
   std::map<std::pair<uint8_t, uint64_t>, std::vector<uint64_t>> bins_;
 };
@@ -175,16 +195,16 @@ const char* name_of(Rules rules) {
   return "";
 }
 
-Figures play_by(Rules rules, const Program& program) {
+Figures play_by(Rules rules, const Program& program, uint64_t capacity) {
   if (rules == Rules::kExactBins) {
-    ExactBins bins(program);
+    ExactBins bins(program, capacity);
     return play_with(bins, program);
   }
   if (rules == Rules::kDriver) {
-    Driver driver(program);
+    Driver driver(program, capacity);
     return play_with(driver, program);
   }
-  PyTorch cache(program, rules == Rules::kExpandable);
+  PyTorch cache(program, rules == Rules::kExpandable, capacity);
   return play_with(cache, program);
 }
 

@@ -11,6 +11,7 @@ enum class Rules { kPyTorch, kExpandable, kExactBins, kDriver };
 inline constexpr Rules kAllRules[] = {Rules::kPyTorch, Rules::kExpandable, Rules::kExactBins, Rules::kDriver};
 const char* name_of(Rules rules);
 
-Figures play_by(Rules rules, const Program& program);
+// `capacity`: of each device.
+Figures play_by(Rules rules, const Program& program, uint64_t capacity);
 
 }  // namespace cupool::replay

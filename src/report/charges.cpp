@@ -51,8 +51,8 @@ void write_head(Writer& out, int device, const Charges& charges) {
       break;
     case Charges::By::kNobody:
       out.text(
-          "what the driver charges this process is not known, for there is no NVML that says it; of "
-          "that are known\n");
+          "what the driver charges this process is not known, because there is no NVML to say it; known "
+          "are\n");
       break;
   }
 }
@@ -127,8 +127,9 @@ void write_charges(Writer& out) {
     write_rest(out, charges);
     if (charges.managed != 0)
       out.print(
-          "cupool: managed memory of {} is in none of these rows: the driver does not tell how much of it "
-          "lies on the device\n",
+          "cupool: managed memory of {} has no row of its own: the driver does not tell how much of it lies "
+          "on "
+          "the device; that part is in the row of the moment at which it came there, mostly work\n",
           print_bytes(charges.managed));
     if (!charges.is_watched)
       out.text("cupool: what calls took is seen with CUPOOL_STATS=text from the start of the program\n");

@@ -76,6 +76,8 @@ UuidText print_uuid(const neighbours::DeviceId& id) {
   return out;
 }
 
+bool is_reuse_known(const Figures& figures) { return figures.reused != 0 || figures.first_uses != 0; }
+
 double reused_ratio(const Figures& figures) {
   const auto reused = static_cast<double>(figures.reused);
   const double all = reused + static_cast<double>(figures.first_uses);
@@ -96,6 +98,7 @@ void write_metrics(Writer& out, const Entry* entries, size_t count, const char* 
   write_head(out, "cupool_reused_ratio", "gauge", "ratio",
              "The share of allocations whose memory another block had had.");
   for (size_t i = 0; i < count; ++i) {
+    if (!is_reuse_known(entries[i].figures)) continue;
     out.text("cupool_reused_ratio");
     write_labels(out, entries[i], user_of(i));
     out.print(" {:.6f}\n", reused_ratio(entries[i].figures));

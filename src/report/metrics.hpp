@@ -22,6 +22,8 @@ struct UuidText {
 UuidText print_uuid(const neighbours::DeviceId& id);
 
 // The share of allocations that were served from the pool; 0 if there were none.
+// False: there was no allocation of which it is known.
+bool is_reuse_known(const neighbours::Figures& figures);
 double reused_ratio(const neighbours::Figures& figures);
 
 }  // namespace cupool::report

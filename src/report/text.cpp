@@ -60,12 +60,16 @@ void write_reuse(Writer& out, const stats::DeviceSums& all, uint64_t pooled) {
     out.text(", all from the driver's stream-ordered pool");
     return;
   }
+  // What the driver's pool reuses it does not tell.
+  if (all.native_allocations != 0)
+    out.print(", {} from the driver's stream-ordered pool, of the others", all.native_allocations);
+  const char* const joint = all.native_allocations != 0 ? " " : ", ";
   if (all.reused == 0) {
-    out.text(", none reused");
+    out.print("{}none reused", joint);
     return;
   }
   const double part = static_cast<double>(all.reused) / static_cast<double>(cached);
-  out.print(", {:.{}f} % reused", part * 100, part >= 0.9995 && part < 1 ? 3 : 1);
+  out.print("{}{:.{}f} % reused", joint, part * 100, part >= 0.9995 && part < 1 ? 3 : 1);
 }
 
 void write_managed(Writer& out, uint64_t managed, uint64_t forwarded) {
@@ -140,8 +144,8 @@ void write_summary(Writer& out, const Facts& facts, stats::Reading reading) {
   if (all.spilled_allocations != 0) {
     out.text("cupool: ");
     write_count(out, all.spilled_allocations, "allocation");
-    out.print(" of {} in all went to host memory (CUPOOL_SPILL), at most {} at once, because {}\n",
-              print_bytes(all.spilled_bytes), print_bytes(all.peak_host_reserved_bytes), why_spilled(all));
+    out.print(" of {} in all went to host memory (CUPOOL_SPILL), because {}; at most {} of it were taken\n",
+              print_bytes(all.spilled_bytes), why_spilled(all), print_bytes(all.peak_host_reserved_bytes));
   }
   if (all.out_of_memory == 0) return;
   out.text("cupool: ");

@@ -33,16 +33,20 @@ void Writer::print_packed(fmt::string_view format, fmt::format_args args) {
 
 void Writer::quoted(std::string_view words) {
   text("\"");
-  for (const char c : words) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      print("\\{}", c);
-    } else if (byte < 0x20 || byte >= 0x7f) {
-      // A name may hold any bytes, and need not be UTF-8.
+  while (!words.empty()) {
+    const auto byte = static_cast<unsigned char>(words[0]);
+    const size_t size = first_character(words);
+    if (byte == '"' || byte == '\\') {
+      print("\\{}", words[0]);
+    } else if (byte < 0x20 || byte == 0x7f) {
       print("\\u{:04x}", byte);
+    } else if (size == 0) {
+      // A name may hold any bytes.
+      text("\\ufffd");
     } else {
-      text({&c, 1});
+      text(words.substr(0, size));
     }
+    words.remove_prefix(std::max<size_t>(size, 1));
   }
   text("\"");
 }

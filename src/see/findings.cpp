@@ -18,6 +18,8 @@ std::string share_of(uint64_t part, uint64_t whole) {
   const double percent = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
   if (percent < 0.1) return "less than 0.1 %";
   if (part < whole && percent > 99.9) return "more than 99.9 %";
+  // Only all of it is 100 %.
+  if (part < whole && percent >= 99.5) return make_text("{:.1f} %", std::floor(percent * 10) / 10);
   return percent < 10 ? make_text("{:.1f} %", percent) : make_text("{:.0f} %", percent);
 }
 

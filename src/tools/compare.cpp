@@ -299,15 +299,19 @@ std::string verdict(const Comparison& all) {
 std::string seconds_text(double value) { return make_text("{:.3f} s", value); }
 std::string bytes_text(double value) { return std::string(print_bytes(static_cast<uint64_t>(value))); }
 
-void print_row(Table* table, const char* what, const std::vector<double>& bare,
-               const std::vector<double>& pool, std::string (*text)(double)) {
-  const auto cell = [&](const std::vector<double>& samples) -> std::string {
-    if (samples.empty()) return "not known";
+// Figures stand in columns of their own, none of which is ever cut for a narrow terminal.
+void print_rows(Table* table, const char* what, const std::vector<double>& bare,
+                const std::vector<double>& pool, std::string (*text)(double)) {
+  const auto row = [&](const char* title, const char* side, const std::vector<double>& samples) {
+    if (samples.empty()) return table->row({title, side, "not known", "", ""});
     const Spread spread = spread_of(samples);
-    return text(spread.median) + " (" + text(spread.least) + " to " + text(spread.most) + ")";
+    table->row({title, side, text(spread.median), text(spread.least), text(spread.most)});
   };
-  table->row({what, cell(bare), cell(pool), words_of(bare, pool)});
+  row(what, "bare", bare);
+  row("", "under cupool", pool);
 }
+
+std::string counted_runs(size_t runs) { return make_text("{} {}", runs, runs == 1 ? "run" : "runs"); }
 
 void print_text(const Comparison& all) {
   const std::string failed = failure_words(all);
@@ -315,13 +319,19 @@ void print_text(const Comparison& all) {
     print_wrapped("verdict: " + verdict(all), 0);
     return;
   }
-  say("median (least to most); {} runs of each for time, {} for memory, in turns\n", all.bare.seconds.size(),
+  say("{} of each for time, {} for memory, in turns\n", counted_runs(all.bare.seconds.size()),
       all.bare.device_bytes.size());
   Table table;
-  for (const char* const title : {"", "bare", "under cupool", ""}) table.column(title, Table::Align::kLeft);
-  print_row(&table, "time", all.bare.seconds, all.pool.seconds, seconds_text);
-  print_row(&table, "device memory", all.bare.device_bytes, all.pool.device_bytes, bytes_text);
+  for (const char* const title : {"", ""}) table.column(title, Table::Align::kLeft);
+  for (const char* const title : {"median", "least", "most"}) table.column(title, Table::Align::kRight);
+  print_rows(&table, "time", all.bare.seconds, all.pool.seconds, seconds_text);
+  print_rows(&table, "device memory", all.bare.device_bytes, all.pool.device_bytes, bytes_text);
   table.print();
+  for (const auto& [what, told] :
+       {std::pair{"time", words_of(all.bare.seconds, all.pool.seconds)},
+        std::pair{"device memory", words_of(all.bare.device_bytes, all.pool.device_bytes)}}) {
+    if (*told != '\0') say("{}: {}\n", what, told);
+  }
   if (!all.bare.device_bytes.empty() || !all.pool.device_bytes.empty()) {
     print_wrapped(
         "device memory: the most in use after an allocation, as the driver says, other processes included",

@@ -140,7 +140,7 @@ const char* words_of(Service service, bool is_over) {
     case Service::kUnseen:
       return "cupool had no part in this program that can be seen";
     case Service::kAllFailed:
-      return "every allocation of the program failed";
+      return "every allocation that cupool was asked for failed";
     case Service::kNothing:
       return "there was nothing for cupool to serve";
     case Service::kNone:
@@ -151,15 +151,29 @@ const char* words_of(Service service, bool is_over) {
   return "";
 }
 
-// The program's own failure, or that of one of its processes.
+// Those of the program's processes that failed, the first few by their numbers.
+std::string failed_processes(const std::vector<Process>& processes) {
+  constexpr size_t kMostShown = 3;
+  size_t found = 0;
+  bool is_certain = true;
+  std::string shown;
+  for (const Process& process : processes) {
+    if (!process.end.is_doubtful()) continue;
+    is_certain = is_certain && process.end.is_failure();
+    if (++found <= kMostShown)
+      shown += make_text("{}{} {}", shown.empty() ? "" : "; ", process.pid, process.end.words());
+  }
+  if (found == 0) return "";
+  if (found == 1) return ", whose process " + shown;
+  if (found > kMostShown) shown += make_text("; and {} more", found - kMostShown);
+  return make_text(", of whose processes {} failed{}: {}", found, is_certain ? "" : ", or may have", shown);
+}
+
+// The program's own failure, or that of its processes.
 std::string failure(const Outcome& outcome) {
   if (outcome.program.how == End::How::kKilled) return " until it " + outcome.program.words();
   if (outcome.program.is_failure()) return ", which " + outcome.program.words();
-  for (const Process& process : outcome.processes) {
-    if (process.end.is_doubtful())
-      return ", whose process " + std::to_string(process.pid) + " " + process.end.words();
-  }
-  return "";
+  return failed_processes(outcome.processes);
 }
 
 // The overall result in one sentence.

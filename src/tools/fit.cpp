@@ -170,6 +170,8 @@ void print_text(const NamedProgram& one, uint64_t memory, uint64_t room, const V
                 const Peak& peak) {
   const std::string name = printable(one.name);
   const uint64_t beside = memory - room;
+  constexpr uint64_t kClose = 32;
+  const bool is_close = verdict.fits && room - std::min(room, verdict.least) < memory / kClose;
   if (verdict.fits && verdict.setting.empty() && !verdict.gives_back) {
     say("{} fits {}: the pool takes {} at most, and {} stay free\n", name, print_bytes(memory),
         print_bytes(verdict.least), print_bytes(room - verdict.least));
@@ -185,9 +187,10 @@ void print_text(const NamedProgram& one, uint64_t memory, uint64_t room, const V
     say("{} does not fit {}: {} are missing even with the best settings that were tried\n", name,
         print_bytes(memory), print_bytes(verdict.least > room ? verdict.least - room : 0));
   }
+  if (is_close) say("so close to the limit that a run with other timing may be refused memory\n");
   if (beside != 0) {
-    say("counted with it: {} that contexts, modules and others had taken on the device when it was "
-        "recorded\n",
+    say("counted with it: {}, the most that was taken besides while it held blocks when it was recorded: "
+        "contexts, modules, memory of other kinds, other processes\n",
         print_bytes(beside));
   } else if (one.program.beside == 0) {
     say("not counted: what contexts, modules and libraries take besides, which this trace does not tell\n");

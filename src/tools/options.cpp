@@ -156,6 +156,11 @@ int print_one(const std::string& word) {
 }  // namespace
 
 int options(const Arguments& arguments) {
+  if (!arguments.flags.empty() && !arguments.operands.empty()) {
+    say(stderr, "cupool: {} lists all options; without it, {} is shown\n", arguments.flags[0].first,
+        printable(arguments.operands[0]));
+    return kMisuse;
+  }
   if (arguments.flags.empty() && arguments.operands.empty()) print_ordinary();
   if (arguments.has("--all")) print_all();
   if (arguments.has("--markdown")) print_markdown();

@@ -116,7 +116,7 @@ std::string End::words() const {
     case How::kReplaced:
       return "became another program";
     case How::kCutOff:
-      return "ended without its exit handlers, as by a signal, or became another program";
+      return "ended without its exit handlers, as by a signal or quick_exit, or became another program";
   }
   return "";
 }

@@ -81,7 +81,7 @@ class Recording {
     out->has_times = true;
     out->has_waits = true;
     out->knows_done = true;
-    out->has_recorded = true;
+    out->has_recorded = !misses_segments_ && out->first_held == 0 && out->recorded.peak_reserved != 0;
     if (has_too_many_contexts_)
       *error = "it has more contexts than can be played";
     else if (out->blocks == 0)
@@ -153,6 +153,7 @@ class Recording {
     if (builder_.allocate(name, asked_of_allocated_.of(happened), step,
                           stack_of(stack_of_allocated_.of(happened))))
       builder_.note_served(static_cast<uint8_t>(sort_of_allocated_.of(happened)));
+    note_beside();
   }
 
   void live(const Happened& happened) {
@@ -323,6 +324,7 @@ class Recording {
 
   void counters(const Happened& happened) {
     replay::Program& program = builder_.program();
+    misses_segments_ = misses_segments_ || reserved_of_counters_.of(happened) > reserved_;
     Step step = step_of(happened, Do::kCompare);
     step.block = static_cast<uint32_t>(program.checks.size());
     program.checks.push_back({live_of_counters_.of(happened), asked_of_counters_.of(happened),
@@ -336,7 +338,14 @@ class Recording {
     const uint64_t total = total_of_driver_.of(happened);
     const uint64_t known = free_of_driver_.of(happened) + reserved_of_driver_.of(happened);
     program.device_bytes = std::max(program.device_bytes, total);
-    if (total > known) program.beside = std::max(program.beside, total - known);
+    beside_ = total - std::min(total, known);
+    note_beside();
+  }
+
+  // What is taken besides while the pool has no block need not be there together with it.
+  void note_beside() {
+    uint64_t& most = builder_.program().beside;
+    if (builder_.holds_any() || !earlier_.empty()) most = std::max(most, beside_);
   }
 
   void context_ended(const Happened& happened) {
@@ -362,6 +371,8 @@ class Recording {
   std::unordered_map<uint64_t, uint32_t> stack_numbers_;
   std::vector<uint64_t> stacks_{0};
   uint64_t reserved_ = 0;
+  uint64_t beside_ = 0;           // taken by others than the pool, now
+  bool misses_segments_ = false;  // the trace began after the pool had taken memory
   bool has_too_many_contexts_ = false;
 
   const size_t allocated_ = about_.find_event("allocated"), freed_ = about_.find_event("freed"),

@@ -24,7 +24,8 @@ struct Row {
   Setting setting;
   Figures figures;
   bool is_pools = false;
-  bool is_recorded = false;  // only what the trace says of itself is known
+  bool is_recorded =
+      false;  // only what the trace says of itself is known, and how full its memory was is not
 };
 
 std::string print_time(uint64_t ns) {
@@ -46,7 +47,8 @@ void print_table(const std::vector<Row>& rows) {
                             ? 0
                             : static_cast<double>(figures.hits) / static_cast<double>(figures.allocations);
     table.row({row.of == before ? "" : printable(row.of->name), printable(row.with),
-               short_bytes(figures.peak_reserved), short_share(figures.fragmentation()),
+               short_bytes(figures.peak_reserved),
+               row.is_recorded ? "-" : short_share(figures.fragmentation()),
                short_count(figures.driver_calls), row.is_recorded ? "-" : short_share(hits),
                short_count(figures.waits), print_time(figures.ns),
                row.is_recorded ? "-" : short_count(figures.failed)});
@@ -56,9 +58,11 @@ void print_table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const uint64_t compared = row.figures.served_alike + row.figures.served_otherwise;
     if (row.figures.served_otherwise != 0 && row.setting.empty())
-      say("{}: {} of {} allocations were served otherwise than in the recorded run, which had other settings "
-          "or "
-          "another version of cupool, or threads that allocated at the same moment\n",
+      say("{}: {} of {} allocations were served otherwise than in the recorded run, which had other "
+          "settings, "
+          "another version of cupool, refused requests (a replay has none of them), or threads that "
+          "allocated "
+          "at the same moment\n",
           printable(row.of->name), short_count(row.figures.served_otherwise), short_count(compared));
     if (row.figures.peak_taken > row.figures.peak_reserved + row.figures.peak_reserved / 200)
       say("{} with {}: the driver gives {} for that, in its steps of 2 MiB\n", printable(row.of->name),
@@ -71,11 +75,11 @@ Answer to_json(const Row& row) {
   Answer answer = {{"with", row.with},
                    {"set", row.setting},
                    {"peak_reserved_bytes", figures.peak_reserved},
-                   {"fragmentation", figures.fragmentation()},
                    {"driver_calls", figures.driver_calls},
                    {"waits", figures.waits}};
   if (row.is_recorded) return answer;
-  answer.update({{"most_on_a_device_bytes", figures.most_on_a_device},
+  answer.update({{"fragmentation", figures.fragmentation()},
+                 {"most_on_a_device_bytes", figures.most_on_a_device},
                  {"allocations", figures.allocations},
                  {"hits", figures.hits},
                  {"failed_allocations", figures.failed},
@@ -111,7 +115,7 @@ void print_json(const std::vector<NamedProgram>& programs, const std::vector<Row
     Answer with = Answer::array();
     for (const Row& row : rows) {
       if (row.of != &one) continue;
-      of["peak_asked_bytes"] = row.figures.peak_live;
+      if (!row.is_recorded) of["peak_asked_bytes"] = row.figures.peak_live;
       with.push_back(to_json(row));
     }
     of["rows"] = with;
@@ -196,14 +200,14 @@ int replay(const Arguments& arguments) {
     }
     if (one.program.has_recorded) {
       Figures recorded;
-      recorded.peak_live = rows.empty() ? 0 : rows.back().figures.peak_live;
       recorded.peak_reserved = one.program.recorded.peak_reserved;
       recorded.driver_calls = one.program.recorded.driver_calls;
       recorded.waits = one.program.recorded.waits;
       rows.push_back({&one, "as recorded", {}, recorded, false, true});
     }
     for (const replay::Rules rules : replay::kAllRules)
-      rows.push_back({&one, name_of(rules), {}, play_by(rules, one.program), false, false});
+      rows.push_back(
+          {&one, name_of(rules), {}, play_by(rules, one.program, one.conditions.capacity), false, false});
   }
   arguments.has("--json") ? print_json(programs, rows) : print_table(rows);
   return code;

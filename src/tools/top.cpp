@@ -230,10 +230,12 @@ void print_json(const std::vector<Neighbour>& all) {
                                    {"peak_reserved_bytes", figures.peak},
                                    {"reused", figures.reused},
                                    {"first_uses", figures.first_uses},
-                                   {"reused_share", std::round(report::reused_ratio(figures) * 1e4) / 1e4},
                                    {"waits_avoided", figures.waits_avoided},
                                    {"host_bytes", figures.host},
                                    {"capacity_bytes", figures.capacity}});
+    answer["processes"].back()["reused_share"] =
+        report::is_reuse_known(figures) ? Answer(std::round(report::reused_ratio(figures) * 1e4) / 1e4)
+                                        : Answer();
     answer["processes"].back()["limit_bytes"] =
         figures.limit == kUnlimited ? Answer() : Answer(figures.limit);
   }

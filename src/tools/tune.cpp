@@ -204,7 +204,7 @@ class Tuner {
 };
 
 std::string print_cost(const Cost& cost) {
-  return make_text("{} reserved for {} live, {} driver calls, {} waits", print_bytes(cost.reserved),
+  return make_text("{} reserved for {} asked for, {} driver calls, {} waits", print_bytes(cost.reserved),
                    print_bytes(cost.live), cost.driver_calls, cost.waits);
 }
 

@@ -101,7 +101,7 @@ print(charge("charged") >= 0, charge("arrays"), charge("stream_ordered"), charge
 
     def test_without_nvml_the_table_says_that_the_whole_is_not_known(self):
         done = self.play('load()\nprint(charge("charged"), charge("code"), charge("nonsense"))', CUPOOL_SIM_NVML="off")
-        self.assertIn("is not known, for there is no NVML that says it", done.err)
+        self.assertIn("is not known, because there is no NVML to say it", done.err)
         self.assertNotIn("unexplained", self.table(done))
         self.assertEqual(MODULE, self.table(done)["code"])
         self.assertEqual(f"error 801 {MODULE} error 1", done.out.strip())

@@ -19,7 +19,7 @@ WORKS = {
     "served": (SERVED, "cupool serve"),
     "managed": ({"allocations": 0, "managed_allocations": 5}, "cupool serve"),
     "ordered": ({"allocations": 0, "async_allocations": 1}, "there was nothing for cupool to serve"),
-    "failed": ({"allocations": 0, "failed_allocations": 1}, "every allocation of the program failed"),
+    "failed": ({"allocations": 0, "failed_allocations": 1}, "every allocation that cupool was asked for failed"),
     "spilled": ({"allocations": 20, "spilled_allocations": 12, "spilled_bytes": 12 * 8 << 20}, "cupool serve"),
 }
 SPILL = {"CUPOOL_LIMIT": "64M", "CUPOOL_SPILL": "1G"}
@@ -124,6 +124,17 @@ class DoctorTest(harness.TestCase):
                     # Whom its parent has waited for, only that one knows.
                     self.assertEqual(None if how == "child" else 0, process["end"]["exit_code"])
                     self.assert_same_said(answer, text)
+
+    def test_every_process_that_failed_is_counted_in_the_verdict(self):
+        for program, words in ((["sh", "-c", '"$0" served exit & "$0" served exit & "$0" served return & exec true'], "2 failed: "),
+                               (["sh", "-c", 'for i in 1 2 3 4 5; do "$0" served kill & done 2> /dev/null; wait; true'], "5 failed, or may have: ")):
+            with self.subTest(words=words):
+                answer, _, text = self.examine(*program, ENDS)
+                ends = [f"{one['pid']} {one['end']['words']}" for one in answer["processes"] if one["end"]["words"] != "ended with exit code 0"]
+                more = f"; and {len(ends) - 3} more" if len(ends) > 3 else ""
+                self.assertIn(f"of whose processes {words}{'; '.join(ends[:3])}{more}", answer["verdict"])
+                # The processes have other numbers in each run.
+                self.assertEqual(*(re.sub(r"\b\d{3,}\b", "N", said) for said in (answer["verdict"], text.partition("verdict: ")[2])))
 
     def test_a_process_that_was_cut_off_is_told_from_one_that_ended_by_itself(self):
         for how, words in (("segv", "ended without its exit handlers"), ("kill", "ended without its exit handlers"), ("return", "ended by itself"),
@@ -230,7 +241,7 @@ class DoctorTest(harness.TestCase):
                 self.assert_counts({"allocations": 1, "failed_allocations": 1, "managed_allocations": 0}, answer["processes"][0])
                 self.assert_same_said(answer, text)
                 answer, _, _ = self.examine(lab.PROGRAM, f"g:y:{300 * lab.MIB}", env={**device, **env})
-                self.assertTrue(answer["verdict"].startswith("every allocation of the program failed"), answer["verdict"])
+                self.assertTrue(answer["verdict"].startswith("every allocation that cupool was asked for failed"), answer["verdict"])
 
     def test_what_is_larger_than_the_device_is_called_so(self):
         for env in ({}, {"CUPOOL_BACKEND": "native"}, {"CUPOOL_SPLIT": "no"}, {"CUPOOL_OOM_REPORTS": "0"}):

@@ -48,12 +48,12 @@ class SpillTest(harness.TestCase):
 
     def test_the_summary_says_how_much_spilled(self):
         played = play(*fill(12, 10 * MIB), stats="summary", stats_file="", **LIMIT)
-        self.assertIn("cupool: 2 allocations of 20 MiB in all went to host memory (CUPOOL_SPILL), at most 20 MiB at once, because "
-                      "CUPOOL_LIMIT left no room\n", played.err)
+        self.assertIn("cupool: 2 allocations of 20 MiB in all went to host memory (CUPOOL_SPILL), because CUPOOL_LIMIT left no "
+                      "room; at most 20 MiB of it were taken\n", played.err)
         self.assertIn("peak live 100 MiB, peak reserved 100 MiB on 1 device, 0 B of it idle\n", played.err)
         full = play(*fill(7, 10 * MIB), "f:b6", f"a:x:{10 * MIB}", stats="summary", stats_file="", spill="200M", driver_env=SMALL)
-        self.assertIn("cupool: 2 allocations of 20 MiB in all went to host memory (CUPOOL_SPILL), at most 10 MiB at once, because the "
-                      "device had no room\n", full.err)
+        self.assertIn("cupool: 2 allocations of 20 MiB in all went to host memory (CUPOOL_SPILL), because the device had no room; "
+                      "at most 10 MiB of it were taken\n", full.err)
 
     def test_what_spilled_is_host_memory_in_every_figure(self):
         for settings in ({}, {"segments": "mapped"}, {"split": "no"}):

@@ -57,7 +57,8 @@ int cupool_device_charge(int device, const char* part, int64_t* bytes) {
   report::Charges charges = report::noted_charges(device);
   if (charges.at == 0 || std::string_view(part) == "charged") {
     charges = observe::charges_of(device);
-    report::note_charges(device, charges);
+    const bool is_known = charges.by != report::Charges::By::kNobody || charges.explained() != 0;
+    if (is_known) report::note_charges(device, charges);
   }
   return charges.find(part, bytes)        ? kSuccess
          : report::Charges::is_name(part) ? kNotSupported
