@@ -7,7 +7,8 @@
 // over: on a busy machine it can be kept from the processor for longer than the judge needs. What it waits
 // for changes with state().progress only, so it stands if it has looked since that last changed. What cannot
 // be proven so (a thread in a system call, a word that another process may write) is given
-// CUPOOL_SIM_HANG_MS. Under the state mutex.
+// CUPOOL_SIM_HANG_MS, and so many looks in that time: neither this process nor its machine stood still.
+// Under the state mutex.
 #include "sim/hangs.hpp"
 
 #include <dirent.h>
@@ -42,7 +43,8 @@ namespace {
 
 constexpr unsigned kFirstLook = 100;  // rounds in which nothing moved
 constexpr unsigned kNextLook = 500;
-constexpr std::size_t kTold = 6;  // reasons told for one side
+constexpr std::uint64_t kMostMsPerLook = 10;  // on average; where nothing disturbs it, a look takes 0.1 ms
+constexpr std::size_t kTold = 6;              // reasons told for one side
 
 std::string read_file(const std::string& path) {
   std::string text;
@@ -212,9 +214,9 @@ bool goes_on_without_added_waits(bool asks, std::uint64_t since_ns) {
   end_process(proof, story, goes_on_without_added_waits(asks, since_ns));
 }
 
-bool too_long(std::uint64_t since_ns) {
+bool too_long(std::uint64_t since_ns, unsigned looks) {
   const std::uint64_t limit = options().hang_ms;
-  return limit != 0 && now_ns() - since_ns > limit * 1000000u;
+  return limit != 0 && now_ns() - since_ns > limit * 1000000u && looks > limit / kMostMsPerLook;
 }
 
 std::string for_so_long() { return "nothing moved for " + std::to_string(options().hang_ms) + " ms"; }
@@ -252,7 +254,7 @@ void Waiting::for_others() {
   if (asleep_ && nobody_can_move(*asleep_)) end_hung("no thread can go on", now_ns());
   asleep_.reset();
   if (options().hang_ms != 0 && (self_.idle == kFirstLook || self_.idle % kNextLook == 0)) {
-    if (too_long(self_.since_ns)) end_hung(for_so_long(), self_.since_ns);
+    if (too_long(self_.since_ns, self_.idle)) end_hung(for_so_long(), self_.since_ns);
     asleep_ = sleeping_threads();
   }
   s.mutex.unlock();
@@ -267,7 +269,7 @@ void asked_in_vain() {
     asking.since_ns = now_ns();
     asking.idle = 0;
   }
-  if (++asking.idle % kNextLook != 0 || !too_long(asking.since_ns)) return;
+  if (++asking.idle % kNextLook != 0 || !too_long(asking.since_ns, asking.idle)) return;
   end_hung(for_so_long(), asking.since_ns, true);
 }
 
