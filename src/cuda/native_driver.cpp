@@ -1,6 +1,7 @@
 // See native_driver.hpp.
 #include "cuda/native_driver.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 
@@ -154,12 +155,15 @@ Status CudaNativeDriver::usage(driver::MemoryPool pool, driver::NativeUsage* out
   get(CU_MEMPOOL_ATTR_USED_MEM_HIGH, &out->peak_used);
   get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &out->reserved);
   get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &out->peak_reserved);
+  // A high-water mark that was reset may be 0 until the next allocation.
+  out->peak_used = std::max(out->peak_used, out->used);
+  out->peak_reserved = std::max(out->peak_reserved, out->reserved);
   return status;
 }
 
 Status CudaNativeDriver::reset_peaks(driver::MemoryPool pool) {
   const OwnCall guard;
-  // The driver accepts only 0 here, which resets the high-water mark to the current value.
+  // The driver accepts only 0 here.
   const Status status = set<cuuint64_t>(native(pool), CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
   return status != CUDA_SUCCESS ? status
                                 : set<cuuint64_t>(native(pool), CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0);

@@ -131,7 +131,11 @@ bool parse_time(const std::string& text, uint64_t* ns) {
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
   const std::string unit(at, end);
-  const double scale = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  const double scale = unit.empty() || unit == "s" ? 1
+                       : unit == "ms"              ? 1e-3
+                       : unit == "m"               ? 60
+                       : unit == "h"               ? 3600
+                                                   : 0;
   constexpr double kMost = 1e7;
   if (error != std::errc() || scale == 0 || !(value > 0) || value * scale > kMost) return false;
   *ns = static_cast<uint64_t>(std::llround(value * scale * 1e9));
@@ -143,7 +147,7 @@ bool parse_time(const std::string& text, uint64_t* ns) {
 int attach(const Arguments& arguments, int64_t pid) {
   uint64_t duration = 0;
   if (!parse_time(arguments.value("--for"), &duration)) {
-    say(stderr, "cupool: {} is no time; --for takes seconds, or 5m or 2h\n",
+    say(stderr, "cupool: {} is no time; --for takes seconds, or 500ms, 5m or 2h\n",
         printable(arguments.value("--for")));
     return kMisuse;
   }

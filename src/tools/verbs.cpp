@@ -176,7 +176,7 @@ const std::vector<Verb>& verbs() {
         {"--dump", "", "every event as a line of text, in the order of time"},
         {"--compress", "",
          "write the trace to file.zst, or where -o says; all that reads traces reads those"},
-        {"--for", "time", "how long a process is recorded: seconds, or 5m, or 2h"},
+        {"--for", "time", "how long a process is recorded: seconds, or 500ms, 5m or 2h"},
         {"-o", "file", "where a trace is written to; it must not exist"},
         {"--markdown", "", "the events that there are, as docs/trace-format.md has them"}},
        trace},

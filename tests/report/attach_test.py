@@ -96,7 +96,7 @@ class AttachTest(harness.TestCase):
 
     def test_a_trace_of_a_running_program_ends_after_the_time_that_was_asked_for(self):
         program = self.start("a:x:8000000", "l")
-        done = self.trace(program, "--for", "0.2")
+        done = self.trace(program, "--for", "200ms")
         self.assertEqual((0, ""), (done.code, done.err))
         said = self.command("trace", self.out)
         self.assertRegex(said.out, r"pool: 7.6 MiB in 1 block at the end")

@@ -189,6 +189,10 @@ class CountersTest(harness.TestCase):
                       "p:peak_live_bytes", stats_exact="yes")
         self.assertEqual([120 * MIB, 30 * MIB, 30 * MIB + 1024], played.printed("peak_live_bytes"))
 
+    def test_peaks_of_the_drivers_pool_are_what_is_live_after_a_reset(self):
+        played = play(*fill(4, 30 * MIB), *drain(3), "p:native_peak_used_bytes", "r", "p:native_peak_used_bytes", backend="native")
+        self.assertEqual([120 * MIB, 30 * MIB], played.printed("native_peak_used_bytes"))
+
     def test_a_program_out_of_memory_is_counted_truly(self):
         played = play(*fill(9, 500 * MIB), *drain(4), "a:z:1200000000", oom_reports=0)
         c = played.counters
