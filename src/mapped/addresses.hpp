@@ -30,7 +30,7 @@ class Addresses {
     Address base = 0;
     uint64_t bytes = 0;
     uint64_t count = 0;  // pages that may be used
-    uint64_t used = 0;   // pages ever used: above it all are free
+    uint64_t used = 0;   // pages from the first on, above which all are free
     uint64_t full = 0;   // pages from the first on of which none is free
     Page* pages = nullptr;
 
