@@ -659,7 +659,8 @@ TEST_CASE("an exporter that answers nonsense is refused and leaves nothing open"
     CHECK(fetch(token, collector) == Fetched::kRefused);
     CHECK(collector.taken == 0);
     fake.join();
-    CHECK(open_files() == before);
+    // (Fewer: an exporter of an earlier case has closed its end meanwhile.)
+    CHECK(open_files() <= before);
   }
   SECTION("one that never answers is waited for a bounded time") {
     Collector collector;
