@@ -118,7 +118,7 @@ void Segments::note_answer(driver::Status status) {
   if (is_refused) growth_.note_refused();
   const bool is_full = is_refused && is_nearly_full();
   growth_.note_fullness(is_full);
-  eager_seals_.set_for_all(is_full);
+  is_short_.store(is_full, std::memory_order_relaxed);
 }
 
 void Segments::drop_all() {

@@ -68,13 +68,11 @@ class Segments {
   void note_answer(driver::Status status);
   // Whether what was freed last may be all that the next allocation can have. (Not if much lies free.)
   bool is_short() const {
-    return eager_seals_.is_for_all() &&
+    return is_short_.load(std::memory_order_relaxed) &&
            records_.ranges.bytes().free() < records_.ranges.bytes().reserved() / 4;
   }
   // Whether a free of so many bytes seals whatever else was freed.
-  bool seals_at_once(uint64_t bytes) const {
-    return bytes >= eager_seals_.from() && (is_short() || !eager_seals_.is_for_all());
-  }
+  bool seals_at_once(uint64_t bytes) const { return is_short() || eager_seals_.include(bytes); }
   EagerSeals& eager_seals() { return eager_seals_; }
 
   // The context is ending: forgets all segments; the driver frees them itself, but for what is mapped.
@@ -97,7 +95,8 @@ class Segments {
   ThreadCaches& caches_;
   GrowthHistory& growth_;
   std::atomic<uint32_t> tainted_segments_{0};
-  EagerSeals eager_seals_;  // of all frees: the device was nearly full when it last refused a segment
+  std::atomic<bool> is_short_{false};  // the device was nearly full when it last refused a segment
+  EagerSeals eager_seals_;
   SegmentRecords records_;
   DriverSegments driver_;
   MappedSegments mapped_;
