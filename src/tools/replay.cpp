@@ -24,8 +24,8 @@ struct Row {
   Setting setting;
   Figures figures;
   bool is_pools = false;
-  bool is_recorded =
-      false;  // only what the trace says of itself is known, and how full its memory was is not
+  // Only what the trace says of itself is known, and how full its memory was is not.
+  bool is_recorded = false;
 };
 
 std::string print_time(uint64_t ns) {
