@@ -67,6 +67,14 @@ size_t free_bytes() {
   return free;
 }
 
+auto refusals(const Options& options) {
+  const size_t too_much = free_bytes() + 64 * kMiB;
+  return each(options.smoke ? 2 : 30, [&](size_t) {
+    CUdeviceptr block = 0;
+    if (cuMemAlloc(&block, too_much) == CUDA_SUCCESS) die("more than there is was given", 0);
+  });
+}
+
 void release_all(std::vector<CUdeviceptr>& blocks) {
   for (const CUdeviceptr block : blocks) release(block);
   blocks.clear();
@@ -96,11 +104,7 @@ void live_blocks(Report& report, const Options& options) {
            size_t bytes = 0;
            BENCH_CHECK(cuMemGetAddressRange(&base, &bytes, blocks[random() % count] + 100));
          }));
-    const size_t too_much = free_bytes() + 64 * kMiB;
-    note("a refused request", each(options.smoke ? 2 : 30, [&](size_t) {
-           CUdeviceptr block = 0;
-           if (cuMemAlloc(&block, too_much) == CUDA_SUCCESS) die("more than there is was given", 0);
-         }));
+    note("a refused request", refusals(options));
     release_all(blocks);
   });
 }
@@ -114,11 +118,7 @@ void segments(Report& report, const Options& options) {
     for (size_t i = 0; i < count; i += 2) release(blocks[i]);
     for (size_t i = 0; i < count; i += 2) blocks[i] = allocate(24 * kMiB);
     note("cuMemGetInfo", each(options.smoke ? 2 : 50, [](size_t) { free_bytes(); }));
-    const size_t too_much = free_bytes() + 64 * kMiB;
-    note("a refused request", each(options.smoke ? 2 : 30, [&](size_t) {
-           CUdeviceptr block = 0;
-           if (cuMemAlloc(&block, too_much) == CUDA_SUCCESS) die("more than there is was given", 0);
-         }));
+    note("a refused request", refusals(options));
     release_all(blocks);
   });
 }
@@ -252,11 +252,7 @@ void threads(Report& report, const Options& options, Device& device) {
     };
     note("pair", Batches(pairs, options.smoke).all());
     note("cuMemGetInfo", each(options.smoke ? 2 : 50, [](size_t) { free_bytes(); }));
-    const size_t too_much = free_bytes() + 64 * kMiB;
-    note("a refused request", each(options.smoke ? 2 : 30, [&](size_t) {
-           CUdeviceptr block = 0;
-           if (cuMemAlloc(&block, too_much) == CUDA_SUCCESS) die("more than there is was given", 0);
-         }));
+    note("a refused request", refusals(options));
   });
   release_all(blocks);
 }
@@ -289,6 +285,8 @@ void exported(Report& report, const Options& options) {
            CUipcMemHandle handle;
            BENCH_CHECK(cuIpcGetMemHandle(&handle, blocks.back()));
          }));
+    note("cuMemGetInfo", each(options.smoke ? 2 : 50, [](size_t) { free_bytes(); }));
+    note("a refused request", refusals(options));
     note("free", each(blocks.size(), [&](size_t i) { release(blocks[i]); }));
   });
 }
